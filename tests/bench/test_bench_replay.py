@@ -37,7 +37,7 @@ def test_paddock_learns_by_the_recipe(name: str, tmp_path: Path) -> None:
 
 
 def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", ".common", ".common.callbacks", ".common.evaluation"):
+    for name in ("", ".common", ".common.callbacks", ".common.evaluation", ".common.noise"):
         monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
     monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
     peer = importlib.import_module("scripts.bench.peers.sb3_replay")
@@ -86,7 +86,7 @@ class Scripted:
             return {"steps": 900, "seconds": 1.0 if request["actors"] else 1.8, "idle": 0.05}
         if "observed" in request:
             return {"steps": 1, "seconds": 0.025 * self.SECONDS[self._file], "bytes": 2_500_000}
-        if "experiment" in request or "task" in request:
+        if "experiment" in request or "every" in request:
             return {"steps": request["steps"], "seconds": self.SECONDS[self._file]}
         if "zeros" in request:
             return {"steps": 100, "seconds": 3.0 if request["whole"] else 1.0, "value": 0.5}

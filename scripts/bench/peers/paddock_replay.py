@@ -166,6 +166,19 @@ def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
     return {"steps": last["step"] - first, "seconds": seconds}
 
 
+def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, Any]:
+    """Train by an experiment's recipe, and play so many episodes of the last policy's best actions."""
+    words = [f"experiment={recipe['experiment']}", f"seed={seed}", f"algo.eval_every={NEVER}", "algo.threads=1"]
+    words += [f"algo.eval_episodes={last_episodes}"]
+    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    with tempfile.TemporaryDirectory() as folder:
+        algorithm = build_algorithm(config, SerialPool(), folder=Path(folder))
+        with closing(algorithm.plan()) as plan:
+            step = next(row["step"] for row in plan if row["step"] >= recipe["steps"])
+            [row] = algorithm.evaluate_last()
+    return {"steps": step, "return_mean": row["eval/return_mean"]}
+
+
 def ape(actors: int, env: str, updates_per_step: float, rows: int, seed: int) -> dict[str, Any]:
     """Learn an environment in Python by `algo=apex`: for rows of 8,000 steps.
 
@@ -237,6 +250,7 @@ MADE: dict[str, Callable[..., dict[str, Any]]] = {
     "actors": ape,
     "zeros": gather,
     "experiment": whole,
+    "last_episodes": score,
     "saves": checkpoint,
 }  # by their own keys
 

@@ -1,9 +1,8 @@
-"""Stable-Baselines3's DQN, SAC and TD3 with a recipe of scripts/bench/replay.py, or on a task by RL-Zoo's settings.
+"""Stable-Baselines3's DQN, SAC and TD3 with a recipe of scripts/bench/replay.py, or of conf/experiment.
 
 Reads requests as JSON lines. A setting is a number of torch's threads; seconds are the processor's where it is one, and
-else pass by the clock. A request with "task" trains on that task, and evaluates the deterministic policy now and then:
-
-    echo '{"task": "cartpole", "steps": 50000, "every": 5000, "episodes": 20, "seed": 1}' | python THIS
+else pass by the clock. A request with "every" trains by an experiment's recipe, and evaluates the deterministic policy
+now and then.
 """
 
 import json
@@ -15,45 +14,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
+import numpy as np
+import stable_baselines3
 import torch
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise
 
 AT_ONCE = 64  # updates of one call
 
 ALGORITHMS: dict[str, Any] = {"dqn": DQN, "sac": SAC, "td3": TD3}
-SMALL = {"net_arch": [64, 64], "activation_fn": torch.nn.ReLU}  # where RL-Zoo has 256-256, as our recipe
-TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {  # those of conf/experiment/{dqn_cartpole,sac_pendulum}.yaml
-    "cartpole": (
-        "dqn",
-        "CartPole-v1",
-        {
-            "learning_rate": 2.3e-3,
-            "batch_size": 64,
-            "buffer_size": 100_000,
-            "learning_starts": 1000,
-            "target_update_interval": 10,
-            "train_freq": 256,
-            "gradient_steps": 128,
-            "exploration_fraction": 0.16,
-            "exploration_final_eps": 0.04,
-            "policy_kwargs": {"net_arch": [256, 256]},
-        },
-    ),
-    "pendulum": (
-        "sac",
-        "Pendulum-v1",
-        {
-            "learning_rate": 1e-3,
-            "batch_size": 100,
-            "learning_starts": 1000,
-            "train_freq": 8,
-            "gradient_steps": 8,
-            "policy_kwargs": SMALL,
-        },
-    ),
-}
 
 
 def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
@@ -105,23 +76,73 @@ class Evaluate(BaseCallback):
         self.found.append({"step": self.num_timesteps, "eval/return_mean": float(given[0])})
 
 
-def run(task: str, steps: int, every: int, episodes: int, seed: int, goal: float | None = None) -> dict[str, Any]:
-    """Train on a task, on one thread.
+def settings(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe of Paddock's words (see contenders/recipes.py) in SB3's."""
+    given = {
+        "learning_rate": recipe["learning_rate"],
+        "batch_size": recipe["batch_size"],
+        "buffer_size": recipe["capacity"],
+        "learning_starts": recipe["warmup"],
+        "train_freq": recipe["num_steps"],
+        "gradient_steps": round(recipe["num_steps"] * recipe["updates_per_step"]),
+        "gamma": recipe["gamma"],
+        "tau": recipe["tau"],
+        "policy_kwargs": {"net_arch": recipe["hidden"], "activation_fn": torch.nn.ReLU},
+    }
+    if recipe["algo"] == "dqn":
+        return given | {
+            "target_update_interval": round(recipe["target_every"] / recipe["updates_per_step"]),  # in steps
+            "max_grad_norm": recipe["max_grad_norm"],
+            "exploration_initial_eps": recipe["epsilon_start"],
+            "exploration_final_eps": recipe["epsilon_end"],
+            "exploration_fraction": recipe["epsilon_steps"] / recipe["steps"],
+        }
+    if recipe["algo"] == "sac":
+        alpha = recipe["alpha"]
+        return given | {
+            "target_update_interval": recipe["target_every"],
+            "ent_coef": f"auto_{alpha}" if recipe["learn_alpha"] else alpha,
+        }
+    return given | {
+        "policy_delay": recipe["actor_every"],
+        "action_noise": NormalActionNoise(np.zeros(1), np.full(1, recipe["sigma"])),  # of actions in [-1, 1]
+        "target_policy_noise": recipe["target_noise"],
+        "target_noise_clip": recipe["target_noise_clip"],
+    }
+
+
+def run(
+    recipe: dict[str, Any],
+    steps: int,
+    every: int,
+    episodes: int,
+    seed: int,
+    goal: float | None = None,
+    last_episodes: int | None = None,
+) -> dict[str, Any]:
+    """Train by a recipe, on one thread.
 
     Args:
         every: steps between evaluations of so many episodes; 0: there are none, not even at the end.
         goal: a mean return with which training ends.
+        last_episodes: of the last policy's evaluation, which is `return_mean`.
     """
     torch.set_num_threads(1)
-    algorithm, env, settings = TASKS[task]
-    model = ALGORITHMS[algorithm]("MlpPolicy", env, **settings, seed=seed, device="cpu")
+    env = recipe["env"]
+    model = ALGORITHMS[recipe["algo"]]("MlpPolicy", env, **settings(recipe), seed=seed, device="cpu")
     callback, started = Evaluate(env, every, episodes, goal), time.process_time()
     callback.init_callback(model)
     model.learn(steps, callback)
     seconds = time.process_time() - started
     if every and callback.found[-1]["step"] < model.num_timesteps:
         callback.evaluate()
-    return {"steps": model.num_timesteps, "seconds": seconds, "evaluations": callback.found}
+    answer = {"steps": model.num_timesteps, "seconds": seconds, "evaluations": callback.found}
+    if last_episodes is not None:
+        played = Evaluate(env, every, last_episodes, None)
+        played.init_callback(model)
+        played.evaluate()
+        answer |= {"return_mean": played.found[0]["eval/return_mean"], "version": stable_baselines3.__version__}
+    return answer
 
 
 def save(observed: int, rows: int) -> dict[str, Any]:
@@ -135,7 +156,7 @@ def save(observed: int, rows: int) -> dict[str, Any]:
         return {"steps": 1, "seconds": seconds, "bytes": path.stat().st_size}
 
 
-MADE: dict[str, Callable[..., dict[str, Any]]] = {"task": run, "observed": save}  # by their own keys
+MADE: dict[str, Callable[..., dict[str, Any]]] = {"every": run, "observed": save}  # by their own keys
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scripts.bench.contenders import contest
 from scripts.bench.contenders.contest import PEERS, Missing, Player, claim
+from scripts.bench.contenders.recipes import translate
 from scripts.bench.harness import Report
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,7 +72,8 @@ def bench_apex(options: argparse.Namespace) -> Report:
 def bench_cartpole(options: argparse.Namespace) -> Report:
     """Steps/s of DQN by RL-Zoo's settings on CartPole in Python, learning and playing."""
     steps = CARTPOLE_STEPS // 4 if options.quick else CARTPOLE_STEPS
-    theirs = {"task": "cartpole", "steps": steps, "every": 0, "episodes": 0}
+    recipe = translate("dqn_cartpole", "CartPole-v1")
+    theirs = {"recipe": recipe, "steps": steps, "every": 0, "episodes": 0}
     with player(OUR_FILE) as ours, player(PEER_FILE, options.peers) as peer:
         row, _ = take_turns(
             "DQN on CartPole in Python by RL-Zoo's settings: 256-256, 128 updates of 64 for 256 steps",
@@ -127,7 +129,8 @@ def reach_ours(seed: int, vec: str) -> Report:
 
 def reach_theirs(seed: int, python: str) -> Report:
     """The same by SB3."""
-    request = {"task": "pendulum", "steps": 20_000, "every": GOAL_EVERY, "episodes": GOAL_EPISODES, "goal": GOAL}
+    recipe = translate("sac_pendulum", "Pendulum-v1")
+    request = {"recipe": recipe, "steps": recipe["steps"], "every": GOAL_EVERY, "episodes": GOAL_EPISODES, "goal": GOAL}
     seconds, told = spend([python, "-W", "ignore", str(PEERS / PEER_FILE)], json.dumps(request | {"seed": seed}))
     run = json.loads(told)
     met = run["evaluations"][-1]["eval/return_mean"] >= GOAL

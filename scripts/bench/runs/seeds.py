@@ -1,11 +1,13 @@
-"""What PPO scores beside Stable-Baselines3's at equal settings and steps: ten seeds a side, deterministic evaluation.
+"""What algorithms score beside Stable-Baselines3's at equal settings and steps, by deterministic evaluation.
 
     python scripts/bench/runs/seeds.py [--quick] [--json PATH] [--rows NAME ...] [--seeds 10] [--peers PYTHON]
+        [--curves FOLDER]
 
 Settings are those of conf/experiment, handed to Stable-Baselines3 as it names them. Each side then plays 100 episodes
 of its last policy. Environments are the same: where ours are native, their episodes have the originals' numbers.
 No speed is measured, so two run side by side. Scores are kept as they come: with --json a run that was cut off goes on
 with what is missing, and other rows of the file stay. A row is reached where the 95 % intervals of the means overlap.
+Where learning is from replay, --curves keeps the peer's evaluations on the way, as notebooks/replay.ipynb reads them.
 """
 
 import argparse
@@ -15,18 +17,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
-from scripts.bench.contenders.contest import OURS, Missing, Player  # noqa: E402
+from scripts.bench.contenders.contest import Missing, Player  # noqa: E402
+from scripts.bench.contenders.recipes import translate  # noqa: E402
 from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
-from scripts.bench.peers.paddock_ppo import SAME_NAME  # noqa: E402
 
 ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {  # experiment, and the environment as Gymnasium names it
@@ -34,9 +32,15 @@ ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "acrobot": ("ppo_acrobot", "Acrobot-v1"),
         "lunarlander": ("ppo_lunarlander_continuous", "LunarLanderContinuous-v3"),
         "bipedal": ("ppo_bipedal", "BipedalWalker-v3"),
+        "dqn_cartpole": ("dqn_cartpole", "CartPole-v1"),
+        "dqn_acrobot": ("dqn_acrobot", "Acrobot-v1"),
+        "dqn_mountaincar": ("dqn_mountaincar", "MountainCar-v0"),
+        "dqn_lunarlander": ("dqn_lunarlander", "LunarLander-v3"),
+        "sac_pendulum": ("sac_pendulum", "Pendulum-v1"),
+        "td3_pendulum": ("td3_pendulum", "Pendulum-v1"),
     }
 )
-SIDES = {"paddock": OURS, "sb3": "sb3_ppo.py"}
+SIDES = ("paddock", "sb3")
 EPISODES, AT_ONCE = 100, 2
 
 
@@ -71,6 +75,11 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             with ThreadPoolExecutor(AT_ONCE) as threads:
                 for side, seed, scored in threads.map(play, owed):
+                    curve = scored.pop("evaluations", [])
+                    if options.curves and curve:
+                        options.curves.mkdir(parents=True, exist_ok=True)
+                        file = options.curves / f"sb3_{name}{seed}.evaluations.jsonl"
+                        file.write_text("".join(json.dumps(one) + "\n" for one in curve))
                     row["scores"][side][str(seed)] = scored
                     finish(report, options.json, reached=True)
         except Missing as missing:
@@ -81,25 +90,18 @@ def main(arguments: list[str] | None = None) -> int:
     return finish(report, options.json, all(report["rows"][name]["reached"] for name in options.rows))
 
 
-def translate(experiment: str, env: str) -> Report:
-    """What both sides are to do, from an experiment's configuration."""
-    config: Any = OmegaConf.to_container(compose_alone([f"experiment={experiment}"]), resolve=True)
-    algo = config["algo"]
-    assert algo["normalize_observations"] == algo["normalize_rewards"]  # one choice of the peer's
-    return {name: algo[name] for name in (*SAME_NAME, "anneal_steps")} | {
-        "experiment": experiment,
-        "env": env,
-        "num_envs": config["vec"]["num_envs"],
-        "normalize": algo["normalize_rewards"],
-        "steps": config["budget"]["steps"],
-    }
-
-
 def score(side: str, recipe: Report, seed: int, peers: str) -> Report:
     """Train one seed of a side in a process of its own, and play the last policy: `steps` and `return_mean`."""
-    player = Player(SIDES[side], sys.executable if side == "paddock" else peers)
+    ours, replayed = side == "paddock", "algo" in recipe
+    player = Player(f"{side}_{'replay' if replayed else 'ppo'}.py", sys.executable if ours else peers)
+    request: Report = {"recipe": recipe, "seed": seed}
+    if not replayed:
+        request |= {"setting": [] if ours else 1, "episodes": EPISODES}
+    else:
+        request |= {"last_episodes": EPISODES}
+        request |= {} if ours else {name: recipe[name] for name in ("steps", "every", "episodes")}
     try:
-        return player.ask(recipe=recipe, setting=[] if side == "paddock" else 1, episodes=EPISODES, seed=seed)
+        return player.ask(**request)
     finally:
         player.close()
 
@@ -137,6 +139,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, help="of each run, in place of its experiment's budget")
+    parser.add_argument("--curves", type=Path, metavar="FOLDER", help="for the peer's evaluations on the way")
     parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="which has stable-baselines3")
     options = parser.parse_args(arguments)
     if options.quick:

@@ -10,13 +10,20 @@ from unittest.mock import MagicMock
 
 import gymnasium
 import pytest
+from omegaconf import OmegaConf
 
+from algos.pool.serial import SerialPool
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm
 from scripts.bench.contenders.contest import Missing
-from scripts.bench.peers import paddock_ppo
+from scripts.bench.peers import paddock_ppo, paddock_replay
 from scripts.bench.runs import seeds as bench
 
+PPO = [name for name, (experiment, _) in bench.ROWS.items() if experiment.startswith("ppo")]
+REPLAYED = [name for name in bench.ROWS if name not in PPO]
 
-@pytest.mark.parametrize("name", bench.ROWS)
+
+@pytest.mark.parametrize("name", PPO)
 def test_paddock_plays_the_experiment_and_the_peer_its_settings(name: str) -> None:
     recipe = bench.translate(*bench.ROWS[name])
     ppo = paddock_ppo.build(recipe, [], seed=1)
@@ -25,6 +32,38 @@ def test_paddock_plays_the_experiment_and_the_peer_its_settings(name: str) -> No
     assert ppo.vec.num_envs == recipe["num_envs"] and ppo.normalize_observations == recipe["normalize"]
     with closing(ppo.env.make()) as ours, closing(gymnasium.make(recipe["env"])) as theirs:
         assert ours.action_space == theirs.action_space and ours.observation_space == theirs.observation_space
+
+
+def replay_peer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in ("", ".common", ".common.callbacks", ".common.evaluation", ".common.noise"):
+        monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
+    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
+    return importlib.import_module("scripts.bench.peers.sb3_replay")
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_both_learn_from_replay_by_the_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = bench.translate(*bench.ROWS[name])
+    config: Any = OmegaConf.to_container(compose_alone([f"experiment={recipe['experiment']}"]), resolve=True)
+    ours = build_algorithm(config, SerialPool(), folder=tmp_path)
+    with closing(ours.env.make()) as env, closing(gymnasium.make(recipe["env"])) as other:
+        assert env.action_space == other.action_space and env.observation_space == other.observation_space
+    theirs = replay_peer(monkeypatch).settings(recipe)
+    assert (theirs["batch_size"], theirs["buffer_size"]) == (ours.batch_size, ours.capacity)
+    assert (theirs["learning_starts"], theirs["train_freq"]) == (ours.warmup, ours.num_steps)
+    assert theirs["gradient_steps"] == ours.num_steps * ours.updates_per_step
+    assert theirs["policy_kwargs"]["net_arch"] == list(ours.hidden)
+    assert (theirs["learning_rate"], theirs["gamma"], theirs["tau"]) == (ours.learning_rate, ours.gamma, ours.tau)
+
+
+def test_the_peer_counts_in_steps_what_is_counted_in_updates_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = replay_peer(monkeypatch)
+    theirs = peer.settings(bench.translate(*bench.ROWS["dqn_mountaincar"]))
+    assert theirs["target_update_interval"] == 600  # 300 updates, one for two steps
+    assert theirs["exploration_fraction"] == 0.2  # 24,000 of 120,000 steps
+    assert (theirs["exploration_initial_eps"], theirs["exploration_final_eps"]) == (1.0, 0.07)
+    assert peer.settings(bench.translate(*bench.ROWS["sac_pendulum"]))["ent_coef"] == "auto_1.0"
+    assert peer.settings(bench.translate(*bench.ROWS["td3_pendulum"]))["policy_delay"] == 2
 
 
 def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +91,33 @@ def test_a_seed_is_scored_by_its_last_policy() -> None:
     scored = paddock_ppo.score(recipe, [], episodes=3, seed=1)
     assert scored["steps"] == 512 and 1 <= scored["return_mean"] <= 500
     assert scored == paddock_ppo.score(recipe, [], episodes=3, seed=1)
+
+
+def test_a_seed_of_replay_is_scored_by_its_last_policy_too() -> None:
+    recipe = bench.translate(*bench.ROWS["sac_pendulum"]) | {"steps": 1000}
+    scored = paddock_replay.score(recipe, last_episodes=3, seed=1)
+    assert scored["steps"] == 1000 and -2000 < scored["return_mean"] < 0
+    assert scored == paddock_replay.score(recipe, last_episodes=3, seed=1)
+
+
+def test_the_peers_evaluations_are_kept_as_the_notebook_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"step": 2000, "eval/return_mean": -900.0}
+
+    def scripted(side: str, recipe: dict[str, Any], seed: int, peers: str) -> dict[str, Any]:
+        told = {"steps": recipe["steps"], "return_mean": -150.0 - seed}
+        return told | ({"evaluations": [row]} if side == "sb3" else {})
+
+    monkeypatch.setattr(bench, "score", scripted)
+    curves, scores = tmp_path / "curves", tmp_path / "scores.json"
+    command = ["--rows", "sac_pendulum", "--seeds", "2", "--json", str(scores), "--curves", str(curves)]
+    assert bench.main(command) == 0
+    assert sorted(file.name for file in curves.iterdir()) == [
+        f"sb3_sac_pendulum{seed}.evaluations.jsonl" for seed in (1, 2)
+    ]
+    assert json.loads((curves / "sb3_sac_pendulum1.evaluations.jsonl").read_text()) == row
+    assert "evaluations" not in scores.read_text()
 
 
 def test_a_run_that_was_cut_off_goes_on_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
