@@ -46,6 +46,7 @@ class JointWorld:
     history: list[JointStep] = field(default_factory=list)
     first: int = 0  # position of the first of them
     begun: int = 0  # position of the reset of the running episode, or the one that ended last
+    ended: bool = False  # as its last client has left
 
     def __post_init__(self) -> None:
         self.agents = self.layouts.agents
@@ -102,9 +103,10 @@ class JointWorld:
     def leave(self, holder: Holder) -> bool:
         """Free a client's seats; whether nobody is left."""
         self.holders.remove(holder)
+        self.ended = not self.holders
         self._free_since |= dict.fromkeys(holder.seats, self.clock())
         self.advance()
-        return not self.holders
+        return self.ended
 
     def advance(self) -> None:
         """Do what all ask for, if they do, or if those who do not have been waited for long enough."""

@@ -16,11 +16,16 @@ from envs.vector.infos import merge_infos, pick_infos
 from envs.vector.storage import allocate
 
 MOST_SIGNALS = 1024  # before a step
+JOIN_S = 5.0  # for which whoever joins a world waits for the end of a step of it
 BRIEF_S = 0.01  # longer than a joint world is held for anything but a step
 
 
 class CalledAway(Exception):
     """Whoever waits for other clients has something else to look at."""
+
+
+class WorldBusy(Exception):
+    """A joint world takes nobody now, and may soon; the text says why."""
 
 
 class SeatsVectorEnv(VectorEnv):
@@ -48,12 +53,19 @@ class SeatsVectorEnv(VectorEnv):
 
         Raises:
             VectorMisuse: another client has one of them.
+            WorldBusy: it is at work on a long step, or ends.
         """
         self._world, self.world, self.autoreset = world, world.name, autoreset
         self.agents = tuple(agents)
         own = [world.agents.index(agent) for agent in agents]
-        with world.changed:
+        if not world.changed.acquire(timeout=JOIN_S):
+            raise WorldBusy(f"joint world {world.name} has been at work on a step for {JOIN_S:g} s")
+        try:
+            if world.ended:
+                raise WorldBusy(f"joint world {world.name} ends, as its last client has gone")
             self._holder: Holder = world.join(own, follows=autoreset is AutoresetMode.SAME_STEP)
+        finally:
+            world.changed.release()
         self._own = np.array(own)
         self._mine = np.isin(np.arange(len(world.agents)), own)
         self.num_envs = self.seats = self.batch_size = len(own)

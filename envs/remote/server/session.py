@@ -28,6 +28,7 @@ from envs.vector.storage import Layouts, RowIndex
 
 log = logging.getLogger("envs.remote")
 
+LOOK_S = 0.5  # between looks whether a stream is over that waits for the one before
 AWAKE_S = 1.0  # for which a session without work waits where turns are handed to workers at once
 
 
@@ -85,7 +86,6 @@ class Session:
         self._work = threading.Lock()  # of all else: one stream at a time
         self._hands = threading.Lock()  # of all else, within a stream: its thread has it but while it sleeps
         self._hands.acquire()
-        self._left = False  # at work, to be closed after that
         self._unforeseen: Exception | None = None  # that a turn came to in another thread, and is yet to be told
         self._idle_s = 0.0  # when it has been without work for too long to wait at the workers
 
@@ -111,27 +111,28 @@ class Session:
             older, self._stream = self._stream, stream
         if older is not None:
             older.cut()
-        with self._work:
-            try:
-                if self.closed:
-                    yield join(Kind.FAILED, [0, "session", "the session has been closed", False])
-                    return
-                self.attached += 1
-                yield join(Kind.ATTACHED, [self._accepted])
-                for seq, kept in list(self._kept.items()):
-                    if seq > received and kept.answer is not None:
-                        yield kept.answer
-                if isinstance(self.venv, SeatsVectorEnv):
-                    stream.wake = self.venv.call_away
-                    self.venv.called = lambda: stream.over or self.draining
-                elif self._at_once:
-                    stream.offer = self._take_at_once
-                yield from self._serve(stream)
-            finally:
-                stream.wake, stream.offer = (lambda: None), (lambda frame: False)
-                self._gone_since = time.monotonic()
-                if self._left:
-                    self.venv.close()
+        while not self._work.acquire(timeout=LOOK_S):  # the older one may be at work for long
+            if stream.over:
+                return
+        try:
+            if self.closed:
+                yield join(Kind.FAILED, [0, "session", "the session has been closed", False])
+                return
+            self.attached += 1
+            yield join(Kind.ATTACHED, [self._accepted])
+            for seq, kept in list(self._kept.items()):
+                if seq > received and kept.answer is not None:
+                    yield kept.answer
+            if isinstance(self.venv, SeatsVectorEnv):
+                stream.wake = self.venv.call_away
+                self.venv.called = lambda: stream.over or self.draining
+            elif self._at_once:
+                stream.offer = self._take_at_once
+            yield from self._serve(stream)
+        finally:
+            stream.wake, stream.offer = (lambda: None), (lambda frame: False)
+            self._gone_since = time.monotonic()
+            self._work.release()
 
     def drain(self) -> None:
         """Have the client go elsewhere, once what it asked for is done."""
@@ -140,24 +141,14 @@ class Session:
             if self._stream is not None:
                 self._stream.call()
 
-    def close(self, patience_s: float = -1.0) -> bool:
-        """End the environments, and the stream if there is one; whether they have ended.
-
-        Args:
-            patience_s: for which they may be at work until then; negative: for as long as they like.
-        """
+    def close(self) -> None:
+        """End the stream if there is one, and the environments, once they have come to the end of what they are at."""
         self.closed = True
         with self._lock:
             if self._stream is not None:
                 self._stream.cut()
-        if not self._work.acquire(timeout=patience_s):
-            self._left = True
-            return False
-        try:
+        with self._work:
             self.venv.close()
-        finally:
-            self._work.release()
-        return True
 
     def _serve(self, stream: FrameStream) -> Iterator[bytes]:
         while not stream.over:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.remote.offer import give_arguments
 from envs.remote.server.joint import JointWorld
-from envs.remote.server.seats import SeatsVectorEnv
+from envs.remote.server.seats import SeatsVectorEnv, WorldBusy
 from envs.remote.server.session import Session
 from envs.remote.server.settings import ServerSettings
 from envs.spec import EnvSpec
@@ -54,8 +54,7 @@ class Sessions:
         self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
         self._rows = 0  # in use, or reserved
         self._lock = threading.Lock()
-        self._joint: dict[str, JointWorld] = {}  # by name
-        self._joining = threading.Lock()  # of _joint
+        self._joint: dict[str, futures.Future[JointWorld]] = {}  # by name
         self._going = going
         self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
         self._leases.start()
@@ -101,7 +100,7 @@ class Sessions:
         with self._lock:
             mine = nonce not in self._opened
             if mine:
-                self._reserve(num_envs if world is None else 0)
+                self._reserve(num_envs if world is None else 0, sessions=1)
                 self._opened[nonce] = futures.Future()
             opened = self._opened[nonce]
         if mine:
@@ -121,6 +120,8 @@ class Sessions:
                 with self._lock:
                     self._sessions[session.id] = session
                 opened.set_result(session)
+                if self._going.is_set():  # since it was asked for
+                    self.end(session, "the server is going")
         return opened.result()
 
     def find(self, id: Any, secret: Any) -> Session | None:
@@ -142,32 +143,33 @@ class Sessions:
             if self._sessions.pop(session.id, None) is None:
                 return
             self._ended[session.id] = (time.monotonic(), why)
+        session.close()
         venv = session.venv
-        if isinstance(venv, SeatsVectorEnv):
-            with self._joining:
-                session.close()
-                freed = int(venv.last)
-                if venv.last:
-                    del self._joint[venv.world]
-        else:
-            session.close()
-            freed = venv.worlds
         with self._lock:
-            self._rows -= freed
+            if not isinstance(venv, SeatsVectorEnv):
+                self._rows -= venv.worlds
+            elif venv.last:
+                self._rows -= 1
+                del self._joint[venv.world]
             self._opened.pop(session.nonce, None)
 
     def close(self) -> bool:
         """End all, but for what is at work for too long; whether nothing is left. `going` has been set."""
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
+        ends = [threading.Thread(target=session.close, name="end", daemon=True) for session in sessions]
+        for end in ends:
+            end.start()
         deadline = time.monotonic() + LEAVE_S
-        return all([session.close(max(deadline - time.monotonic(), 0.1)) for session in sessions])
+        for end in ends:
+            end.join(max(deadline - time.monotonic(), 0.0))
+        return not any(end.is_alive() for end in ends)
 
     def join(self) -> None:
         """Wait for the thread that looks for clients that have gone."""
         self._leases.join(5.0)
 
-    def _reserve(self, num_envs: int) -> None:
+    def _reserve(self, num_envs: int, sessions: int = 0) -> None:
         most, settings = self._vec.num_envs, self._settings
         each = min(most, settings.max_envs_per_session or most)
         if self._going.is_set():
@@ -178,10 +180,10 @@ class Sessions:
                 f"vec.num_envs={num_envs} is more than the {each} environments that a session may have "
                 "here; ask for fewer, or start the server with a larger vec.num_envs",
             )
-        if self._rows + num_envs > most or len(self._sessions) >= settings.max_sessions:
+        if self._rows + num_envs > most or len(self._opened) + sessions > settings.max_sessions:
             raise NotOpened(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._rows} of {most} environments and {len(self._sessions)} of {settings.max_sessions} sessions "
+                f"{self._rows} of {most} environments and {len(self._opened)} of {settings.max_sessions} sessions "
                 f"are in use, and {num_envs} more environments are asked for",
             )
         self._rows += num_envs
@@ -206,25 +208,35 @@ class Sessions:
             raise NotOpened(
                 refusal, f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
             )
-        with self._joining:
-            if name not in self._joint:
-                with self._lock:
-                    self._reserve(1)
-                try:
-                    venv = self._make(self._spec, 1, AutoresetMode.DISABLED)
-                    told = self._layouts, self._spec.roles, self._settings.policies
-                    self._joint[name] = JointWorld(name, venv, *told, history_bytes=1e6 * self._settings.history_mb)
-                except BaseException:
-                    with self._lock:
-                        self._rows -= 1
-                    raise
+        try:
+            return SeatsVectorEnv(self._world(name), agents, self._settings.view, AutoresetMode[autoreset])
+        except WorldBusy as error:
+            raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from None
+        except VectorMisuse as error:
+            if self._are_away(name, agents):
+                said = f"{error}, who is away, for serve.lease_s={self._settings.lease_s:g} at the most"
+                raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, said) from None
+            raise NotOpened(refusal, str(error)) from None
+
+    def _world(self, name: str) -> JointWorld:
+        """Return the joint world of a name; others that are made, or at work, hold up nobody here."""
+        with self._lock:
+            mine = name not in self._joint
+            if mine:
+                self._reserve(1)
+                self._joint[name] = futures.Future()
+            made = self._joint[name]
+        if mine:
             try:
-                return SeatsVectorEnv(self._joint[name], agents, self._settings.view, AutoresetMode[autoreset])
-            except VectorMisuse as error:
-                if self._are_away(name, agents):
-                    said = f"{error}, who is away, for serve.lease_s={self._settings.lease_s:g} at the most"
-                    raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, said) from None
-                raise NotOpened(refusal, str(error)) from None
+                venv = self._make(self._spec, 1, AutoresetMode.DISABLED)
+                told = self._layouts, self._spec.roles, self._settings.policies
+                made.set_result(JointWorld(name, venv, *told, history_bytes=1e6 * self._settings.history_mb))
+            except BaseException as error:
+                with self._lock:
+                    self._rows -= 1
+                    del self._joint[name]
+                made.set_exception(error)
+        return made.result()
 
     def _are_away(self, world: str, agents: Sequence[str]) -> bool:
         """Return whether no client that has one of these seats is connected."""

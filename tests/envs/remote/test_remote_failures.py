@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from typing import Any
 
 import gymnasium
@@ -21,13 +22,16 @@ from remote_servers import (
     serve_fixture,  # noqa: F401
     turn,
 )
+from toy_worlds import Bidding
 
 from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client import place  # noqa: E402
 from envs.remote.frames import Kind  # noqa: E402
-from envs.remote.server import sessions, steps  # noqa: E402
+from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from envs.remote.server import seats, sessions, steps  # noqa: E402
 
 
 def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:
@@ -174,3 +178,138 @@ def test_a_server_told_to_end_leaves_an_environment_that_hangs(
     assert not own.venv.closed
     Hanging.let.set()
     wait_until(lambda: own.venv.closed, 20)
+
+
+class HangingWorld(Bidding):
+    """Steps once it is let."""
+
+    def step(self, action: Any) -> None:
+        Hanging.begun.set()
+        assert Hanging.let.wait(120)
+        super().step(action)
+
+
+WORLD = env_spec(f"{__name__}:HangingWorld", max_episode_steps=9)
+
+
+@pytest.fixture(name="hang_world")
+def hang_world_fixture(hang: Any) -> Iterator[Any]:
+    """Have a joint world of a server be at work until the end of the test, while one of its clients is away."""
+    agents = [seat.agent for seat in WORLD.seating]
+    with ThreadPoolExecutor(len(agents)) as pool, ExitStack() as stack:
+
+        def hang_world(server: Any) -> None:
+            away, *others = (
+                stack.enter_context(
+                    closing(RemoteParallelEnv(server.address, wait_s=0.0, world="game", agents=[agent]))
+                )
+                for agent in reversed(agents)
+            )
+            assert len(list(pool.map(lambda one: one.reset(seed=0), [away, *others]))) == len(agents)
+            sessions = server.sessions.list()
+            away._served.open()._links[0]._wire.close()  # type: ignore[union-attr]
+            wait_until(lambda: not all(one.is_attached for one in sessions), 20)
+            done = [pool.submit(one.step, dict.fromkeys(one.acting, 1)) for one in others]
+            assert Hanging.begun.wait(20)
+            stack.callback(lambda: [one.exception(20) for one in done])  # the server goes before its clients
+
+        yield hang_world
+        Hanging.let.set()
+
+
+def test_a_server_told_to_end_leaves_a_joint_world_that_hangs(
+    serve: Any, hang_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LEAVE_S", 0.1)
+    server = serve(WORLD, late="noop", late_s=0.01, drain_s=0.1)
+    hang_world(server)
+    ended: list[bool] = []
+    threading.Thread(target=lambda: ended.append(server.drain()), daemon=True).start()
+    wait_until(lambda: ended == [False], 30)
+
+
+def test_a_joint_world_that_hangs_holds_up_no_other(
+    serve: Any, hang_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seats, "JOIN_S", 0.01)
+    server = serve(WORLD, late="noop", late_s=0.01, lease_s=0.2)  # after which the seats of whoever is away are freed
+    hang_world(server)
+    wait_until(lambda: len(server.sessions.list()) == 2, 20)
+    agents = [seat.agent for seat in WORLD.seating]
+    with pytest.raises(EnvError, match=r"joint world game has been at work on a step for 0\.01 s"):
+        RemoteParallelEnv(server.address, wait_s=0.0, world="game", agents=agents).reset(seed=0)
+    with closing(RemoteParallelEnv(server.address, wait_s=0.0, world="other", agents=agents)) as other:
+        other.reset(seed=0)
+
+
+def test_streams_of_a_session_that_is_at_work_leave_room_for_others_once_they_are_lost(serve: Any, hang: Any) -> None:
+    server = serve(HANGING, max_sessions=2)
+    raw, other = (Raw(server, environment="Hanging-v0") for _ in range(2))
+    wire = raw.attach()
+    wire.send(begin(1))
+    wire.send(turn(2))
+    assert Hanging.begun.wait(20)
+    (own,) = (one for one in server.sessions.list() if one.id == raw.session)
+    for _ in range(5):  # with the one at work, as many as there is room for
+        wire.close()
+        before = own._stream
+        wire = raw.attach()
+        wait_until(lambda before=before: own._stream is not before, 20)
+    wire.close()
+    wait_until(lambda: server._streams._value == 5, 20)
+    wire = other.attach()
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.close()
+
+
+class Slow(Counting):
+    """Is made once it is let, where it is to wait."""
+
+    waits = False
+    closed = 0
+
+    def __init__(self) -> None:
+        if Slow.waits:
+            Hanging.begun.set()
+            assert Hanging.let.wait(120)
+
+    def close(self) -> None:
+        Slow.closed += 1
+
+
+gymnasium.register("Slow-v0", f"{__name__}:Slow", disable_env_checker=True)
+
+
+@pytest.fixture(name="serve_slow")
+def serve_slow_fixture(monkeypatch: pytest.MonkeyPatch, serve: Any, hang: Any) -> Any:
+    """Serve environments that are made once they are let."""
+
+    def serve_slow(**changes: Any) -> Any:
+        server = serve(env_spec("Slow-v0"), **changes)
+        monkeypatch.setattr(Slow, "waits", True)
+        monkeypatch.setattr(Slow, "closed", 0)
+        return server
+
+    return serve_slow
+
+
+def test_environments_that_were_made_while_their_server_went_are_ended(serve_slow: Any) -> None:
+    server = serve_slow()
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(Raw, server, environment="Slow-v0")
+        assert Hanging.begun.wait(20)
+        server.close()
+        Hanging.let.set()
+        wait_until(lambda: Slow.closed == 2, 20)
+        assert opening.exception(20) is not None and not server.sessions.list() and server.sessions.rows == 0
+
+
+def test_sessions_that_are_being_opened_take_room(serve_slow: Any) -> None:
+    server = serve_slow(max_sessions=1)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(Raw, server, environment="Slow-v0")
+        assert Hanging.begun.wait(20)
+        with pytest.raises(place.Lost, match="1 of 1 sessions are in use"):
+            Raw(server, environment="Slow-v0")
+        Hanging.let.set()
+        opening.result(20)

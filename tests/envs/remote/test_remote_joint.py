@@ -155,7 +155,7 @@ def test_several_clients_are_told_what_one_is_whoever_comes_first(serve: Any, wh
     def hook_of(client: int) -> Callable[[int, int], None]:
         def come_in_turn(episode: int, t: int) -> None:
             if episode == 0 and t < 4:
-                joint = server.sessions._joint["game"]
+                joint = server.sessions._joint["game"].result()
                 wait_until(lambda: sum(one.asks for one in joint.holders) == order.index(client))
 
         return come_in_turn
@@ -173,7 +173,7 @@ def test_a_client_killed_between_any_two_steps_comes_back_to_its_seat(serve: Any
 
     def lose_session(episode: int, t: int) -> None:
         if t % 2 == 0:
-            joint = server.sessions._joint["game"]
+            joint = server.sessions._joint["game"].result()
             seat = [seat.agent for seat in spec.seating].index(parts_of(spec, 2)[1][0])
             session = next(one for one in server.sessions.list() if seat in one.venv._holder.seats)
             kills.append(joint.end)

@@ -96,7 +96,7 @@ def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None
                 for _ in range(2):
                     world.signal(agent, t)
                 if agent == "b" and t == 1:
-                    joint = server.sessions._joint["game"]
+                    joint = server.sessions._joint["game"].result()
                     session = next(one for one in server.sessions.list() if one.venv._holder is joint.holders[-1])
                     server.sessions.end(session, "the test says so") if session.venv._own[0] == 1 else None
                 told[agent] = world.step({agent: 0})[4][agent]["told"]
