@@ -36,7 +36,6 @@ class Link:
     Attributes:
         rows: which of the vector's environments they are.
         restarts: servers that took the place of another.
-        beside: those of the other worlds that a client has seats in; see `recover_together`.
         reconnects: streams that took the place of another.
         replayed: orders done again after a restart.
     """
@@ -66,7 +65,6 @@ class Link:
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
-        self.beside: Sequence[Link] = ()
         self._closed = False
         self._place, self._autoreset, self._known, self._may_replay = place, autoreset, known, replay
         self._claim, self._seats = dict(claim), seats
@@ -81,7 +79,11 @@ class Link:
         self._pid = os.getpid()
         self._asked_s, self._patience_s = 0.0, PATIENCE_S
         self._finalizer = weakref.finalize(self, _close_wires, [])
-        place.try_for(lambda number: self._open(self._at), "no session could be opened")
+        try:
+            place.try_for(lambda number: self._open(self._at), "no session could be opened")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def num_envs(self) -> int:
@@ -107,7 +109,7 @@ class Link:
         return len(self._pending)
 
     def receive(self) -> tuple[Order, Frame] | Lost:
-        """Return the next outcome and what it is of, or how the stream was lost; see `recover_together`.
+        """Return the next outcome and what it is of, or how the stream was lost; see `recover`.
 
         Raises:
             ConfigError: the server refuses.
@@ -131,14 +133,16 @@ class Link:
     def close(self) -> None:
         """Close the session, and tell the server if it is there."""
         self._closed = True
-        self._finalizer.detach()
-        if self._wire is not None:
-            self._wire.close()
-        if self._session is not None and os.getpid() == self._pid:
-            id, secret = self._session
-            with contextlib.suppress(Lost, ConfigError):
-                self._place.call(self._at, "Close", {"session": id, "secret": secret}, CALL_S)
+        self._hang_up()
+        self._end(self._session, self._at)
         self._session = None
+
+    def _end(self, session: tuple[str, bytes] | None, address: str) -> None:
+        """Tell a server that a session is over, if it is there."""
+        if session is not None and os.getpid() == self._pid:
+            id, secret = session
+            with contextlib.suppress(Lost, ConfigError):
+                self._place.call(address, "Close", {"session": id, "secret": secret}, CALL_S)
 
     def _next(self) -> Frame | Lost:
         """Return the next frame of outcomes, or how the stream was lost."""
@@ -206,6 +210,8 @@ class Link:
         self._hang_up()
         self._wire = Wire(self._place, self._at, self._beat_s, weakref.WeakMethod(self._tell_of_waiting))
         self._finalizer = weakref.finalize(self, _close_wires, [self._wire])
+        if self._closed:  # by another thread, which may not have seen this stream
+            raise EnvError(f"{self._at}: the session was closed")
         received = min(self._pending, default=self._seq + 1) - 1
         self._wire.send(join(Kind.ATTACH, [*self._session, received]))
         frame = self._wire.receive()
@@ -216,8 +222,8 @@ class Link:
         raise Lost(f"{self._at} is going")
 
     def _hang_up(self) -> None:
+        self._finalizer.detach()
         if self._wire is not None:
-            self._finalizer.detach()
             self._wire.close()
 
     def recover(self, error: Lost) -> None:
@@ -260,7 +266,11 @@ class Link:
             raise why[0]
 
         with Uninterrupted():
-            self._place.try_for(attempt, "it was lost")
+            try:
+                self._place.try_for(attempt, "it was lost")
+            except BaseException:
+                self._hang_up()  # or an answer would be waited for in the midst of coming back
+                raise
         log.warning("vec=remote: going on at %s where it was", self._at)
 
     def _check_replay(self, error: Lost) -> None:
@@ -283,9 +293,11 @@ class Link:
             self._open(address)
             self._replay(pending)
         except BaseException:
+            opened = self._session, self._at
             self._pending = {order.seq: order for order in pending}
             self._session, self._at, self._seq = before
-            self._hang_up()  # or an answer would be waited for in the midst of a replay
+            self._hang_up()
+            self._end(*opened)  # or its environments would be in use until the end of its lease
             raise
         self.restarts += 1
         for order in pending:

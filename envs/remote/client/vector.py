@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.client.apart import CallsApart, recover_together
+from envs.remote.client.apart import CallsApart
 from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
 from envs.remote.client.place import Lost, Place
@@ -110,7 +110,7 @@ class RemoteVectorEnv(VectorEnv):
             self.close()
             raise
         self._joint = worlds is not None
-        self._recover_together(self._joint)
+        self._apart = CallsApart(self._links)
         self._batching = threading.Lock()
 
     @property
@@ -122,7 +122,7 @@ class RemoteVectorEnv(VectorEnv):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
-        check_open(self, "reset")
+        self._check("reset")
         options, chosen = read_mask(options, self.num_envs)
         rows = self._table.rows(chosen, "reset")
         seeds = read_seeds(seed, self.worlds)
@@ -140,7 +140,7 @@ class RemoteVectorEnv(VectorEnv):
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
-        check_open(self, "begin")
+        self._check("begin")
         first = np.array(read_episodes(episodes, self.worlds), np.int64)
         self._settle(self._table.everyone)
         orders = []
@@ -154,7 +154,7 @@ class RemoteVectorEnv(VectorEnv):
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
-        check_open(self, "send")
+        self._check("send")
         rows = self._table.rows(env_ids, "send")
         self._table.accept(actions, rows)
         with Uninterrupted():  # or what is waited for may not have been asked for
@@ -167,7 +167,7 @@ class RemoteVectorEnv(VectorEnv):
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
-        check_open(self, "recv")
+        self._check("recv")
         rows = self._table.outstanding(env_ids)
         for link, part in self._split(rows):
             while SENT in self._table.waiting(part):
@@ -179,15 +179,11 @@ class RemoteVectorEnv(VectorEnv):
 
     def by_parts(self, call: Callable[[slice], None]) -> None:
         """See `VectorEnv.by_parts`."""
-        if not self._joint:
+        self._check("by_parts")
+        if self._joint:
+            self._apart.call([partial(call, link.rows) for link in self._links])
+        else:
             super().by_parts(call)
-            return
-        calls = CallsApart()
-        self._recover_together(False)  # each thread does its own
-        for link in self._links:
-            calls.begin(partial(call, link.rows))
-        calls.wait()
-        self._recover_together(True)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -200,7 +196,7 @@ class RemoteVectorEnv(VectorEnv):
         Raises:
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
-        check_open(self, "signal")
+        self._check("signal")
         self._links[0].offer.check_signal(key, value)
         for link in self._links:
             order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
@@ -221,10 +217,11 @@ class RemoteVectorEnv(VectorEnv):
         for link in self._links:
             link.close()
 
-    def _recover_together(self, together: bool) -> None:
-        """Have a link that is lost recover together with those of all other worlds, or alone."""
-        for link in self._links:
-            link.beside = self._links if together else ()
+    def _check(self, verb: str) -> None:
+        """Raise VectorMisuse if this was closed; wait for what Ctrl-C or an error of another call left under way."""
+        check_open(self, verb)
+        if not self._apart.is_here:
+            self._apart.wait()
 
     def _split(self, rows: RowIndex) -> Iterator[tuple[Link, RowIndex]]:
         """Return each server's part of some environments."""
@@ -284,7 +281,10 @@ class RemoteVectorEnv(VectorEnv):
             if not isinstance(found, Lost):
                 self._enter_outcome(link, *found)
                 return
-        recover_together(link, found)
+        if self._joint and not self._apart.is_here:
+            self._apart.recover(link, found)
+        else:
+            link.recover(found)
 
     def _enter_outcome(self, link: Link, order: Order, frame: Frame) -> None:
         rows = shift_rows(order.rows, link.rows.start)

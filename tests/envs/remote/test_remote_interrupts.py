@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -26,7 +27,10 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from grpc._cython import cygrpc  # noqa: E402
 
-from envs.remote.client import calls, link  # noqa: E402
+from envs.remote.client import apart, calls, link, place  # noqa: E402
+from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+
+WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
 
 
 class Interrupting(Counting):
@@ -195,3 +199,110 @@ def test_ctrl_c_in_the_midst_of_a_replay_leaves_it_to_whoever_goes_on(
         for _ in range(3):
             venv.step(np.ones(1, np.int64))
         assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
+
+
+def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoever_goes_on(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*given: Any) -> Any:
+        monkeypatch.setattr(link, "Wire", place.Wire)
+        wire = place.Wire(*given)
+        signal.raise_signal(signal.SIGINT)
+        return wire
+
+    def step_in_parts(venv: Any, hook: Callable[[], None] = lambda: None) -> list[bytes]:
+        for rows in (slice(0, 1), slice(1, 2)):
+            venv.send(np.ones(1, np.int64), rows)
+            hook()
+        return [venv.recv(rows)[0].tobytes() for rows in (slice(0, 1), slice(1, 2))]
+
+    with closing(remote(serve(COUNTING).address, num_envs=2, lost="fail").make(COUNTING)) as venv:
+        venv.begin(3)
+        (own,) = venv._links
+        assert own._wire is not None
+        monkeypatch.setattr(link, "Wire", interrupt)
+
+        def lose() -> None:
+            own._wire._stream.close()
+            if own.due == 2:
+                with pytest.raises(KeyboardInterrupt):
+                    venv.recv(slice(0, 1))
+                assert own.is_lost, "an answer would be waited for, or the second turn sent ahead of the first"
+
+        told = step_in_parts(venv, lose)
+        assert (own.reconnects, own.restarts) == (1, 0)
+    with closing(Serial(num_envs=2).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert told == step_in_parts(venv)
+
+
+def test_a_session_that_was_not_brought_back_whole_leaves_room_for_the_next(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any, pending: Any) -> None:
+        monkeypatch.setattr(link.Link, "_replay", replay)
+        raise place.Lost("it is cut")
+
+    replay, server = link.Link._replay, serve(COUNTING, Serial(num_envs=N))
+    with closing(remote(server.address, wait_s=5.0).make(COUNTING)) as venv:
+        venv.begin(3)
+        server.close()
+        other = serve(COUNTING, Serial(num_envs=N), address=server.address)
+        monkeypatch.setattr(link.Link, "_replay", fail)
+        told = venv.step(np.ones(N, np.int64))[0].tobytes()
+        assert len(other.sessions.list()) == 1
+    with closing(Serial(num_envs=N).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert venv.step(np.ones(N, np.int64))[0].tobytes() == told
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "is closed"])
+def test_ctrl_c_while_several_joint_worlds_come_back_leaves_them_to_whoever_goes_on(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    def describe(self: Any, *given: Any) -> Any:
+        coming.append(threading.current_thread())
+        assert len(coming) > 2 or let.wait(20)
+        return describes(self, *given)
+
+    def wait(self: Any, *given: Any) -> None:
+        if len(coming) == 2:
+            let.set()
+        waits(self, *given)
+
+    def interrupt() -> None:
+        wait_until(lambda: len(coming) == 2, 20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    coming: list[threading.Thread] = []  # at another session
+    let, waits, describes = threading.Event(), apart.CallsApart.wait, place.Place.describe
+    server, ones = serve(WORLD, Serial(num_envs=2)), np.ones(2, np.int64)
+    first, second = (
+        RemoteVectorEnv(None, 2, remote(server.address).place(), worlds=["a", "b"], agents=[agent], packed=True)
+        for agent in "ab"
+    )
+    with closing(first), closing(second), ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(second.begin, 2)
+        first.begin(1)
+        begun.result(20)
+        server.close()
+        other = serve(WORLD, Serial(num_envs=2), address=server.address)
+        monkeypatch.setattr(place.Place, "describe", describe)
+        came = pool.submit(interrupt)
+        first.send(ones)
+        with pytest.raises(KeyboardInterrupt):
+            first.recv()
+        came.result(20)
+        monkeypatch.setattr(apart.CallsApart, "wait", wait)
+        if goes_on:
+            stepped = pool.submit(second.step, ones)
+            assert first.recv()[0].tolist() == [[1, 0], [1, 0]]
+            assert stepped.result(20)[0].tolist() == [[1, 1], [1, 1]]
+        else:
+            first.close()
+            let.set()
+        for thread in coming[:2]:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert len(other.sessions.list()) == 4 * goes_on
+        assert not goes_on or [one.restarts for one in first._links] == [1, 1]
