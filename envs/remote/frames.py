@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 3  # what both sides must speak
+PROTOCOL = 4  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")
 START = FIXED.size + SUMS.size
 QUIET = 1  # flag of an order: it is done, and no outcome is told
+CHOSEN = 2  # flag of a joint world's reset: its seed is that which others had chosen
 MOST_SIGNAL = 1 << 16  # bytes of a signal's value
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 

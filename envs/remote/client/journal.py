@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.frames import Cursor, Frame, Kind, say_rows
+from envs.remote.frames import CHOSEN, Cursor, Frame, Kind, say_rows
 from envs.remote.values import encode
 from envs.vector.storage import RowIndex
 
@@ -32,6 +32,7 @@ class Order:
         seq: its number in the session; 0 before it has one.
         frame: as it was sent.
         answered: whether its outcome has come.
+        flags: of its frame, where it is done again.
     """
 
     kind: Kind
@@ -42,6 +43,7 @@ class Order:
     seq: int = 0
     frame: bytes = b""
     answered: bool = False
+    flags: int = 0
 
     @property
     def header(self) -> list[Any]:
@@ -122,6 +124,11 @@ class OrderJournal:
             self._origin[ids] = order.position + 1
             self._begun[1][ids[:: self._seats] // self._seats] += 1
 
+    def choose(self, order: Order, seed: int) -> None:
+        """Note the seed of the episode that a reset of all began, which named none."""
+        order.arguments[0], order.flags = [seed], CHOSEN
+        self.note(order)
+
     def drop(self, rows: RowIndex) -> None:
         """Note that environments have no episode any more."""
         self._origin[rows] = NEVER
@@ -144,7 +151,7 @@ class OrderJournal:
                 continue
             needed = self._origin[order.rows] <= order.position
             if needed.all():
-                yield Order(order.kind, order.rows, order.arguments, order.actions)
+                yield Order(order.kind, order.rows, order.arguments, order.actions, flags=order.flags)
             elif needed.any():
                 rows = np.arange(len(self._origin))[order.rows][needed]
                 if order.actions is not None:

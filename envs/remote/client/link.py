@@ -317,7 +317,7 @@ class Link:
         assert self._wire is not None
         count = 0
         for order in self.journal.orders():
-            self._number(order, QUIET)
+            self._number(order, QUIET | order.flags)
             self._wire.send(order.frame)
             count += 1
         if not count:

@@ -128,7 +128,7 @@ class RemoteVectorEnv(VectorEnv):
         seeds = read_seeds(seed, self.worlds)
         waiting = self._table.flags
         for i in numbers(worlds_of(rows, self.seats)):
-            if seeds[i] is None and waiting[i * self.seats] == NEW[0]:
+            if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
         self._settle(rows)
         orders = []
@@ -199,8 +199,7 @@ class RemoteVectorEnv(VectorEnv):
         self._check("signal")
         self._links[0].offer.check_signal(key, value)
         for link in self._links:
-            order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
-            self._ask([(link, order)])
+            self._ask([(link, order := Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value]))])
             while not order.answered:
                 self._receive(link)
 
@@ -308,6 +307,8 @@ class RemoteVectorEnv(VectorEnv):
             if arrays.lives is not None:
                 arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
                 arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
+            if order.kind is Kind.RESET and self._joint and order.arguments[0] == [None] and count is not None:
+                link.journal.choose(order, count)
             rows = link.rows  # whose infos come with it
         else:
             self._enter(link, order, rows, cursor, n, count)

@@ -18,11 +18,13 @@ class Start:
     Attributes:
         seed: None: whatever the others ask for.
         episode: its number among those of the client's key, of which the seed comes; None: the seed was named.
+        chosen: whether others had chosen the seed, and this client comes back to its episode.
     """
 
     seed: int | None
     options: dict[str, Any] = field(default_factory=dict)
     episode: int | None = None
+    chosen: bool = False
 
     def __str__(self) -> str:
         return f"seed={self.seed}" if self.episode is None else f"episode {self.episode} of its run"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class JointWorld:
     def __post_init__(self) -> None:
         self.agents = self.layouts.agents
         self._claimed: set[int] = set()  # ever
+        self._seeded = False  # the environment's random numbers
         self._free_since: dict[int, float] = {}
         self._asked_since: float | None = None
         self._return, self._length = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.int64)
@@ -173,18 +175,20 @@ class JointWorld:
     def _reset(self, asking: Sequence[Holder]) -> None:
         asking = sorted(asking, key=lambda one: one.seats[0])
         starts = [one.reset for one in asking if one.reset is not None]
-        seeds = {one.seed for one in starts if one.episode is None and one.seed is not None}
+        seeds = {one.seed for one in starts if one.episode is None and one.seed is not None and not one.chosen}
         episodes = {one.episode for one in starts if one.episode is not None}
         options = [one.options for one in starts if one.options]
-        if len(seeds) > 1 or len(episodes) > 1 or any(given != options[0] for given in options):
+        # Runs have keys of their own, of which the one with the first seat counts.
+        keyed = [one.seed for one in starts if one.episode is not None]
+        chosen = [one.seed for one in starts if one.chosen]
+        seed = next(iter([*seeds, *keyed, *chosen]), None if self._seeded else SystemRandom().randrange(2**31))
+        others = len(seeds) > 1 or len(episodes) > 1 or any(one != seed for one in chosen)
+        if others or any(given != options[0] for given in options):
             told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
             return
-        # Runs have keys of their own, of which the one with the first seat counts.
-        keyed = [one.seed for one in starts if one.episode is not None]
-        seed = seeds.pop() if seeds else keyed[0] if keyed else None
-        self.begun = self.end
+        self.begun, self._seeded = self.end, True
         played = JointStep(seed=seed, starts={seat: one.reset for one in asking for seat in one.seats if one.reset})
         try:
             self._signal(asking)

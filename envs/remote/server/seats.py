@@ -34,6 +34,8 @@ class SeatsVectorEnv(VectorEnv):
     Attributes:
         called: whether whoever waits is to stop that, and raise CalledAway.
         replaying: whether the next reset is of a client that comes back to where it was.
+        chosen: whether others had chosen its seed.
+        seed: of the episode that began last; None: it goes on with the environment's own random numbers.
         world: its name.
         agents: whose seats they are.
         last: whether nobody was left in the world when this was closed.
@@ -72,7 +74,8 @@ class SeatsVectorEnv(VectorEnv):
         self._alive = np.zeros(len(own), np.bool_)
         self._key: int | None = None  # of its episodes; None: they have none
         self._number = self._episode = 0  # of the world and the running episode, by which they are keyed
-        self.replaying = self.last = False
+        self.replaying = self.chosen = self.last = False
+        self.seed: int | None = None
         self._view = view
         self._everybody: list[NDArray[Any]] = []
         self.called: Callable[[], bool] = lambda: False
@@ -97,7 +100,8 @@ class SeatsVectorEnv(VectorEnv):
                 holder.position = world.end - (world.latest is not None)
             elif joins and past is not None and past.seed != seed[0]:
                 raise EnvError(f"the other clients of world {world.name} have begun another episode; reset all")
-            start = Start(seed[0], dict(options or {})) if not joins or holder.position == world.end else None
+            anew = not joins or holder.position == world.end
+            start = Start(seed[0], dict(options or {}), chosen=self.chosen) if anew else None
             return self._begin(start)
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -259,6 +263,7 @@ class SeatsVectorEnv(VectorEnv):
         if not isinstance(played.outcome, JointOutcome):
             raise EnvError(str(played.outcome))
         self._alive = played.outcome.alive[self._own]
+        self.seed = played.seed
         if self._view == "all":
             self._everybody = _see_all(played, played.outcome, world)
         return played.outcome

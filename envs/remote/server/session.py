@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 
 from envs.errors import PaddockError
-from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
+from envs.remote.frames import CHOSEN, ORDERS, QUIET, Frame, Kind, join, read_rows
 from envs.remote.server.seats import CalledAway, SeatsVectorEnv
 from envs.remote.server.steps import PendingStep, SessionEnvs
 from envs.remote.server.stream import FrameStream
@@ -73,8 +73,7 @@ class Session:
         self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None  # asked once, as it takes long to say
         # Whether turns can be done in another thread: to send is never to wait, but where others are to act too.
         self._at_once = self._first is not None and not isinstance(self.venv, SeatsVectorEnv)
-        beyond = self.venv.look if isinstance(self.venv, SeatsVectorEnv) else tuple
-        self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos, beyond)
+        self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0
         self._kept: dict[int, Kept] = {}
         self._turns: list[PendingStep] = []
@@ -209,7 +208,7 @@ class Session:
         while self._turns:
             yield from self._finish(self._pop(0))
         if isinstance(self.venv, SeatsVectorEnv):
-            self.venv.replaying = quiet
+            self.venv.replaying, self.venv.chosen = quiet, bool(frame.flags & CHOSEN)
         try:
             answer = self._steps.do(seq, frame, quiet)
         except Garbled:

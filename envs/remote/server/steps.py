@@ -1,6 +1,5 @@
 """A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, Kind, count_rows, join, read_rows
+from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.remote.view import put
 from envs.spec import EnvSpec
@@ -55,15 +55,14 @@ class SessionEnvs:
         spec: EnvSpec,
         layouts: Layouts,
         infos: bool,
-        beyond: Callable[[], Sequence[NDArray[Any]]] = tuple,
     ) -> None:
         """Take environments over.
 
         Args:
             infos: whether the client is told what environments say beside observation, reward and end.
-            beyond: returns what the client is told beside its own rows.
         """
-        self._venv, self._spec, self._infos, self._beyond = venv, spec, infos, beyond
+        self._venv, self._spec, self._infos = venv, spec, infos
+        self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
         self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
@@ -122,7 +121,7 @@ class SessionEnvs:
             truncated,
             *lives,
             *finals,
-            *self._beyond(),
+            *(self._joint.look() if self._joint else ()),
         ]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 
@@ -139,7 +138,10 @@ class SessionEnvs:
         if quiet:
             self._note(rows, observation[rows])
             return b""
-        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows], *self._lives(rows), *self._beyond()])
+        arrays, seed = [observation[rows], *self._lives(rows)], None
+        if self._joint is not None:
+            arrays, seed = [*arrays, *self._joint.look()], self._joint.seed
+        return join(Kind.OUTCOME, [seq, self._say(infos), seed], arrays)
 
     def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
         N = self._venv.worlds

@@ -174,8 +174,8 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     other = serve(CARTPOLE)
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
-    monkeypatch.setattr(place, "PROTOCOL", 4)
-    with pytest.raises(ConfigError, match="the client speaks protocol 4, and this server 3; install the same version"):
+    monkeypatch.setattr(place, "PROTOCOL", 5)
+    with pytest.raises(ConfigError, match="the client speaks protocol 5, and this server 4; install the same version"):
         remote(server.address).make(COUNTING)
 
 

@@ -18,6 +18,7 @@ from toy_worlds import Bidding
 
 from envs.errors import ConfigError
 from envs.vector import EnvError, Serial, VectorMisuse
+from envs.vector.contract import keyed_seed
 from envs.vector.remote import make_place
 from envs.vector.storage import Layouts
 
@@ -275,6 +276,52 @@ def test_a_late_client_is_told_that_the_world_began_anew(serve: Any) -> None:
         with pytest.raises(EnvError, match="began anew without this client"):
             late.step({agent: action_of(agent, late.action_space(agent), 0, 0) for agent in late.acting})
         late.reset(seed=1)
+
+
+@pytest.mark.parametrize(("seeds", "what"), [([7, 8], "session"), ([7, 8], "server"), ([None, None], "server")])
+def test_clients_that_name_no_seed_have_that_of_whoever_does_and_come_back_to_it(
+    serve: Any, seeds: Any, what: str
+) -> None:
+    def play_on(game: Any, seeds: Sequence[int | None], lost: Callable[[], Any] = int) -> list[Any]:
+        told = []
+        for seed in seeds:
+            told.append(game.reset(seed=seed))
+            for t in range(4):
+                if t == 2:
+                    lost()
+                told.append(game.step(dict.fromkeys(game.acting, 2)))
+        return told
+
+    def lose_session() -> None:
+        session = next(one for one in servers[-1].sessions.list() if one.venv.agents == ("bob", "cy"))
+        servers[-1].sessions.end(session, "the test says so")
+
+    def lose_server() -> None:
+        wait_until(lambda: sum(one.venv._holder.asks for one in servers[-1].sessions.list()) == 1)
+        servers[-1].close()
+        servers.append(serve(TURNS, Serial(num_envs=1), address=servers[0].address))
+
+    servers = [serve(TURNS, Serial(num_envs=1))]
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        one, other = (
+            stack.enter_context(closing(RemoteParallelEnv(servers[0].address, world="game", agents=agents)))
+            for agents in (["ann"], ["bob", "cy"])
+        )
+        lost = {"session": lose_session, "server": lose_server}[what]
+        done = pool.submit(play_on, other, [None, None], lost), pool.submit(play_on, one, seeds)
+        assert [len(played.result(30)) for played in done] == [10, 10]
+        history = servers[-1].sessions._joint["game"].result().history
+        assert history[0].seed == seeds[1] or seeds[1] is None
+
+
+def test_a_run_has_its_own_episodes_whatever_a_client_comes_back_to() -> None:
+    world = World()
+    world.b.replaying = world.b.chosen = True
+    with pytest.raises(VectorMisuse, match=r"different episodes \(a: episode 2 of its run; b: seed=7\); runs go on"):
+        world.call_both(lambda one: one.reset(seed=[7]) if one is world.b else one.begin(1, [2]))
+    world.b.replaying = world.b.chosen = False
+    world.call_both(lambda one: one.reset(seed=[None]) if one is world.b else one.begin(1, [2]))
+    assert world.a.seed == world.b.seed == keyed_seed(1, 0, 2)
 
 
 def test_who_waits_has_no_clock() -> None:
