@@ -6,7 +6,6 @@ one of them takes as long as the message. So a stream is operated here as gRPC's
 that has it in another form is used by the public one.
 """
 
-import os
 import queue
 import threading
 from collections import deque
@@ -60,7 +59,6 @@ class DirectStream:
         defaults = cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
         made = channel._channel.segregated_call
         self._call = made(defaults, method.encode(), None, None, tuple(metadata), None, start, None)
-        self._pid = os.getpid()
         self._due = {tag for _, tag in start}
         self._messages: deque[bytes] = deque()
         self._ended: StreamEnded | None = None
@@ -107,8 +105,6 @@ class DirectStream:
 
     def close(self) -> None:
         """End the stream, and wait for what is under way, which ends with it."""
-        if os.getpid() != self._pid:
-            return  # the events are the other process's
         self.cancel()
         while self._due:
             self._take(lambda: False)

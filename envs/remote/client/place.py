@@ -1,5 +1,6 @@
 """Where servers are, and how one is reached: calls that are answered once, and the stream of a session."""
 
+import os
 import random
 import threading
 import time
@@ -156,7 +157,7 @@ class Wire:
             look: gives what is called with each of them from another thread, as long as it is there.
         """
         self._channel, metadata = place.connect(address)
-        self._address = address
+        self._address, self._pid = address, os.getpid()
         self._closed = threading.Event()
         self._stream = open_stream(self._channel, f"/{guard.SERVICE}/Play", metadata)
         self.send = self._stream.send
@@ -183,7 +184,9 @@ class Wire:
         return self._stream.is_over
 
     def close(self) -> None:
-        """End the stream."""
+        """End the stream; not in a fork, to whose maker it is left."""
+        if os.getpid() != self._pid:
+            return
         self._closed.set()
         self._stream.close()
         self._channel.close()

@@ -1,5 +1,6 @@
 """Who is let in at a server, to what, and for how much there is room."""
 
+import os
 import re
 import shutil
 import socket
@@ -226,6 +227,17 @@ def test_a_fork_of_a_client_is_refused(serve: Any) -> None:
         with pytest.raises(VectorMisuse, match="before this process was forked"):
             venv.step(np.zeros(N, np.int64))
         venv._links[0]._pid -= 1
+
+
+def test_a_fork_that_ends_a_client_leaves_it_to_whoever_made_it(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
+        venv.begin(1)
+        assert isinstance(venv, RemoteVectorEnv) and venv._links[0]._wire is not None
+        with monkeypatch.context() as fork:
+            fork.setattr(os, "getpid", lambda: 0)
+            venv._links[0]._wire.close()
+        venv.step(np.zeros(N, np.int64))
+        assert venv._links[0].reconnects == 0
 
 
 @pytest.mark.parametrize("folder", ["", "."])
