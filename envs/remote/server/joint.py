@@ -252,9 +252,9 @@ class JointWorld:
     def _signal(self, asking: Sequence[Holder]) -> None:
         """Give the environment what clients told, in the order of seats."""
         for one in sorted(asking, key=lambda one: one.seats[0]):
-            for key, value in one.signals:
+            signals, one.signals = one.signals, []  # first: what is refused is not told again
+            for key, value in signals:
                 self.venv.call("receive_signal", key, value)
-            one.signals.clear()
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
         """Return what a vector of one world gave."""

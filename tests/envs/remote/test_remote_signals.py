@@ -9,14 +9,18 @@ import pytest
 import test_vector as contract
 from conftest import env_spec
 from remote_servers import COUNTING, WINDY, N, Raw, call, remote, serve_fixture, signal  # noqa: F401
+from toy_worlds import Told
 
-from envs.vector import Serial, VectorMisuse
+from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from envs.remote.server import seats  # noqa: E402
 from envs.remote.single import RemoteEnv  # noqa: E402
+
+TOLD = env_spec("toy_worlds:Told", max_episode_steps=5)
 
 
 def play(venv: Any, tell: Any, hook: Any = lambda t: None) -> list[Any]:
@@ -86,8 +90,7 @@ def test_an_environment_that_takes_no_signals_says_so(serve: Any) -> None:
 
 
 def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None:
-    spec = env_spec("toy_worlds:Told", max_episode_steps=5)
-    server, told = serve(spec, Serial(num_envs=1)), {}
+    server, told = serve(TOLD, Serial(num_envs=1)), {}
 
     def be(agent: str, peer: threading.Barrier) -> None:
         with closing(RemoteParallelEnv(server.address, world="game", agents=[agent])) as world:
@@ -109,3 +112,44 @@ def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None
     for player in players:
         player.join(30)
     assert told["a"] == told["b"] == [f"{agent}{t}" for t in range(3) for agent in "aabb"]
+
+
+def test_more_signals_than_may_wait_for_a_step_are_replayed_to_a_joint_world(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seats, "MOST_SIGNALS", 3)
+    server = serve(TOLD, Serial(num_envs=1))
+    with closing(RemoteParallelEnv(server.address, world="game")) as world:
+        for seed in range(2):
+            world.reset(seed=seed)
+            for t in range(4):
+                world.signal("a", t)
+                told = world.step(dict.fromkeys(world.acting, 0))[4]["a"]["told"]
+        server.close()
+        server = serve(TOLD, Serial(num_envs=1), address=server.address)
+        assert world.step(dict.fromkeys(world.acting, 0))[4]["a"]["told"] == told
+        for t in range(3):
+            world.signal("a", t)
+        with pytest.raises(VectorMisuse, match="3 wait for the next step already"):
+            world.signal("a", 3)
+
+
+class Refusing(Told):
+    """Refuses some of what it is told."""
+
+    def receive_signal(self, key: str, value: Any) -> None:
+        if value == 1:
+            raise ValueError("not that")
+        super().receive_signal(key, value)
+
+
+def test_a_signal_that_a_joint_world_refuses_is_not_told_again(serve: Any) -> None:
+    server = serve(env_spec(f"{__name__}:Refusing", max_episode_steps=5), Serial(num_envs=1))
+    with closing(RemoteParallelEnv(server.address, world="game")) as world:
+        world.reset(seed=0)
+        for value in range(2):
+            world.signal("a", value)
+        with pytest.raises(EnvError, match="not that"):
+            world.step(dict.fromkeys(world.acting, 0))
+        world.reset(seed=0)
+        assert world.step(dict.fromkeys(world.acting, 0))[4]["a"]["told"] == ["a0"]
