@@ -146,6 +146,16 @@ class RemoteParallelEnv:
         self._served.close()
 
     @property
+    def num_agents(self) -> int:
+        """How many live."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """How many there may be."""
+        return len(self.possible_agents)
+
+    @property
     def unwrapped(self) -> "RemoteParallelEnv":
         """The environment itself, as PettingZoo has it of wrappers."""
         return self

@@ -125,6 +125,7 @@ def test_a_remote_world_tells_what_its_own_does(serve: Any, name: str) -> None:
         expected = tell(own)
     with closing(make(serve(spec, Serial(num_envs=1)).address)) as world:
         assert isinstance(world, RemoteParallelEnv)
+        assert world.num_agents == 0 and world.max_num_agents == len(world.possible_agents)
         for told, own in zip(tell(world), expected, strict=True):
             for k, (part, other) in enumerate(zip(told, own, strict=True)):
                 if isinstance(other, dict):  # those left when the world ends unsaid count as truncated at a server
