@@ -1,5 +1,6 @@
 """Who may connect, and how connections are made: addresses, certificates, tokens, and gRPC's settings."""
 
+import contextlib
 import hmac
 import json
 import os
@@ -156,6 +157,10 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
         ConfigError: it is in use, or none of this machine's, or the certificates are no good.
     """
     try:
+        if address.startswith("unix:"):  # gRPC takes a socket from whoever listens there, in silence
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError), socket.socket(socket.AF_UNIX) as other:
+                other.connect(address.removeprefix("unix:"))
+                raise OSError("somebody listens")
         if "cert" in tls:
             pair = (Path(tls["key"]).read_bytes(), Path(tls["cert"]).read_bytes())
             ca = Path(tls["ca"]).read_bytes() if "ca" in tls else None
@@ -168,15 +173,24 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
         remedy = (
             "another process is there, or it is no address of this machine; choose another (port 0: any that is free)"
         )
+        if "cert" in tls:
+            remedy += f", or serve.tls.cert={tls['cert']} and serve.tls.key={tls['key']} are no PEM files of one pair"
         raise ConfigError(f"serve.address={address} cannot be listened at: {remedy}")
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
 def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
-    """Return a gRPC channel; nothing is sent yet."""
+    """Return a gRPC channel; nothing is sent yet.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
     if not tls:
         return grpc.insecure_channel(address, CLIENT)
-    read = {name: Path(path).read_bytes() for name, path in tls.items()}
+    try:
+        read = {name: Path(path).read_bytes() for name, path in tls.items()}
+    except OSError as error:
+        raise ConfigError(f"tls: {error.filename} cannot be read ({error.strerror}); name PEM files") from error
     return grpc.secure_channel(
         address, grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert")), CLIENT
     )

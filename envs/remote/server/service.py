@@ -96,10 +96,10 @@ class EnvironmentServer:
         self.address = guard.bind(self._server, address, tls)
         if address.startswith("unix:"):
             os.chmod(address.removeprefix("unix:"), 0o600)
-        self.sessions = Sessions(spec, vec, layouts, settings, self._going)
-        self._server.start()
         if settings.address_file is not None:
             guard.write_address_file(settings.address_file, self.address)
+        self.sessions = Sessions(spec, vec, layouts, settings, self._going)
+        self._server.start()
 
     def drain(self) -> bool:
         """Take no more sessions, finish what is under way, and have clients go elsewhere; whether all did in time."""

@@ -159,6 +159,12 @@ def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     with pytest.raises(EnvError, match="cannot be reached"):
         expired = serve(COUNTING, tls={"cert": str(keys / "old.pem"), "key": str(keys / "old.key")})
         remote(expired.address, tls={"ca": str(keys / "ca.pem")}, wait_s=0.0).make(COUNTING)
+    with pytest.raises(ConfigError, match=r"serve.tls.key=.*ca.pem are no PEM files of one pair"):
+        serve(COUNTING, tls={"cert": str(keys / "ca.pem"), "key": str(keys / "ca.pem")})
+    gone = remote(server.address, tls={"ca": shutil.copy(keys / "ca.pem", keys / "gone.pem")}).place()
+    (keys / "gone.pem").unlink()
+    with pytest.raises(ConfigError, match=r"tls: .*gone.pem cannot be read \(No such file or directory\)"):
+        gone.offers()
     with pytest.raises(ConfigError, match="cert and key go together"):
         remote(server.address, tls={"cert": str(keys / "ca.pem")}).make(COUNTING)
 
@@ -247,6 +253,28 @@ def test_a_socket_on_this_machine_is_its_owners_alone(
     monkeypatch.chdir(tmp_path)
     serve(COUNTING, address=f"unix:{folder or tmp_path}/env")
     assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
+
+
+def test_a_socket_is_taken_from_nobody_who_listens_there(serve: Any, tmp_path: Path) -> None:
+    server = serve(COUNTING, address=f"unix:{tmp_path}/env")
+    with pytest.raises(ConfigError, match=r"serve.address=unix:.*/env cannot be listened at: another process is there"):
+        serve(COUNTING, address=server.address)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert venv.begin(1)[0].shape == (N, 3)
+    server.close()
+    with closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(f"{tmp_path}/env")  # as a server leaves it that was killed
+    serve(COUNTING, address=server.address)
+
+
+def test_a_server_that_cannot_say_where_it_is_leaves_nothing(serve: Any, tmp_path: Path) -> None:
+    def count() -> int:
+        return sum(thread.name == "leases" for thread in threading.enumerate())
+
+    before = count()
+    with pytest.raises(ConfigError, match=r"serve.address_file=.* cannot be written \(No such file or directory\)"):
+        serve(COUNTING, address_file=str(tmp_path / "nowhere" / "file"))
+    assert count() == before
 
 
 def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, undisturbed: str) -> None:
