@@ -124,13 +124,18 @@ def read_token(token_file: str | None) -> str | None:
 
 
 def make_token(token_file: str) -> None:
-    """Write a new token into a file that is not there yet, readable by its owner alone."""
-    if not os.path.exists(token_file):
-        try:
-            with open(os.open(token_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
-                file.write(secrets.token_urlsafe(FEWEST_BYTES) + "\n")
-        except OSError as error:
-            raise ConfigError(f"token_file={token_file} cannot be written ({error.strerror})") from error
+    """Write a new token, readable by its owner alone, into a file that is not there yet; it comes whole or not at all."""
+    if os.path.exists(token_file):
+        return
+    beside = f"{token_file}.{secrets.token_hex(8)}"
+    try:
+        with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(FEWEST_BYTES) + "\n")
+        with contextlib.suppress(FileExistsError):  # another server's, that started with this one
+            os.link(beside, token_file)
+        os.unlink(beside)
+    except OSError as error:
+        raise ConfigError(f"token_file={token_file} cannot be written ({error.strerror})") from error
 
 
 def check_server(local: bool, address: str, token: str | None, tls: Mapping[str, str], insecure: bool) -> None:

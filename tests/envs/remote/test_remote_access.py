@@ -127,7 +127,14 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
     with closing(remote(server.address, token_file=str(token)).make(COUNTING)) as venv:
         venv.begin(1)
     other = tmp_path / "other"
-    guard.make_token(str(other))
+    with monkeypatch.context() as race:  # two servers start with one file
+        race.setattr(os.path, "exists", lambda path: False)
+        guard.make_token(str(other))
+        made = other.read_text()
+        guard.make_token(str(other))
+    assert other.read_text() == made and [path.name for path in tmp_path.iterdir() if other.name in path.name] == [
+        other.name
+    ]
     for given in (None, str(other)):
         with pytest.raises(ConfigError, match="the token is not the server's") as caught:
             remote(server.address, token_file=given).make(COUNTING)
