@@ -124,7 +124,7 @@ def read_token(token_file: str | None) -> str | None:
 
 
 def make_token(token_file: str) -> None:
-    """Write a new token, readable by its owner alone, into a file that is not there yet; it comes whole or not at all."""
+    """Write a new token, for its owner alone to read, into a file that is not there yet, whole or not at all."""
     if os.path.exists(token_file):
         return
     beside = f"{token_file}.{secrets.token_hex(8)}"

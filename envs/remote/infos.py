@@ -1,9 +1,25 @@
-"""The info of one row out of a vector's."""
+"""Infos of a vector as a server says them, and the info of one row out of them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from envs.remote.values import Garbled, decode
+from envs.vector.contract import EnvError
+
+
+def take_infos(said: bytes, id: str) -> dict[str, Any]:
+    """Return the infos that a server said of an environment.
+
+    Raises:
+        EnvError: they are more than a message may have.
+    """
+    try:
+        infos: dict[str, Any] = decode(said)
+    except Garbled as error:
+        raise EnvError(f"the infos of {id} cannot be read ({error}); start the server with serve.infos=none") from None
+    return infos
 
 
 def read_info(infos: Mapping[str, Any], row: int) -> dict[str, Any]:

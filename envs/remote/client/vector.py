@@ -17,7 +17,7 @@ from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
 from envs.remote.client.place import Lost, Place
 from envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
-from envs.remote.values import decode
+from envs.remote.infos import take_infos
 from envs.remote.view import Everybody
 from envs.spec import EnvSpec
 from envs.vector.contract import (
@@ -317,7 +317,7 @@ class RemoteVectorEnv(VectorEnv):
             self.everybody = Everybody.take(cursor, self._shown)
         if said is not None:
             with self._batching:
-                self._table.note(rows, decode(said))
+                self._table.note(rows, take_infos(said, link.offer.environment["id"]))
 
     def _enter(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:
         """Enter what a step gave."""

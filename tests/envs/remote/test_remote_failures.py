@@ -124,6 +124,26 @@ def test_what_nobody_foresaw_is_told_to_the_client_and_ends_its_session_alone(
         assert other.restarts == 0
 
 
+class Talkative(Counting):
+    """Says more than a message may have."""
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"moves": ["e4"] * 100_000}
+
+
+gymnasium.register("Talkative-v0", f"{__name__}:Talkative", disable_env_checker=True)
+
+
+def test_infos_that_are_too_many_are_one_line_with_what_to_do(serve: Any) -> None:
+    spec = env_spec("Talkative-v0")
+    with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
+        venv.begin(1)
+        with pytest.raises(
+            EnvError, match=r"infos of Talkative-v0 cannot be read .* start the server with serve.infos"
+        ):
+            venv.step(np.zeros(1, np.int64))
+
+
 class Hanging(Counting):
     """Steps once it is let."""
 
