@@ -71,7 +71,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
     from algos.learning.rollouts.collector import MAX_EPISODE_STEPS
-    from envs.vector import ChoosesLayout
+    from envs.vector import ChoosesLayout, Remote
 
     sections = _compose(arguments)
     spec: Any = build("env", sections["env"])
@@ -80,6 +80,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         require(sections["serve"]["free_arguments"], f"{single}, or say serve.free_arguments=true for algo=poet")
         spec = spec.env_spec(spec.flat(), None)
     vec: Any = build("vec", sections["vec"])
+    require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
     if isinstance(vec, ChoosesLayout):
         vec = build("vec", vec.settle(spec, False, print))
     settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))

@@ -193,6 +193,11 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
         remote(server.address).make(COUNTING)
 
 
+def test_a_server_of_environments_at_another_server_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"vec=remote is for clients; choose multiprocess, serial, native or auto"):
+        serving.start(["env=cartpole", "vec=remote", "vec.wait_s=0"])
+
+
 def test_another_environment_at_the_same_port_is_refused(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address).make(COUNTING)) as venv:
