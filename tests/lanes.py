@@ -3,7 +3,8 @@
 Slurm's tests are one lane, since there is one cluster, and it begins at once, since it waits more than it computes.
 A file stays in one process for its fixtures' sake, unless it takes so long that its tests are dealt out one by one;
 those that share a fixture of the module or of a class stay together all the same, since another file's test in between
-would have it made anew. durations.txt, which scripts/durations.py makes, tells how long a file takes.
+would have it made anew. durations.txt, which scripts/durations.py makes, tells how long a file takes; one that it lacks
+begins before all others, lest it be a long one that a single process is left with at the end.
 """
 
 import re
@@ -15,6 +16,7 @@ import pytest
 
 DURATIONS = Path(__file__).with_name("durations.txt")
 LONG_S = 45.0  # a file that takes longer is dealt out
+UNKNOWN_S = 1000.0  # a test of a file that the table lacks, for all that is known
 FAST_S = 0.3  # a test that takes longer is no part of `--fast`
 LEFT_OUT = ("nightly", "slow", "slurm", "real_start")  # of `--fast`, whatever they take
 
@@ -47,7 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item._id = type(item._id).parse(f"{item.nodeid}@{name}")
 
     def weight(name: str) -> float:
-        return float("inf") if name == "slurm" else sum(duration(_name(item)) for item in lanes[name])
+        if name == "slurm":
+            return float("inf")
+        return sum(duration(_name(item)) if item.path.stem in durations() else UNKNOWN_S for item in lanes[name])
 
     items[:] = [item for name in sorted(lanes, key=lambda name: (-weight(name), name)) for item in lanes[name]]
 
