@@ -370,6 +370,7 @@ def serve() -> None:
             importlib.import_module(name)
     _loaded_libraries()
     _warm_grammars()
+    _warm_starts()
     # What libraries would take apart at an end, torch its 174 operators, goes with the process, and in half the time.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
@@ -414,6 +415,16 @@ def _warm_grammars() -> None:
         grammar = importlib.import_module("omegaconf.grammar_parser")
         for text in ("${a.b}", "${a:b.c}", "${a:b,${.c}}/${oc.env:D,e}", "${now:%Y-%m-%d}/x_${..f}"):
             grammar.parse(text)
+
+
+def _warm_starts() -> None:
+    """Work out once what every command and worker would as it starts: what composes, and which instructions compute."""
+    with contextlib.suppress(Exception):  # each of them will say itself what is wrong
+        importlib.import_module("envs.native.library").widest()
+        importlib.import_module("algos.networks.dense.library").widest()
+        compose = importlib.import_module("paddock.config.compose").compose_alone
+        for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):
+            compose([*overrides, "checkpoint.every_s=0", "algo.hidden=[8]"])
 
 
 def _collapse_pages() -> None:
