@@ -38,7 +38,7 @@ def fused_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no C compiler (cc, gcc) for a processor with AVX2 and FMA")
     folder = tmp_path_factory.mktemp("fused")
     others = [stem for source in extension()["sources"] if (stem := Path(source).stem) not in library.SETS]
-    build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O1"], **{name: ["-O1"] for name in others}})
+    build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O0"], **{name: ["-O0"] for name in others}})
     return folder
 
 

