@@ -1,6 +1,9 @@
 """What tests of algorithms and of their rollouts share."""
 
+import copy
+import functools
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +21,14 @@ from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 
 
-def algorithm(*words: str) -> Any:
-    return build_algorithm(read_plain(compose_alone([*words])), SerialPool())
+def algorithm(*words: str, pool: Any = None, folder: Path | None = None) -> Any:
+    """What a command's words build, on a pool; the same words are composed once, which takes longer than building."""
+    return build_algorithm(copy.deepcopy(_composed(words)), pool or SerialPool(), folder=folder)
+
+
+@functools.cache
+def _composed(words: tuple[str, ...]) -> dict[str, Any]:
+    return read_plain(compose_alone([*words]))
 
 
 def advance(algo: Any, iterations: int) -> list[dict[str, float]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command, assert_same_run, call_main, deterministic
+from learned import algorithm
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.recipe import AlgorithmRecipe
@@ -72,10 +73,6 @@ ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.po
 
 def generator(index: int = 0) -> np.random.Generator:
     return keyed_generator(0, Stream.MEMBER, 0, index)
-
-
-def algorithm(*words: str, pool: Any = None, folder: Path | None = None) -> Any:
-    return build_algorithm(read_plain(compose_alone([*words])), pool or SerialPool(), folder=folder)
 
 
 def advance(algo: Any, rounds: int) -> tuple[list[dict[str, float]], list[Any]]:

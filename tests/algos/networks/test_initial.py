@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import final_state
+from learned import algorithm
 
 import paddock
 from algos.networks.initial import InitialPolicy
-from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm, read_plain
 from paddock.reports.data import gather
 from paddock.reports.section_runs import list_runs
 from paddock.rerun import rerun
@@ -56,7 +54,7 @@ PAIRS = {
 def build(*words: str) -> Any:
     named = [word[1:] for word in words if word.startswith("~")]
     kept = [word for word in words if word.partition("=")[0] not in named and not word.startswith("~")]
-    return build_algorithm(read_plain(compose_alone(kept)), SerialPool())
+    return algorithm(*kept)
 
 
 def learned(*words: str) -> Any:

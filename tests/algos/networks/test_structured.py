@@ -4,16 +4,13 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import learned
 import numpy as np
 import onnxruntime
 import pytest
-from omegaconf import OmegaConf
 
 import paddock
-from algos.pool.serial import SerialPool
 from envs.errors import PaddockError
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm
 from paddock.runs.checkpoint import Checkpoints
 
 WORKSHOP = [
@@ -44,8 +41,7 @@ ALGORITHMS = {
 
 
 def build(name: str, *more: str) -> Any:
-    config: Any = OmegaConf.to_container(compose_alone([*ALGORITHMS[name], *WORKSHOP, *more]), resolve=True)
-    return build_algorithm(config, SerialPool())
+    return learned.algorithm(*ALGORITHMS[name], *WORKSHOP, *more)
 
 
 def play(algorithm: Any, iterations: int) -> list[dict[str, float]]:

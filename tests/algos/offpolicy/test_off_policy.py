@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import learned
 import numpy as np
 import pytest
 from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume
@@ -87,7 +88,7 @@ def command(variant: str, run: Path, *more: str) -> list[str]:
 
 
 def algorithm(variant: str, folder: Path, *more: str) -> Any:
-    return build_algorithm(read_plain(compose_alone(arguments(variant, *more))), SerialPool(), folder=folder)
+    return learned.algorithm(*arguments(variant, *more), folder=folder)
 
 
 def advance(algo: Any, rows: int) -> list[dict[str, float]]:

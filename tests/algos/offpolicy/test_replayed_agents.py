@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import learned
 import numpy as np
 import pytest
 from conftest import deterministic
@@ -60,7 +61,7 @@ def algorithm_of(own: list[str], folder: Path) -> Any:
     words = {word.partition("=")[0]: word for word in [*SMALL, *own]}
     if words["algo"] == "algo=pqn":
         words = {key: word for key, word in words.items() if key not in OF_REPLAY}
-    return build_algorithm(read_plain(compose_alone([*words.values()])), SerialPool(), folder=folder)
+    return learned.algorithm(*words.values(), folder=folder)
 
 
 def advance(algo: Any, rows: int) -> list[dict[str, float]]:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
+import learned
 import numpy as np
 import psutil
 import pytest
@@ -20,10 +21,7 @@ from algos.learning.offpolicy.learners.microbatches import Microbatches
 from algos.learning.offpolicy.learners.together import LearnersTogether
 from algos.learning.torch_learner import DistributedContext
 from algos.networks.training import computing_with
-from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm, read_plain
 
 SMALL = [
     *("vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]", "algo.row_every=16", "algo.eval_every=1000"),
@@ -66,7 +64,7 @@ class Thread:
 
 def algorithm(variant: str, folder: Path, *more: str) -> Any:
     words = {word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}
-    return build_algorithm(read_plain(compose_alone([*words.values()])), SerialPool(), folder=folder)
+    return learned.algorithm(*words.values(), folder=folder)
 
 
 def advance(algo: Any, rows: int) -> list[dict[str, float]]:
