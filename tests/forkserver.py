@@ -594,6 +594,9 @@ def _add_first(entry: str, safe: bool) -> None:
         sys.path_importer_cache.pop(entry, None)
     if any(_origin(name) != sys.modules[name].__file__ for name in PACKAGES if name in sys.modules):
         _forget_ours()
+        _forget_plugins()
+    elif PathFinder.find_spec("hydra_plugins", sys.path) is not None:
+        _forget_plugins()
     # This repository has a folder of that name, which stands in for the standard library's module where it comes first.
     if PathFinder.find_spec("platform", sys.path[:1]) is not None:
         sys.modules.pop("platform", None)
@@ -612,6 +615,13 @@ def _forget_ours() -> None:
     registry = sys.modules["gymnasium"].envs.registry
     for id in [id for id, spec in registry.items() if str(spec.entry_point).startswith("envs.")]:
         del registry[id]
+
+
+def _forget_plugins() -> None:
+    """Have Hydra look for plugins anew, where ours are others, or there may be some that the server did not see."""
+    if "hydra.core.plugins" in sys.modules:
+        instances = sys.modules["hydra.core.singleton"].Singleton._instances
+        instances.pop(sys.modules["hydra.core.plugins"].Plugins, None)
 
 
 def _place(fds: Sequence[int], targets: Sequence[int], sock: socket.socket) -> socket.socket:
