@@ -418,6 +418,7 @@ def find_imports(tree: ast.AST, package: str) -> Iterator[str]:
             yield str(node.value)
 
 
+@cache
 def read_imports(path: Path, find: Callable[[ast.AST, str], Iterator[str]] = find_imports) -> list[str]:
     module = name_module(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
@@ -460,6 +461,7 @@ ROOMS = {
 MOST_FILES = 14  # of Python in a room
 
 
+@cache
 def draw_arrows() -> dict[str, set[str]]:
     """Module of the house -> those that it imports, inside functions and for types alone too."""
     modules = {name_module(path): path for path in find_sources(*FLOORS)}
