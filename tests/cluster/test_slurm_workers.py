@@ -58,11 +58,15 @@ def said(run: Path, job: str) -> str:
 
 
 def kill(job: str) -> None:
-    """`kill -9` of all processes of a job."""
+    """`kill -9` of all processes of a job, the youngest first: workers outlived by their job retire."""
+    found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get("SLURM_JOB_ID") == job:
-                process.kill()
+                found.append(process)
+    for process in sorted(found, key=lambda one: -one.create_time()):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def finished(command: Command) -> str:
