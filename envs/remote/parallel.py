@@ -51,7 +51,7 @@ class RemoteParallelEnv:
         """Ask what a server offers; its world is made by the first reset.
 
         Args:
-            address: of the server, HOST:PORT or unix:PATH; of several that offer the same, the others stand in.
+            address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later.
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
