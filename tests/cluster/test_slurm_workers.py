@@ -58,7 +58,7 @@ def said(run: Path, job: str) -> str:
 
 
 def kill(job: str) -> None:
-    """`kill -9` of all processes of a job, the youngest first: workers outlived by their job retire."""
+    """`kill -9` of all processes of a job, the youngest first: a worker that outlives its shell is told to retire."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
