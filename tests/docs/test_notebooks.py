@@ -160,14 +160,25 @@ def test_learning_from_replay_is_shown_beside_others(tmp_path: Path, monkeypatch
     pairs = [pair for pair in told if pair[1] in steps]
     assert {("sac", task) for task in steps} <= set(pairs) and len({algorithm for algorithm, _ in pairs}) == 3
     for algorithm, task in pairs:
-        journals = sorted((NOTEBOOKS / "replay").glob(f"*{algorithm}_{task}*.evaluations.jsonl"))
-        *ends, zoo = (json.loads(path.read_text().splitlines()[-1]) for path in journals)
-        assert {row["step"] for row in (*ends, zoo)} == {steps[task]} and (task != "pendulum" or len(ends) == 5)
-        expected, row = trim_mean([end["eval/return_mean"] for end in ends], 0.25), told[algorithm, task]
-        assert float(row["IQM"]) == pytest.approx(expected, abs=1e-5)
+        name, row = f"{algorithm}_{task}", told[algorithm, task]
+        (zoo,), ours, peers = (
+            last_evaluations(journals) for journals in (f"zoo_{name}", f"{name}[1-9]", f"sb3_{name}?")
+        )
+        assert {end["step"] for end in (zoo, *ours, *peers)} == {steps[task]}
+        assert task != "pendulum" or (len(ours) == 5 and (len(peers) == 5 or algorithm == "ddpg"))
         assert float(row["RL-Zoo"]) == pytest.approx(zoo["eval/return_mean"], abs=1e-5)
-        low, high = float(row["95 % from"]), float(row["to"])
-        assert low <= expected <= high if len(ends) > 1 else np.isnan([low, high]).all()
+        for of, ends in {"": ours, "SB3 ": peers}.items():
+            if ends:
+                expected = trim_mean([end["eval/return_mean"] for end in ends], 0.25)
+                assert float(row[f"{of}IQM"]) == pytest.approx(expected, abs=1e-5)
+                low, high = float(row[f"{of}95 % from"]), float(row[f"{of}to"])
+                assert low <= expected <= high if len(ends) > 1 else np.isnan([low, high]).all()
+
+
+def last_evaluations(name: str) -> list[dict[str, float]]:
+    """The last row of each of these runs beside the notebook."""
+    journals = sorted((NOTEBOOKS / "replay").glob(f"{name}.evaluations.jsonl"))
+    return [json.loads(path.read_text().splitlines()[-1]) for path in journals]
 
 
 @pytest.mark.parametrize("name", NAMES)
