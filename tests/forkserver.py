@@ -592,10 +592,10 @@ def _add_first(entry: str, safe: bool) -> None:
         sys.path.insert(0, entry)
     for entry in sys.path:  # the rest is as the server found it, and too much to write to
         sys.path_importer_cache.pop(entry, None)
-    if any(_origin(name) != sys.modules[name].__file__ for name in PACKAGES if name in sys.modules):
+    others = any(_origin(name) != sys.modules[name].__file__ for name in PACKAGES if name in sys.modules)
+    if others:
         _forget_ours()
-        _forget_plugins()
-    elif PathFinder.find_spec("hydra_plugins", sys.path) is not None:
+    if others or PathFinder.find_spec("hydra_plugins", sys.path) is not None:
         _forget_plugins()
     # This repository has a folder of that name, which stands in for the standard library's module where it comes first.
     if PathFinder.find_spec("platform", sys.path[:1]) is not None:

@@ -1,14 +1,13 @@
 """The benchmark of replay gives both sides the same work and judges what it measured; speed is for its own runs."""
 
-import importlib
 import json
 import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
+from sb3_stand_in import import_peer
 
 from algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
@@ -37,11 +36,7 @@ def test_paddock_learns_by_the_recipe(name: str, tmp_path: Path) -> None:
 
 
 def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", ".common", ".common.callbacks", ".common.evaluation", ".common.noise"):
-        monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
-    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
-    peer = importlib.import_module("scripts.bench.peers.sb3_replay")
-    monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
+    peer = import_peer("sb3_replay", monkeypatch)
     answer = peer.train(SMALL["td3"], 1, updates=130, seed=1)
     given, model = peer.TD3.call_args, peer.TD3.return_value
     assert given.args[1].observation_space.shape == (17,) and given.args[1].action_space.shape == (6,)

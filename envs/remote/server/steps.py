@@ -121,7 +121,7 @@ class SessionEnvs:
             truncated,
             *lives,
             *finals,
-            *(self._joint.look() if self._joint else ()),
+            *(() if self._joint is None else self._joint.look()),
         ]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 

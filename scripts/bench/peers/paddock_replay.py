@@ -4,25 +4,24 @@ Reads requests as JSON lines. A setting is a number of threads; seconds are the 
 pass by the clock. Batches are drawn and learned from as many at a time as an algorithm that owes so many does it.
 """
 
+import contextlib
 import itertools
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-
-from omegaconf import OmegaConf
 
 from algos.learning.offpolicy.from_replay import AT_ONCE, FromReplay
 from algos.pool.late import LatePool
 from algos.pool.serial import SerialPool
 from paddock.config.build import build as paddock_build
 from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm
+from paddock.config.experiment import build_algorithm, read_plain
 from paddock.runs.checkpoint import Checkpoints
 
 NEVER = 10**9  # steps between evaluations
@@ -48,8 +47,14 @@ def build(recipe: dict[str, Any], setting: int, seed: int, folder: Path) -> Any:
         "seed": seed,
     }
     given = [f"{name}={value}" for name, value in (values | of | recipe.get("overrides", {})).items()]
-    config: Any = OmegaConf.to_container(compose_alone(given), resolve=True)
-    return build_algorithm(config, SerialPool(), folder=folder)
+    return build_algorithm(read_plain(compose_alone(given)), SerialPool(), folder=folder)
+
+
+@contextlib.contextmanager
+def made_of(words: list[str]) -> Iterator[Any]:
+    """Build the algorithm that a command's words describe, in a folder that goes with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=Path(folder))
 
 
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
@@ -138,31 +143,20 @@ def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
     values |= {"algo.row_every": 20_000, "algo.eval_every": NEVER, "algo.double": False}
     values |= {"algo.huber": "null", "algo.max_grad_norm": "null"}  # as CleanRL's
     words = ["algo=dqn", "env=cartpole", "vec=native", *(f"{name}={value}" for name, value in values.items())]
-    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
-    with tempfile.TemporaryDirectory() as folder:
-        algorithm = build_algorithm(config, SerialPool(), folder=Path(folder))
-        plan = algorithm.plan()
-        try:
-            first, started = next(plan)["step"], time.process_time()
-            *_, last = itertools.islice(plan, rows)
-            seconds = time.process_time() - started
-        finally:
-            plan.close()
+    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+        first, started = next(plan)["step"], time.process_time()
+        *_, last = itertools.islice(plan, rows)
+        seconds = time.process_time() - started
     return {"steps": last["step"] - first, "seconds": seconds}
 
 
 def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
     """Train by a recipe, behind its first 2,048 steps, without evaluations: seconds of the processor."""
     words = [f"experiment={experiment}", f"algo.eval_every={NEVER}", f"seed={seed}", "algo.row_every=2048"]
-    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
-    with tempfile.TemporaryDirectory() as folder:
-        plan = build_algorithm(config, SerialPool(), folder=Path(folder)).plan()
-        try:
-            first, started = next(plan)["step"], time.process_time()
-            *_, last = itertools.islice(plan, steps // 2048)
-            seconds = time.process_time() - started
-        finally:
-            plan.close()
+    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+        first, started = next(plan)["step"], time.process_time()
+        *_, last = itertools.islice(plan, steps // 2048)
+        seconds = time.process_time() - started
     return {"steps": last["step"] - first, "seconds": seconds}
 
 
@@ -170,12 +164,9 @@ def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, An
     """Train by an experiment's recipe, and play so many episodes of the last policy's best actions."""
     words = [f"experiment={recipe['experiment']}", f"seed={seed}", f"algo.eval_every={NEVER}", "algo.threads=1"]
     words += [f"algo.eval_episodes={last_episodes}"]
-    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
-    with tempfile.TemporaryDirectory() as folder:
-        algorithm = build_algorithm(config, SerialPool(), folder=Path(folder))
-        with closing(algorithm.plan()) as plan:
-            step = next(row["step"] for row in plan if row["step"] >= recipe["steps"])
-            [row] = algorithm.evaluate_last()
+    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+        step = next(row["step"] for row in plan if row["step"] >= recipe["steps"])
+        [row] = algorithm.evaluate_last()
     return {"steps": step, "return_mean": row["eval/return_mean"]}
 
 
@@ -196,7 +187,7 @@ def ape(actors: int, env: str, updates_per_step: float, rows: int, seed: int) ->
     values |= {"algo.row_every": 8000, "algo.eval_every": NEVER, "compute.workers": max(actors, 1)}
     values |= {"algo.num_actors": actors} if actors else {"algo.rollouts": "inline"}
     words = ["algo=apex", f"env={env}", "vec=serial", "compute=local", *(f"{k}={v}" for k, v in values.items())]
-    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    config = read_plain(compose_alone(words))
     pool: Any = LatePool(paddock_build("compute", config["compute"])) if actors else SerialPool()
     with tempfile.TemporaryDirectory() as folder, closing(pool):
         if actors:
@@ -225,22 +216,19 @@ def gather(zeros: str, whole: bool, updates: int, seed: int) -> dict[str, Any]:
     values = {"vec.num_envs": 16, "algo.num_steps": 16, "algo.warmup": 2000, "algo.row_every": 2000, "seed": seed}
     words = ["algo=dqn", f"env={zeros}", "vec=native", f"algo.eval_every={NEVER}"]
     words += [f"{name}={value}" for name, value in values.items()]
-    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
-    with tempfile.TemporaryDirectory() as folder, closing(SerialPool()) as pool:
-        algorithm = build_algorithm(config, pool, folder=Path(folder))
-        with closing(algorithm.plan()) as plan:
-            next(plan)
-            architecture = algorithm.learner.architecture
-            assert architecture.inputs.sparse is not None, f"{zeros} has few zeros"
-            if whole:
-                vars(architecture.inputs)["sparse"] = None  # in place of the property that was cached
-            learner = algorithm._learner(architecture, seed)
-            batch = algorithm.replay.sample(0, AT_ONCE, algorithm.batch_size)
-            learner.update(batch, algorithm.rate)
-            started = time.process_time()
-            for _ in range(updates // AT_ONCE):
-                report, _ = learner.update(batch, algorithm.rate)
-            seconds = time.process_time() - started
+    with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
+        next(plan)
+        architecture = algorithm.learner.architecture
+        assert architecture.inputs.sparse is not None, f"{zeros} has few zeros"
+        if whole:
+            vars(architecture.inputs)["sparse"] = None  # in place of the property that was cached
+        learner = algorithm._learner(architecture, seed)
+        batch = algorithm.replay.sample(0, AT_ONCE, algorithm.batch_size)
+        learner.update(batch, algorithm.rate)
+        started = time.process_time()
+        for _ in range(updates // AT_ONCE):
+            report, _ = learner.update(batch, algorithm.rate)
+        seconds = time.process_time() - started
     return {"steps": updates // AT_ONCE * AT_ONCE, "seconds": seconds, "value": float(report[-1, 1])}
 
 

@@ -1,8 +1,8 @@
 """Stable-Baselines3's DQN, SAC and TD3 with a recipe of scripts/bench/replay.py, or of conf/experiment.
 
 Reads requests as JSON lines. A setting is a number of torch's threads; seconds are the processor's where it is one, and
-else pass by the clock. A request with "every" trains by an experiment's recipe, and evaluates the deterministic policy
-now and then.
+else pass by the clock. Requests with "every" and "last_episodes" train by an experiment's recipe, and evaluate the
+deterministic policy now and then.
 """
 
 import json
@@ -112,21 +112,28 @@ def settings(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    recipe: dict[str, Any],
-    steps: int,
-    every: int,
-    episodes: int,
-    seed: int,
-    goal: float | None = None,
-    last_episodes: int | None = None,
+    recipe: dict[str, Any], steps: int, every: int, episodes: int, seed: int, goal: float | None = None
 ) -> dict[str, Any]:
     """Train by a recipe, on one thread.
 
     Args:
         every: steps between evaluations of so many episodes; 0: there are none, not even at the end.
         goal: a mean return with which training ends.
-        last_episodes: of the last policy's evaluation, which is `return_mean`.
     """
+    return learn(recipe, steps, every, episodes, seed, goal)[1]
+
+
+def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, Any]:
+    """Train by all of a recipe, and play so many episodes of the last policy."""
+    model, told = learn(recipe, recipe["steps"], recipe["every"], recipe["episodes"], seed, None)
+    given: Any = evaluate_policy(model, gymnasium.make(recipe["env"]), last_episodes, warn=False)
+    return told | {"return_mean": float(given[0]), "version": stable_baselines3.__version__}
+
+
+def learn(
+    recipe: dict[str, Any], steps: int, every: int, episodes: int, seed: int, goal: float | None
+) -> tuple[Any, dict[str, Any]]:
+    """See `run`: the model, and what is told of its training."""
     torch.set_num_threads(1)
     env = recipe["env"]
     model = ALGORITHMS[recipe["algo"]]("MlpPolicy", env, **settings(recipe), seed=seed, device="cpu")
@@ -134,15 +141,9 @@ def run(
     callback.init_callback(model)
     model.learn(steps, callback)
     seconds = time.process_time() - started
-    if every and callback.found[-1]["step"] < model.num_timesteps:
+    if every and model.num_timesteps % every:
         callback.evaluate()
-    answer = {"steps": model.num_timesteps, "seconds": seconds, "evaluations": callback.found}
-    if last_episodes is not None:
-        played = Evaluate(env, every, last_episodes, None)
-        played.init_callback(model)
-        played.evaluate()
-        answer |= {"return_mean": played.found[0]["eval/return_mean"], "version": stable_baselines3.__version__}
-    return answer
+    return model, {"steps": model.num_timesteps, "seconds": seconds, "evaluations": callback.found}
 
 
 def save(observed: int, rows: int) -> dict[str, Any]:
@@ -156,7 +157,11 @@ def save(observed: int, rows: int) -> dict[str, Any]:
         return {"steps": 1, "seconds": seconds, "bytes": path.stat().st_size}
 
 
-MADE: dict[str, Callable[..., dict[str, Any]]] = {"every": run, "observed": save}  # by their own keys
+MADE: dict[str, Callable[..., dict[str, Any]]] = {
+    "every": run,
+    "last_episodes": score,
+    "observed": save,
+}  # by their own keys
 
 
 if __name__ == "__main__":

@@ -94,14 +94,9 @@ def score(side: str, recipe: Report, seed: int, peers: str) -> Report:
     """Train one seed of a side in a process of its own, and play the last policy: `steps` and `return_mean`."""
     ours, replayed = side == "paddock", "algo" in recipe
     player = Player(f"{side}_{'replay' if replayed else 'ppo'}.py", sys.executable if ours else peers)
-    request: Report = {"recipe": recipe, "seed": seed}
-    if not replayed:
-        request |= {"setting": [] if ours else 1, "episodes": EPISODES}
-    else:
-        request |= {"last_episodes": EPISODES}
-        request |= {} if ours else {name: recipe[name] for name in ("steps", "every", "episodes")}
+    told: Report = {"last_episodes": EPISODES} if replayed else {"setting": [] if ours else 1, "episodes": EPISODES}
     try:
-        return player.ask(**request)
+        return player.ask(recipe=recipe, seed=seed, **told)
     finally:
         player.close()
 

@@ -1,20 +1,15 @@
 """Scores beside Stable-Baselines3: both sides have the same settings and steps, and nothing that was scored is lost."""
 
-import importlib
 import json
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import gymnasium
 import pytest
-from omegaconf import OmegaConf
+from learned import algorithm
+from sb3_stand_in import import_peer
 
-from algos.pool.serial import SerialPool
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm
 from scripts.bench.contenders.contest import Missing
 from scripts.bench.peers import paddock_ppo, paddock_replay
 from scripts.bench.runs import seeds as bench
@@ -34,21 +29,13 @@ def test_paddock_plays_the_experiment_and_the_peer_its_settings(name: str) -> No
         assert ours.action_space == theirs.action_space and ours.observation_space == theirs.observation_space
 
 
-def replay_peer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in ("", ".common", ".common.callbacks", ".common.evaluation", ".common.noise"):
-        monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
-    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
-    return importlib.import_module("scripts.bench.peers.sb3_replay")
-
-
 @pytest.mark.parametrize("name", REPLAYED)
 def test_both_learn_from_replay_by_the_experiment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = bench.translate(*bench.ROWS[name])
-    config: Any = OmegaConf.to_container(compose_alone([f"experiment={recipe['experiment']}"]), resolve=True)
-    ours = build_algorithm(config, SerialPool(), folder=tmp_path)
+    ours = algorithm(f"experiment={recipe['experiment']}", folder=tmp_path)
     with closing(ours.env.make()) as env, closing(gymnasium.make(recipe["env"])) as other:
         assert env.action_space == other.action_space and env.observation_space == other.observation_space
-    theirs = replay_peer(monkeypatch).settings(recipe)
+    theirs = import_peer("sb3_replay", monkeypatch).settings(recipe)
     assert (theirs["batch_size"], theirs["buffer_size"]) == (ours.batch_size, ours.capacity)
     assert (theirs["learning_starts"], theirs["train_freq"]) == (ours.warmup, ours.num_steps)
     assert theirs["gradient_steps"] == ours.num_steps * ours.updates_per_step
@@ -57,7 +44,7 @@ def test_both_learn_from_replay_by_the_experiment(name: str, tmp_path: Path, mon
 
 
 def test_the_peer_counts_in_steps_what_is_counted_in_updates_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = replay_peer(monkeypatch)
+    peer = import_peer("sb3_replay", monkeypatch)
     theirs = peer.settings(bench.translate(*bench.ROWS["dqn_mountaincar"]))
     assert theirs["target_update_interval"] == 600  # 300 updates, one for two steps
     assert theirs["exploration_fraction"] == 0.2  # 24,000 of 120,000 steps
@@ -67,11 +54,7 @@ def test_the_peer_counts_in_steps_what_is_counted_in_updates_here(monkeypatch: p
 
 
 def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("", ".common", ".common.callbacks", ".common.env_util", ".common.evaluation", ".common.vec_env"):
-        monkeypatch.setitem(sys.modules, f"stable_baselines3{module}", MagicMock(__version__="2"))
-    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_ppo", raising=False)
-    peer = importlib.import_module("scripts.bench.peers.sb3_ppo")
-    monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
+    peer = import_peer("sb3_ppo", monkeypatch)
     monkeypatch.setattr(peer, "evaluate_policy", lambda model, envs, episodes, **_: ([1.0, 3.0], [5, 5]))
     recipe = bench.translate(*bench.ROWS["bipedal"])
     assert peer.score(recipe, 1, episodes=2, seed=7)["return_mean"] == 2.0
