@@ -20,6 +20,7 @@ from algos.evolution.strategy import (
     Generation,
     PopulationSize,
     check_strategy,
+    count_useful_workers,
     es_update,
     play_evaluation,
     play_population,
@@ -71,7 +72,7 @@ class ES:
     normalize_observations: bool
     observation_clip: Annotated[float, Range("must be positive; try 5.0", above=0)]
     observation_sampling: Annotated[float, Range("must lie in (0, 1]", above=0, high=1)]
-    pairs_per_task: PositiveInt
+    pairs_per_task: PositiveInt | None
     eval_every: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
@@ -81,6 +82,7 @@ class ES:
     best_return: float = field(init=False, default=float("-inf"))  # of the mean policy, over one evaluation
     best_iteration: int = field(init=False, default=0)
 
+    searches = 1
     plays_on_pool = True
     policy_names = ("last", "best")
 
@@ -114,6 +116,7 @@ class ES:
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
         clock = Clock()
+        self.pool.ask(count_useful_workers(self))
         while True:
             clock.lap("loop")
             normalizer = self._normalizer(self.observed)
@@ -217,12 +220,12 @@ class ES:
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
-        tasks = -(-self.population // (2 * self.pairs_per_task))
         sizes = "-".join(map(str, self.problem.mlp.sizes))
         return {
             "actors": f"{self.vec.num_envs} environments side by side on each worker",
             "learners": "1, in this process, on the CPU",
-            "members": f"{self.population} ({self.population // 2} mirrored pairs) in {tasks} tasks an iteration",
+            "members": f"{self.population} ({self.population // 2} mirrored pairs), "
+            f"work for up to {count_useful_workers(self)} workers",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
             f"{self.problem.mlp.describe_actions()} actions",
         }
@@ -271,8 +274,7 @@ class ES:
         """
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
-        job = play_evaluation(self, distribution, self.vec.num_envs)
-        played, ends = run_alone(self.pool, play_members, job)
+        played, ends = run_alone(self.pool, play_members, play_evaluation(self, distribution))
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)

@@ -23,7 +23,7 @@ from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.side_by_side import learn_side_by_side
-from algos.evolution.strategy import Optimizer, PopulationSize, check_strategy
+from algos.evolution.strategy import Optimizer, PopulationSize, check_strategy, count_useful_workers
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
 from algos.learning.episode_metrics import cut_metric
@@ -65,7 +65,7 @@ class POET:
     same_ground: bool
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
-    pairs_per_task: PositiveInt
+    pairs_per_task: PositiveInt | None
     transfer_every: PositiveInt
     transfer_test: Literal["original", "enhanced"]
     transfer_window: PositiveInt
@@ -114,7 +114,7 @@ class POET:
                     self._found()
                 if t > 0 and t % self.reproduce_every == 0:
                     self._reproduce(together)
-                self.pool.ask(len(self.niches) * self._tasks_per_step)
+                self.pool.ask(count_useful_workers(self))
                 for ends in learn_side_by_side(together, self.jobs, self.niches, t, self._next_meeting(t)):
                     metrics = self._settle(ends)
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
@@ -123,9 +123,9 @@ class POET:
                     yield metrics | self._summary() | clock.read(self.pool.size)
 
     @property
-    def _tasks_per_step(self) -> int:
-        """How many tasks a step of one agent is cut into."""
-        return -(-self.population // (2 * self.pairs_per_task))
+    def searches(self) -> int:
+        """How many niches learn side by side."""
+        return max(len(self.niches), 1)
 
     def _next_meeting(self, t: int) -> int:
         """The first iteration after t that no niche may begin before the others have caught up."""
@@ -297,8 +297,7 @@ class POET:
         return {
             "actors": f"{self.vec.num_envs} environments side by side on each worker",
             "learners": "1, in this process, on the CPU",
-            "niches": f"at most {self.max_niches}, each with {self.population} members in "
-            f"{self._tasks_per_step} tasks an iteration",
+            "niches": f"at most {self.max_niches}, each with {self.population} members",
             "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
         }
 

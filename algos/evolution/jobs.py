@@ -94,8 +94,7 @@ class AgentJobs:
     def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[Scored]:
         """Play an agent's evaluation; all who are scored in a niche in one iteration meet the same episodes."""
         distribution = SearchDistribution(niche.problem, iteration, mean.astype(np.float32), None, lane=niche.number)
-        size = 2 * self.settings.pairs_per_task
-        played, ends = yield from play_evaluation(self.settings, distribution, size)
+        played, ends = yield from play_evaluation(self.settings, distribution)
         report_lost(ends, f"an evaluation in niche {niche.number}")
         kept, steps = played.returns[np.isfinite(played.returns)], int(played.lengths.sum())
         cut = count_cut(played.lengths, niche.problem.eval_max_steps)

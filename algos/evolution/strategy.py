@@ -4,6 +4,7 @@ Pairs are played as tasks; what comes of them is put in their order, ranked, mad
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
@@ -16,11 +17,12 @@ from algos.evolution.population import Problem, SearchDistribution
 from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
+from algos.learning.policy_episodes import threads_of
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
 from envs.errors import require
 from envs.ranges import Range
-from envs.vector import Vec
+from envs.vector import Native, Vec
 from envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ Floats = NDArray[np.float64]
 Optimizer = Literal["adam", "sgd"]
 MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
 PopulationSize = Annotated[int, MEMBERS]
+NATIVE_PAIRS = 32  # of a task at most: 64 episodes, so that lanes whose episode ends early have another
+WORTH_A_WORKER = 4  # pairs
 
 
 class StrategySettings(Protocol):
@@ -43,8 +47,18 @@ class StrategySettings(Protocol):
     learning_rate_decay: float
     learning_rate_floor: float
     weight_decay: float
-    pairs_per_task: int
+    pairs_per_task: int | None
     eval_episodes: int
+
+    @property
+    def vec(self) -> Vec:
+        """What steps the environments of one task."""
+        ...
+
+    @property
+    def searches(self) -> int:
+        """How many populations are played side by side."""
+        ...
 
 
 def check_strategy(settings: StrategySettings, vec: Vec, name: str) -> None:
@@ -60,6 +74,26 @@ def check_strategy(settings: StrategySettings, vec: Vec, name: str) -> None:
     for key, floor in (("sigma", settings.sigma_floor), ("learning_rate", settings.learning_rate_floor)):
         value = getattr(settings, key)
         require(0 <= floor <= value, f"{key}_floor={floor} must lie in [0, {key}={value}]")
+
+
+def pairs_of_task(settings: StrategySettings) -> int:
+    """Return how many mirrored pairs travel together: as is said, or by how many workers there are.
+
+    Then tasks are as large as pays, all alike, and as many for one worker as for another. No number depends on it.
+    """
+    if settings.pairs_per_task is not None:
+        return settings.pairs_per_task
+    vec, workers = settings.vec, max(settings.pool.size, 1)
+    most = NATIVE_PAIRS * threads_of(vec) if isinstance(vec, Native) else max(vec.num_envs // 2, 1)
+    pairs = settings.population // 2 * settings.searches
+    rounds = math.ceil(pairs / (most * workers))
+    return min(math.ceil(pairs / (rounds * workers)), settings.population // 2)
+
+
+def count_useful_workers(settings: StrategySettings) -> int:
+    """Return how many workers would have work."""
+    pairs = settings.population // 2 * settings.searches
+    return math.ceil(pairs / (settings.pairs_per_task or WORTH_A_WORKER))
 
 
 @dataclass(frozen=True)
@@ -103,14 +137,24 @@ def play_population(
     """Play every pair around a mean [P] after so many updates of Adam, as tasks of `play_members`."""
     sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, adam.updates)
     distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
-    pairs, size = settings.population // 2, settings.pairs_per_task
+    pairs, size = settings.population // 2, pairs_of_task(settings)
     shared = settings.pool.broadcast(distribution)
     tasks = [(shared, start, min(start + size, pairs)) for start in range(0, pairs, size)]
-    ends = yield tasks
+    played = list(zip(tasks, (yield tasks), strict=True))
+    # A pair is lost by itself, whoever it travelled with: how the work is cut decides nothing.
+    alone = [
+        (shared, pair, pair + 1)
+        for (_, start, stop), end in played
+        if end.error is not None and stop - start > 1
+        for pair in range(start, stop)
+    ]
+    if alone:
+        kept = [(task, end) for task, end in played if end.error is None or task[2] - task[1] == 1]
+        played = sorted([*kept, *zip(alone, (yield alone), strict=True)], key=lambda one: one[0][1])
     returns, lengths = np.full((pairs, 2), np.nan), np.zeros((pairs, 2), np.int64)
     moments: list[Moments] = []
     told: list[Floats] = []
-    for (_, start, stop), end in zip(tasks, ends, strict=True):
+    for (_, start, stop), end in played:
         if end.error is None:
             returns[start:stop], lengths[start:stop], sampled, numbers = end.value
             moments += sampled
@@ -119,7 +163,13 @@ def play_population(
     returns[~np.isfinite(returns).all(axis=1)] = np.nan
     shape = (0, 2, problem.episodes_per_member, len(problem.env.metrics))
     return Generation(
-        distribution, sigma, returns, lengths, moments, np.concatenate(told) if told else np.zeros(shape), ends
+        distribution,
+        sigma,
+        returns,
+        lengths,
+        moments,
+        np.concatenate(told) if told else np.zeros(shape),
+        [end for _, end in played],
     )
 
 
@@ -150,15 +200,13 @@ def es_update(
     return ESUpdate(gradient, update, after, rate)
 
 
-def play_evaluation(
-    settings: StrategySettings, distribution: SearchDistribution, episodes_per_task: int
-) -> Job[tuple[Episodes, list[Done]]]:
+def play_evaluation(settings: StrategySettings, distribution: SearchDistribution) -> Job[tuple[Episodes, list[Done]]]:
     """Play the episodes of a mean's evaluation, as tasks of `play_members`.
 
     Returns:
         Those that were not lost, in order; and the ends of the tasks.
     """
-    episodes, size = settings.eval_episodes, episodes_per_task
+    episodes, size = settings.eval_episodes, settings.vec.num_envs
     shared = settings.pool.broadcast(distribution)
     ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]
     played = [end.value for end in ends if end.error is None]

@@ -6,6 +6,8 @@ from typing import Any
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
+# And so may this, which cuts work into tasks: what each comes to depends on no other.
+CUTS = ("algo.pairs_per_task",)
 # These choose processors, and change last bits at most: a run may go on where there are fewer GPUs, or no compiler.
 PROCESSORS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "compiled", "learners"))
 # They play whole episodes, each keyed by itself: how many side by side changes no number.
@@ -41,7 +43,8 @@ def computation(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Not the number of environments, which only the state of a run can tell whether it goes on with.
     """
-    return flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
+    decisive = flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
+    return {key: value for key, value in decisive.items() if key not in CUTS}
 
 
 def count_envs(config: Mapping[str, Any]) -> int | None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from algos.common.divergence import Diverged
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evolution.population import SearchDistribution, play_members, play_pairs
-from algos.evolution.strategy import ESUpdate, Generation, es_update
+from algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, Population
@@ -28,9 +29,10 @@ from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
-from envs.vector import Serial
+from envs.vector import Native, Serial, Vec
 
 CARTPOLE = env_spec("CartPole-v1")
+NATIVE = Native(num_envs=64, threads=1)
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -88,14 +90,16 @@ EQUAL = np.ones((2, 2))  # returns that give no direction
 
 
 class LosingPool(SerialPool):
-    """A pool that loses chosen tasks of every batch."""
+    """A pool that loses whatever task of a population has one of these pairs."""
 
-    def __init__(self, lost: set[int]) -> None:
+    def __init__(self, lost: Collection[int]) -> None:
         self.lost = lost
 
     def imap_unordered(self, fn: Any, tasks: Any, **place: Any) -> Any:
-        for done in super().imap_unordered(fn, tasks, **place):
-            yield Done(done.index, error=RuntimeError("gone")) if done.index in self.lost else done
+        for index, task in enumerate(tasks):
+            distribution, start, stop = task
+            lost = distribution.value.sigma is not None and any(start <= pair < stop for pair in self.lost)
+            yield Done(index, error=RuntimeError("gone")) if lost else Done(index, fn(task))
 
 
 # Ranks
@@ -170,11 +174,14 @@ def test_decays_stop_at_their_floors() -> None:
 # Lost evaluations
 
 
-def test_a_lost_task_takes_whole_pairs_and_the_run_goes_on() -> None:
-    es = ES(**settings(pool=LosingPool({1}), eval_every=100))
-    row = advance(es, 1)[0]
-    assert row["es/lost_members"] == 8  # one task of four pairs
-    assert np.isfinite(es.mean).all()
+@pytest.mark.parametrize("size", [1, 3, 8, None])
+def test_a_pair_is_lost_alone_whoever_it_travelled_with_and_the_run_goes_on(size: int | None) -> None:
+    one, other = (ES(**settings(pool=LosingPool({2, 6}), pairs_per_task=each)) for each in (4, size))
+    rows = advance(one, 2)
+    assert [row["es/lost_members"] for row in rows] == [4, 4]
+    assert deterministic(rows) == deterministic(advance(other, 2))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.observed.m2, other.observed.m2)
 
 
 class SteppedPool(SerialPool):
@@ -224,7 +231,7 @@ def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture
 
 def test_losing_everyone_ends_the_run_with_the_reason() -> None:
     with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
-        advance(ES(**settings(pool=LosingPool({0, 1}))), 1)
+        advance(ES(**settings(pool=LosingPool(range(8)))), 1)
 
 
 def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
@@ -238,8 +245,36 @@ def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
 # Law 2: the same numbers however the work is cut
 
 
-@pytest.mark.parametrize("change", [{"pairs_per_task": 1}, {"pairs_per_task": 3}, {"num_envs": 1}, {"num_envs": 13}])
-def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, int]) -> None:
+class Sized(SerialPool):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("vec", "workers", "sizes"),
+    [
+        (NATIVE, 1, [32, 32]),
+        (NATIVE, 2, [32, 32]),
+        (NATIVE, 3, [22, 22, 20]),
+        (NATIVE, 8, [8] * 8),
+        (NATIVE, 200, [1] * 64),
+        (replace(NATIVE, threads=2), 1, [64]),
+        (Serial(num_envs=8), 1, [4] * 16),
+        (Serial(num_envs=8), 3, [4] * 16),
+        (Serial(num_envs=1), 2, [1] * 64),
+    ],
+)
+def test_work_is_cut_for_as_many_workers_as_there_are(vec: Vec, workers: int, sizes: list[int]) -> None:
+    es = ES(**settings(vec=vec, pool=Sized(workers), population=128, pairs_per_task=None))
+    tasks = next(play_population(es, es.problem, es.mean, es.adam, 0))
+    assert [stop - start for _, start, stop in tasks] == sizes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"pairs_per_task": 1}, {"pairs_per_task": 3}, {"pairs_per_task": None}, {"num_envs": 1}, {"num_envs": 13}],
+)
+def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, Any]) -> None:
     change = dict(change)
     vec = Serial(num_envs=change.pop("num_envs", 4))
     one, other = ES(**settings()), ES(**settings(vec=vec, **change))

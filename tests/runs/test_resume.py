@@ -608,8 +608,8 @@ def test_mappings_that_begin_empty_or_are_keyed_by_numbers_grow() -> None:
 
 
 def test_changed_keys_are_named_and_where_it_runs_may_change() -> None:
-    old = {"algo": {"sigma": 0.1}, "seed": 1, "compute": {"workers": 2}}
-    new = {"algo": {"sigma": 0.2}, "seed": 1, "compute": {"workers": 9}}
+    old = {"algo": {"sigma": 0.1, "pairs_per_task": 4}, "seed": 1, "compute": {"workers": 2}}
+    new = {"algo": {"sigma": 0.2, "pairs_per_task": None}, "seed": 1, "compute": {"workers": 9}}
     assert changed_keys(old, new) == ["algo.sigma was 0.1 and is now 0.2"]
 
 
