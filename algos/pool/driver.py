@@ -150,7 +150,11 @@ class DriverConnection:
     def _drop(self, id: str) -> None:
         resident = self._residents.pop(id, None)
         if resident is not None:
-            resident.close()
+            # Of objects that are no more here nobody gives calls back, and this one's may have been made elsewhere.
+            waiting = resident.give_up()
+            taken_back = self._executor.take_back(self, resident.open)
+            resident.close(taken_back)
+            self._give_back([*taken_back, *waiting])
 
     # To the driver
 

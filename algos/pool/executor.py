@@ -241,6 +241,12 @@ class Resident:
                 self._calls.popleft()
         self.add(Job(_NOBODY, self._run, deque([(-1, dump(("close", (), {})))]), 1, 0.0, 0))
 
+    @property
+    def open(self) -> list[int]:
+        """The numbers of its calls that have not ended."""
+        with self._lock:
+            return [number for number, _ in self._calls]
+
     def give_up(self) -> list[int]:
         """Drop the calls that wait for another one's end; returns their numbers."""
         with self._lock:

@@ -78,7 +78,9 @@ def test_a_task_runs_once_the_larger_one_before_it_was_taken_back() -> None:
     _wait_for_idle(executor, lambda: sorted(small.ended_tasks) == [0, 1, 3])
 
 
-def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_thread() -> None:
+@pytest.mark.parametrize("dropped", [False, True])
+def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_thread(dropped: bool) -> None:
+    Closes.closed.clear()
     executor, loop, may_end = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop(), threading.Event()
     driver = DriverConnection(None, executor, loop, None)
     driver._make("object", pickle.dumps(Closes))
@@ -87,6 +89,8 @@ def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_th
     executor.add(Job(Told(), lambda _: may_end.wait(10), deque([(0, b"")]), 1, 0.0, 0))
     for number in (1, 2):
         driver._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    if dropped:
+        driver._drop("object")
     driver.abandon()
     may_end.set()
     assert Closes.closed.wait(10) and len(driver._ends) == 1
@@ -121,6 +125,34 @@ def test_a_call_whose_turn_comes_as_its_worker_leaves_is_given_back() -> None:
     _wait_for_idle(executor, left.is_set)
     loop.close()
     assert [rest for operation, *rest in driver._out if operation == "returned"] == [[[2]]]
+
+
+def test_calls_that_a_dropped_object_has_not_begun_are_given_back() -> None:
+    executor, loop = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop()
+    driver, kept = DriverConnection(None, executor, loop, None), Kept()
+    driver._make("object", pickle.dumps(Kept))
+    for number in (1, 2, 3):
+        driver._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    assert kept.begun.wait(10)
+    driver._drop("object")
+    executor.close()
+    driver.leave()  # who retires waits for all that it has taken, and for a series that ends its process without end
+    kept.may_end.set()
+    _wait_for_idle(executor, lambda: bool(driver._ends))
+    driver._flush()
+    assert [rest for operation, *rest in driver._out if operation == "returned"] == [[[2, 3]], [[]]]
+    assert driver._open == 0
+    loop.close()
+
+
+class Kept:
+    """An object whose calls last until they may end."""
+
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work(self) -> None:
+        self.begun.set()
+        self.may_end.wait(10)
 
 
 class Closes:
