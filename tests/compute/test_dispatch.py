@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from pool_tasks import Counter, square
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask import connection, membership
+from paddock.compute.dask import connection, membership, worker_stderr
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
@@ -809,6 +810,26 @@ def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_
     assert write("x" * LONGEST_LINE) == []
     assert write("yz") == ["x" * LONGEST_LINE + "yz"]
     assert write("end\n") == ["end"]
+
+
+def test_of_workers_that_have_ended_no_file_stays_and_all_they_wrote_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a pool whose workers are renewed would look through ever more of them, about twice a second."""
+    caplog.set_level("INFO")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    gone, lives = tmp_path / str(ended.pid), tmp_path / str(os.getpid())
+    for file in (gone, lives):
+        file.write_text("the first\nand the last")
+    echo = Echo(str(tmp_path))
+    echo()
+    assert gone.exists()  # for who asks how it ended
+    monkeypatch.setattr(worker_stderr, "ENDED_S", 0.0)
+    echo()
+    assert [path.name for path in tmp_path.iterdir()] == [lives.name] and set(echo._read) == {lives}
+    told = [message for message in caplog.messages if gone.name in message]
+    assert [message.partition(": ")[2] for message in told] == ["the first", "and the last"]
 
 
 def test_a_worker_stopped_before_its_greeting_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:

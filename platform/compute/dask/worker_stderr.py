@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "paddock-errors-"
 LONGEST_LINE = 1 << 16  # bytes that wait for the end of their line
+ENDED_S = 60.0  # a process that ended so long ago is not asked after any more
 
 
 @contextlib.contextmanager
@@ -48,10 +50,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class Echo:
-    """Passes on what workers on this machine write to their errors."""
+    """Passes on what workers on this machine write to their errors, and deletes the files of those that have ended."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
+        self._ended: dict[Path, float] = {}  # when a file's process was first found to have done so
         self._read: dict[Path, int] = {}  # bytes of each file
         self._begun: dict[Path, list[bytes]] = {}  # a line's, whose end has not come
 
@@ -72,9 +75,26 @@ class Echo:
                 begun.clear()
             if rest:
                 begun.append(rest)
-            if not newline and sum(map(len, begun)) > LONGEST_LINE:
-                whole = b"".join(begun)
+            over = self._is_over(path)
+            if over or (not newline and sum(map(len, begun)) > LONGEST_LINE):
+                whole = b"".join([whole, newline, *begun])
                 begun.clear()
             for line in whole.decode(errors="replace").splitlines():
                 if line.strip():
                     log.info("worker process %s: %s", path.name, line)
+            if over:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                    for kept in (self._read, self._begun, self._ended):
+                        kept.pop(path, None)
+
+    def _is_over(self, path: Path) -> bool:
+        """Return whether the process that a file is named by ended so long ago that nobody reads its last lines."""
+        try:
+            os.kill(int(path.name), 0)
+        except ProcessLookupError:
+            return time.monotonic() - self._ended.setdefault(path, time.monotonic()) >= ENDED_S
+        except (PermissionError, ValueError):  # somebody else's by now, or no worker's
+            pass
+        self._ended.pop(path, None)
+        return False
