@@ -385,6 +385,47 @@ def test_a_task_that_is_to_run_alone_joins_no_others_behind_one_that_has_ended_m
     assert asyncio.run(feed()) == [0]
 
 
+@pytest.mark.parametrize(("threads", "calls"), [(1, False), (2, False), (1, True)])
+def test_a_lost_task_does_not_wait_until_all_others_are_through(threads: int, calls: bool) -> None:
+    """It runs alone, so a worker has to be without any other for it: none that an object's calls keep busy."""
+
+    async def feed() -> tuple[list[Done], int]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends, others = Ends(), Ends()
+        batches = [dispatcher.open(square, receiver, **SETTINGS) for receiver in (ends, others)]
+        batches[1].mean_s = 0.001  # so that more is given to a worker that has some
+        batches[0].put(0)
+        lost, busy, worker = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1"), FakeWorker("tcp://c:1", threads)
+        serving = []
+        for one in (lost, busy, worker) if calls else (lost, worker):
+            serving.append(asyncio.ensure_future(dispatcher.serve(one)))
+            await _turns()
+            if one is busy:
+                ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU).call("add", 1)
+                await _turns()
+            one.leaving = one is not worker  # so that it gets none of the others
+            dispatcher.workers.place(one)
+        for number in range(40):
+            batches[1].put(number)
+        await _turns()
+        lost.leaving = busy.leaving = False
+        dispatcher.workers.place(busy)
+        lost.end.set_result(None)
+        while not ends.done and len(others.done) < 400:
+            for number in range(3):
+                batches[1].put(number)
+            number = next(iter(worker.items))
+            worker.heed(worker, [("ends", [(number, 0.001, True, dump("done"))])])
+            await _turns()
+        busy.end.set_result(None)
+        worker.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done, len(others.done)
+
+    done, others = asyncio.run(feed())
+    assert [end.attempts for end in done] == [2] and others < 100
+
+
 def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogCaptureFixture) -> None:
     async def deliver() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)

@@ -39,9 +39,12 @@ class Distribution:
 
     def feed(self) -> None:
         """Send tasks while a worker wants some, in the order of the batches."""
+        kept: list[WorkerConnection] = []  # which no further batch may have
         for batch in list(self._batches):
-            while _needs_worker(batch) and (wanting := self._room(batch)) is not None:
+            while _needs_worker(batch) and (wanting := self._room(batch, kept)) is not None:
                 self._give(wanting, batch)
+            if batch.waiting and batch.waiting[0].alone:
+                kept += self._nearest_to_empty(batch, kept)
         if self._workers.idle:
             self._look_again()
 
@@ -52,14 +55,21 @@ class Distribution:
             worker.recalling = True
             worker.send("recall", tasks)
 
-    def _room(self, batch: DaskBatch) -> WorkerConnection | None:
+    def _room(self, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> WorkerConnection | None:
         alone = batch.waiting[0].alone
         for worker in self._workers.idle:
-            if worker.parallel(batch.needs) and not (alone and worker.items):
+            if worker.parallel(batch.needs) and not (alone and worker.items) and worker not in kept:
                 return worker
         if batch.mean_s is None or batch.mean_s > LONG_S or alone:
             return None
-        return next((worker for worker in self._workers.hungry if worker.parallel(batch.needs)), None)
+        hungry = (worker for worker in self._workers.hungry if worker.parallel(batch.needs) and worker not in kept)
+        return next(hungry, None)
+
+    def _nearest_to_empty(self, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> list[WorkerConnection]:
+        """Return the worker, if any, that is to have nothing else until a task runs there that must be alone."""
+        fitting = (worker for worker in self._workers.values() if worker.usable and worker.parallel(batch.needs))
+        rest = (worker for worker in fitting if worker not in kept)
+        return sorted(rest, key=lambda worker: (worker.objects, len(worker.items)))[:1]
 
     def _give(self, worker: WorkerConnection, batch: DaskBatch) -> None:
         threads = worker.parallel(batch.needs)
