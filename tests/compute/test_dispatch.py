@@ -792,6 +792,37 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
     asyncio.run(main())
 
 
+def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> None:
+    """It would be ended in the midst of it, some seconds later."""
+
+    async def main() -> tuple[list[int], list[int]]:
+        dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None), Ends()
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        workers: list[Any] = [FakeWorker(f"tcp://{name}") for name in ("a", "b")]
+        for worker in workers:
+            worker.answer["name"], worker.idle_since = worker.address, -IDLE_S
+        served = [asyncio.ensure_future(dispatcher.serve(worker)) for worker in workers]
+        await _turns()
+        names: dict[str, dict[str, Any]] = {worker.address: {} for worker in workers}
+
+        async def scale_down(leaving: Sequence[str]) -> None:
+            assert list(leaving) == ["tcp://a"]
+            batch.put(1)
+            await _turns()
+
+        cluster = SimpleNamespace(worker_spec=dict(names), workers=dict(names), scale_down=scale_down)
+        fleet = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody)
+        fleet._target, fleet._again = 2, workers[0].heard + 600
+        await fleet.follow(0, 0.0, workers)
+        for worker in workers:
+            worker.end.set_result(None)
+        await asyncio.gather(*served)
+        return workers[0].runs, workers[1].runs
+
+    leaving, staying = asyncio.run(main())
+    assert not leaving and len(staying) == 1
+
+
 def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:
     async def fall_silent() -> Any:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)

@@ -57,13 +57,17 @@ class Distribution:
 
     def _room(self, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> WorkerConnection | None:
         alone = batch.waiting[0].alone
-        for worker in self._workers.idle:
-            if worker.parallel(batch.needs) and not (alone and worker.items) and worker not in kept:
+
+        def may_have(worker: WorkerConnection) -> bool:
+            # One that was let go a moment ago still stands among those that want some.
+            return worker.usable and worker.parallel(batch.needs) > 0 and worker not in kept
+
+        for worker in filter(may_have, self._workers.idle):
+            if not (alone and worker.items):
                 return worker
         if batch.mean_s is None or batch.mean_s > LONG_S or alone:
             return None
-        hungry = (worker for worker in self._workers.hungry if worker.parallel(batch.needs) and worker not in kept)
-        return next(hungry, None)
+        return next(filter(may_have, self._workers.hungry), None)
 
     def _nearest_to_empty(self, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> list[WorkerConnection]:
         """Return the worker, if any, that is to have nothing else until a task runs there that must be alone."""
