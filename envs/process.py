@@ -115,10 +115,14 @@ class ChildProcess:
 
     def kill(self, after_s: float = 0.0) -> int:
         """End the process if it has not ended by itself in so many seconds; returns its exit code, as `Popen` does."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.popen.wait(after_s)
-        self.popen.kill()
-        return self.popen.wait()
+        try:
+            code = self.popen.wait(after_s)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            code = self.popen.wait()
+        if (life := _lives.pop(self.popen, None)) is not None:
+            life.close()  # or it stays open until what a closed owner leaves in circles is collected
+        return code
 
 
 def describe_end(code: int) -> str:

@@ -97,6 +97,18 @@ def test_a_signal_to_all_processes_ends_none_that_is_just_being_started(monkeypa
         child.kill(60)
 
 
+@pytest.mark.real_start
+def test_of_a_process_that_has_ended_nobody_keeps_a_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or vectors that are made and closed one after another come to the limit before they are collected."""
+    monkeypatch.syspath_prepend(ROOT / "tests/compute")
+    before = len(os.listdir("/proc/self/fd"))
+    child = ChildProcess("test_child_process:echo", pickle.dumps("there"))
+    assert child.connection.recv() == "there"
+    child.kill(60)
+    child.connection.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: Path) -> None:
     codes: list[int] = []
     child = sleeper(tmp_path)
