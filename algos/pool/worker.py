@@ -49,6 +49,7 @@ def dask_setup(worker: Any) -> Any:
     if threading.current_thread() is threading.main_thread():
         # Ctrl-C in a terminal reaches every process there; it is left to the process that owns the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which what tasks start would have blocked too
         parent = multiprocessing.parent_process()
         if parent is not None:
             leave_to_parent(signal.SIGTERM)  # a nanny answers it by an orderly end

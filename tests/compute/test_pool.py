@@ -372,6 +372,30 @@ def test_what_a_terminal_or_a_scheduler_tells_all_processes_is_left_to_the_drive
     assert values(got) == [0, 1] and [done.attempts for done in got] == [1, 1]
 
 
+@pytest.mark.real_start
+def test_what_a_terminal_tells_all_processes_ends_no_worker_while_it_starts() -> None:
+    """It would say so in a traceback of some thirty lines, each."""
+    pool, heeding, seen = local(Bounds(1, 1), retries=3, task_timeout_s=None), [], set()
+    try:
+        (before,) = worker_pids(pool)
+        os.kill(before, signal.SIGKILL)
+        while worker_pids(pool) in ([before], []):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error, OSError):
+                    if child.pid != before and "spawn_main" in str(child.cmdline()):
+                        heeding += [child.pid] * _heeds(child.pid, signal.SIGINT)
+                        seen.add(child.pid)
+        assert seen and not heeding
+    finally:
+        pool.close()
+
+
+def _heeds(pid: int, number: int) -> bool:
+    """Whether a signal would reach a process: it neither blocks nor ignores it."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return not any(int(status[name], 16) >> number - 1 & 1 for name in ("SigBlk", "SigIgn"))
+
+
 def test_workers_killed_between_two_batches_are_replaced(two: DaskPool) -> None:
     for pid in worker_pids(two):
         os.kill(pid, signal.SIGKILL)

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 import socket
 import warnings
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,7 @@ def local(
             raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
+        client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
         fleet = WorkerFleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
         try:
@@ -209,6 +212,12 @@ def _check_loopback() -> None:
         raise PoolError(
             f"this machine does not reach itself at {HOST} ({error.strerror or error}); {remedy}"
         ) from error
+
+
+async def _hold_interrupts() -> None:
+    """Have workers, which the loop's thread starts, begin without Ctrl-C: it would end them while they import."""
+    resource_tracker.ensure_running()  # which would come before the first of them, and let Ctrl-C through again
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
