@@ -27,11 +27,13 @@ from distributed import Nanny
 from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
+from tornado.ioloop import PeriodicCallback
 
 from algos.pool import exit_report
 from algos.pool.driver import DriverConnection
 from algos.pool.executor import Executor, memory_gb
 from algos.pool.script import Script
+from algos.pool.semaphores import delete_names
 from envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
@@ -43,6 +45,8 @@ def dask_setup(worker: Any) -> Any:
     if isinstance(worker, Nanny):
         exit_report.listen()
         worker.handlers[exit_report.QUESTION] = exit_report.tell
+        worker.periodic_callbacks[OPERATION] = PeriodicCallback(lambda: _delete_names(worker), 1000)
+        worker.periodic_callbacks[OPERATION].start()
         return None
     if OPERATION in worker.handlers:
         return None
@@ -59,6 +63,13 @@ def dask_setup(worker: Any) -> Any:
     counter = Counter(worker)
     worker.handlers[OPERATION] = counter.serve
     return worker.plugin_add(counter, name=OPERATION)
+
+
+def _delete_names(nanny: Nanny) -> None:
+    """Delete the names of what a nanny shares with its worker, if that runs."""
+    process = nanny.process
+    if process is not None and process.status is Status.running:
+        delete_names([process.init_result_q, process.child_stop_q])
 
 
 class Counter(WorkerPlugin):

@@ -372,6 +372,17 @@ def test_what_a_terminal_or_a_scheduler_tells_all_processes_is_left_to_the_drive
     assert values(got) == [0, 1] and [done.attempts for done in got] == [1, 1]
 
 
+def test_nothing_that_workers_share_has_a_name_once_they_run(two: DaskPool) -> None:
+    """Or it would stay on the machine where all processes are killed at once."""
+    wait_until(lambda: two.size == 2)
+    assert two._fleet is not None
+    processes = [nanny.process for nanny in two._fleet.cluster.workers.values()]
+    queues = [queue for process in processes for queue in (process.init_result_q, process.child_stop_q)]
+    names = [lock._semlock.name for queue in queues for lock in (queue._rlock, queue._wlock, queue._sem)]
+    assert len(names) == 12 and all(names)
+    wait_until(lambda: not any(Path(f"/dev/shm/sem.{name[1:]}").exists() for name in names), 10)
+
+
 @pytest.mark.real_start
 def test_what_a_terminal_tells_all_processes_ends_no_worker_while_it_starts() -> None:
     """It would say so in a traceback of some thirty lines, each."""
