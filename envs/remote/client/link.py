@@ -4,30 +4,22 @@ Where a stream breaks, the next one goes on at the same session, and nothing is 
 gone, because its server is, another is opened, there or elsewhere, and comes to the same place by the same orders.
 """
 
-import contextlib
 import logging
 import os
-import secrets
-import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
 from envs.remote.client.journal import Order, OrderJournal, find_other
-from envs.remote.client.place import CALL_S, Lost, Place, Wire
+from envs.remote.client.place import Lost, Place, Wire
+from envs.remote.client.session import ClientSession
 from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
 from envs.vector.contract import EnvError, VectorMisuse
 from envs.vector.multiprocess.interrupts import Uninterrupted
 
 log = logging.getLogger(__name__)
-
-BEAT_S = 10.0  # between signs of life, at most
-PATIENCE_S = 15.0  # for which a client waits for the others of a joint world without a word, the first time
-OPEN_S = 300.0  # that a server may take to build environments
 
 
 class Link:
@@ -66,21 +58,16 @@ class Link:
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
         self._closed = False
-        self._place, self._autoreset, self._known, self._may_replay = place, autoreset, known, replay
-        self._claim, self._seats = dict(claim), seats
+        self._place, self._known, self._may_replay, self._seats = place, known, replay, seats
         self._addresses = [*place.addresses[at:], *place.addresses[:at]]
-        self._at = self._addresses[0]
-        self._session: tuple[str, bytes] | None = None
-        self._beat_s = BEAT_S
-        self._wire: Wire | None = None
+        asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
+        self._session = ClientSession(place, self._addresses[0], asked | dict(claim))
         self._pending: dict[int, Order] = {}
         self._unsent: list[Order] = []  # of these, in their order
         self._seq = 0
         self._pid = os.getpid()
-        self._asked_s, self._patience_s = 0.0, PATIENCE_S
-        self._finalizer = weakref.finalize(self, _close_wires, [])
         try:
-            place.try_for(lambda number: self._open(self._at), "no session could be opened")
+            place.try_for(lambda number: self._session.open(), "no session could be opened")
         except BaseException:
             self.close()
             raise
@@ -89,6 +76,15 @@ class Link:
     def num_envs(self) -> int:
         """N, rows of the session."""
         return self.rows.stop - self.rows.start
+
+    @property
+    def _wire(self) -> Wire | None:
+        return self._session.wire
+
+    @property
+    def _at(self) -> str:
+        """The address of the server."""
+        return self._session.address
 
     def order(self, order: Order) -> None:
         """Take an order, which goes out with the next `flush`; its outcome is received later."""
@@ -117,7 +113,7 @@ class Link:
         self._check_process()
         self.flush()  # what Ctrl-C kept from going out
         while True:
-            frame = self._next()
+            frame = self._session.next()
             if isinstance(frame, Lost):
                 return frame
             order = self._pending.pop(frame.header[0], None)
@@ -133,42 +129,7 @@ class Link:
     def close(self) -> None:
         """Close the session, and tell the server if it is there."""
         self._closed = True
-        self._hang_up()
-        self._end(self._session, self._at)
-        self._session = None
-
-    def _end(self, session: tuple[str, bytes] | None, address: str) -> None:
-        """Tell a server that a session is over, if it is there."""
-        if session is not None and os.getpid() == self._pid:
-            id, secret = session
-            with contextlib.suppress(Lost, ConfigError):
-                self._place.call(address, "Close", {"session": id, "secret": secret}, CALL_S)
-
-    def _next(self) -> Frame | Lost:
-        """Return the next frame of outcomes, or how the stream was lost."""
-        assert self._wire is not None
-        self._asked_s = time.monotonic()
-        try:
-            frame = self._wire.receive()
-        except Lost as error:
-            return error
-        finally:
-            self._asked_s = 0.0
-        if frame.kind is Kind.GOODBYE:
-            return Lost(f"{self._at} is going")
-        if frame.kind not in (Kind.OUTCOME, Kind.FAILED) or not frame.header:
-            return Lost(f"{self._at} sent a {frame.kind.name}, which is no outcome")
-        if frame.header[0] == 0:
-            self._session = None
-            return Lost(f"{self._at}: {frame.header[2]}")
-        return frame
-
-    def _tell_of_waiting(self) -> None:
-        """Tell, more and more seldom, that other clients of a joint world are waited for."""
-        asked_s, world = self._asked_s, self._claim.get("world")
-        if world is not None and asked_s and time.monotonic() - asked_s > self._patience_s:
-            self._patience_s *= 2
-            log.warning("vec=remote: waiting for whoever has the other seats of world %s at %s", world, self._at)
+        self._session.close()
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -186,61 +147,21 @@ class Link:
         if not flags:
             self._pending[order.seq] = order
 
-    def _open(self, address: str) -> None:
-        """Open a session at a server, with its environments as new."""
-        request = {
-            "nonce": secrets.token_bytes(16),
-            "environment": self.offer.environment["id"],
-            "num_envs": self.num_envs // self._seats,
-            "autoreset": self._autoreset,
-            **self._claim,
-        }
-        try:
-            opened = self._place.call(address, "Open", request, OPEN_S)
-        except Lost:  # where the answer was lost, the same nonce finds the session again
-            opened = self._place.call(address, "Open", request, OPEN_S)
-        self._session, self._at = (opened["session"], opened["secret"]), address
-        self._beat_s = min(BEAT_S, opened["lease_s"] / 4)
-        if self._attach() is None:
-            raise Lost(f"{address} has lost the session")
-
-    def _attach(self) -> int | None:
-        """Begin a stream for the session; returns the last order the server has, None where the session is gone."""
-        assert self._session is not None
-        self._hang_up()
-        self._wire = Wire(self._place, self._at, self._beat_s, weakref.WeakMethod(self._tell_of_waiting))
-        self._finalizer = weakref.finalize(self, _close_wires, [self._wire])
-        if self._closed:  # by another thread, which may not have seen this stream
-            raise EnvError(f"{self._at}: the session was closed")
-        received = min(self._pending, default=self._seq + 1) - 1
-        self._wire.send(join(Kind.ATTACH, [*self._session, received]))
-        frame = self._wire.receive()
-        if frame.kind is Kind.ATTACHED:
-            return int(frame.header[0])
-        if frame.kind is Kind.FAILED:
-            return None
-        raise Lost(f"{self._at} is going")
-
-    def _hang_up(self) -> None:
-        self._finalizer.detach()
-        if self._wire is not None:
-            self._wire.close()
-
     def recover(self, error: Lost) -> None:
         """Get a stream again: of the same session, or of another that has come to the same place.
 
         Ctrl-C leaves it without one, as it was before.
         """
         log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
-        self._hang_up()
+        self._session.hang_up()
         why = [error]
 
         def attempt(number: int) -> None:
             if self._closed:
                 raise EnvError(f"{error}, and it was closed")
-            if self._session is not None:
+            if not self._session.is_gone:
                 try:
-                    accepted = self._attach()
+                    accepted = self._session.attach(min(self._pending, default=self._seq + 1) - 1)
                 except Lost as lost:
                     why[0] = lost
                     if number < 2 and self._may_replay:  # else elsewhere
@@ -252,11 +173,10 @@ class Link:
                     self.flush()
                     return
                 if accepted is None:
-                    self._session = None
                     why[0] = Lost(f"{self._at} has lost the session")
             self._check_replay(why[0])
             others = [one for one in self._addresses if one != self._at]
-            here = [] if self._session is not None else [self._at]
+            here = [self._at] if self._session.is_gone else []
             for address in [*here, *others]:
                 try:
                     self._restart(address)
@@ -269,15 +189,15 @@ class Link:
             try:
                 self._place.try_for(attempt, "it was lost")
             except BaseException:
-                self._hang_up()  # or an answer would be waited for in the midst of coming back
+                self._session.hang_up()  # or an answer would be waited for in the midst of coming back
                 raise
         log.warning("vec=remote: going on at %s where it was", self._at)
 
     def _check_replay(self, error: Lost) -> None:
-        if not self._may_replay and self._session is None:
+        if not self._may_replay and self._session.is_gone:
             raise EnvError(f"{error}, and vec.lost=fail; go on by the same command with the run's run.dir=")
         if self.journal.full:
-            if self._session is not None:  # which may be reached again
+            if not self._session.is_gone:  # which may be reached again
                 raise error
             raise EnvError(f"{error}, and its episodes are longer than vec.journal_mb holds; raise it")
 
@@ -288,16 +208,17 @@ class Link:
         self._place.describe(address, self.offer)
         pending = list(self._pending.values())
         self._pending.clear()
-        before, self._session, self._seq = (self._session, self._at, self._seq), None, 0
+        before, self._seq = (self._session, self._seq), 0
+        opened = self._session = self._session.elsewhere(address)
         try:
-            self._open(address)
+            if self._closed:  # by another thread, which has not seen this session
+                raise EnvError(f"{address}: the session was closed")
+            opened.open()
             self._replay(pending)
         except BaseException:
-            opened = self._session, self._at
             self._pending = {order.seq: order for order in pending}
-            self._session, self._at, self._seq = before
-            self._hang_up()
-            self._end(*opened)  # or its environments would be in use until the end of its lease
+            self._session, self._seq = before
+            opened.close()  # or its environments would be in use until the end of its lease
             raise
         self.restarts += 1
         for order in pending:
@@ -341,8 +262,3 @@ class Link:
                 f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
                 "observation by its actions; set env.fresh=true at the server"
             )
-
-
-def _close_wires(wires: Sequence[Wire]) -> None:
-    for wire in wires:
-        wire.close()

@@ -1,6 +1,5 @@
 """Environments at servers, behind the interface that those of this process have."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from envs.remote.client.apart import CallsApart
 from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
+from envs.remote.client.outcomes import Outcomes
 from envs.remote.client.place import Lost, Place
-from envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
-from envs.remote.infos import take_infos
+from envs.remote.frames import Kind, count_rows, shift_rows
 from envs.remote.view import Everybody
 from envs.spec import EnvSpec
 from envs.vector.contract import (
@@ -34,15 +33,11 @@ from envs.vector.contract import (
 )
 from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.storage import RowIndex, numbers
-from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Lives, Table, worlds_of
+from envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
 
 
 class RemoteVectorEnv(VectorEnv):
-    """N environments at one server, or in equal parts at several; of worlds, their rows.
-
-    Attributes:
-        everybody: of a joint world whose server shows all seats, what they were told last; else None.
-    """
+    """N environments at one server, or in equal parts at several; of worlds, their rows."""
 
     _links: list[Link]
 
@@ -82,8 +77,7 @@ class RemoteVectorEnv(VectorEnv):
             offers[0].check_serves(spec, agents)
             arguments = offers[0].arguments(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(offers[0].order(agents))
-        self._shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
-        self.everybody: Everybody | None = None
+        shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
@@ -93,6 +87,7 @@ class RemoteVectorEnv(VectorEnv):
             lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
             self._arrays = replace(self._arrays, lives=lives)
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
+        self._outcomes = Outcomes(self._arrays, self._table, layouts, shown, worlds is not None)
         # Each joint world has a session of its own, as it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
         bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
@@ -111,7 +106,11 @@ class RemoteVectorEnv(VectorEnv):
             raise
         self._joint = worlds is not None
         self._apart = CallsApart(self._links)
-        self._batching = threading.Lock()
+
+    @property
+    def everybody(self) -> Everybody | None:
+        """What all seats of a joint world were told last, where its server shows them; else None."""
+        return self._outcomes.everybody
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
@@ -174,7 +173,7 @@ class RemoteVectorEnv(VectorEnv):
                 self._receive(link)
             if NEW in self._table.waiting(part):
                 raise EnvError(f"environments of {link.offer.environment['id']} have failed; start them anew by reset")
-        with self._batching:
+        with self._outcomes.batching:
             return self._table.batch(rows)
 
     def by_parts(self, call: Callable[[slice], None]) -> None:
@@ -278,71 +277,12 @@ class RemoteVectorEnv(VectorEnv):
         with Uninterrupted():  # or what has come may be lost
             found = link.receive()
             if not isinstance(found, Lost):
-                self._enter_outcome(link, *found)
+                self._outcomes.enter(link, *found)
                 return
         if self._joint and not self._apart.is_here:
             self._apart.recover(link, found)
         else:
             link.recover(found)
-
-    def _enter_outcome(self, link: Link, order: Order, frame: Frame) -> None:
-        rows = shift_rows(order.rows, link.rows.start)
-        if frame.kind is Kind.FAILED:
-            _, kind, text, _ = frame.header
-            misuse = kind == "VectorMisuse" and order.kind is Kind.TURN
-            if order.kind is not Kind.SIGNAL:
-                self._table.mark(FREE if misuse else NEW, rows)
-            order.answered = False  # nothing that leads anywhere
-            if not misuse and order.kind is not Kind.SIGNAL:
-                self._table.forget(rows)
-                link.journal.drop(order.rows)
-            raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
-        if order.kind is Kind.SIGNAL:
-            return
-        _, said, count = frame.header
-        arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
-        arrays.observation[rows] = cursor.take_like(arrays.observation, n)
-        if order.kind is not Kind.TURN:
-            arrays.running_return[rows] = arrays.running_length[rows] = 0
-            if arrays.lives is not None:
-                arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
-                arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
-            if order.kind is Kind.RESET and self._joint and order.arguments[0] == [None] and count is not None:
-                link.journal.choose(order, count)
-            rows = link.rows  # whose infos come with it
-        else:
-            self._enter(link, order, rows, cursor, n, count)
-            self._table.mark(READY, rows)
-        if self._shown is not None:
-            self.everybody = Everybody.take(cursor, self._shown)
-        if said is not None:
-            with self._batching:
-                self._table.note(rows, take_infos(said, link.offer.environment["id"]))
-
-    def _enter(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:
-        """Enter what a step gave."""
-        arrays = self._arrays
-        reward, terminated, truncated = (
-            cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
-        )
-        arrays.enter(rows, reward, terminated, truncated)
-        every = np.arange(self.num_envs)[rows]
-        if arrays.lives is not None:
-            arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
-            arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
-            over = cursor.take_like(arrays.lives.over, n // self.seats)
-            arrays.lives.over[worlds_of(rows, self.seats)] = over
-            if over.any():
-                arrays.episode[worlds_of(rows, self.seats)] += over
-                link.journal.end(every[np.repeat(over, self.seats)] - link.rows.start, order)
-        if count:
-            ids = every[terminated | truncated]
-            arrays.end(ids)
-            arrays.final[ids] = cursor.take_like(arrays.final, count)
-            arrays.final_return[ids] = cursor.take_like(arrays.final_return, count)
-            arrays.final_length[ids] = cursor.take_like(arrays.final_length, count)
-            if arrays.lives is None:
-                link.journal.end(ids - link.rows.start, order)
 
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays

@@ -22,7 +22,7 @@ from envs.vector.remote import make_place
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote.client import place  # noqa: E402
-from envs.remote.client.link import OPEN_S  # noqa: E402
+from envs.remote.client.session import OPEN_S  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.server.service import EnvironmentServer  # noqa: E402
 from envs.remote.server.settings import ServerSettings  # noqa: E402

@@ -27,7 +27,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from grpc._cython import cygrpc  # noqa: E402
 
-from envs.remote.client import apart, calls, link, place  # noqa: E402
+from envs.remote.client import apart, calls, link, place, session  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 
 WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
@@ -120,20 +120,20 @@ def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: An
         assert venv._links[0].reconnects == 0
 
 
-@pytest.mark.parametrize("where", ["_number", "_next"])
+@pytest.mark.parametrize(("of", "where"), [(link.Link, "_number"), (session.ClientSession, "next")])
 def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
+    serve: Any, monkeypatch: pytest.MonkeyPatch, of: type, where: str
 ) -> None:
     def interrupt(*given: Any) -> Any:
         done = method(*given)
-        monkeypatch.setattr(link.Link, where, method)
+        monkeypatch.setattr(of, where, method)
         signal.raise_signal(signal.SIGINT)
         return done
 
-    method = getattr(link.Link, where)
+    method = getattr(of, where)
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
-        monkeypatch.setattr(link.Link, where, interrupt)
+        monkeypatch.setattr(of, where, interrupt)
         with pytest.raises(KeyboardInterrupt):
             venv.send(np.ones(1, np.int64))
             venv.recv()
@@ -205,7 +205,7 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*given: Any) -> Any:
-        monkeypatch.setattr(link, "Wire", place.Wire)
+        monkeypatch.setattr(session, "Wire", place.Wire)
         wire = place.Wire(*given)
         signal.raise_signal(signal.SIGINT)
         return wire
@@ -220,7 +220,7 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
         venv.begin(3)
         (own,) = venv._links
         assert own._wire is not None
-        monkeypatch.setattr(link, "Wire", interrupt)
+        monkeypatch.setattr(session, "Wire", interrupt)
 
         def lose() -> None:
             own._wire._stream.close()

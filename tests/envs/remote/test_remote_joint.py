@@ -24,7 +24,7 @@ from envs.vector.storage import Layouts
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import link  # noqa: E402
+from envs.remote.client import session  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.server.joint import JointWorld  # noqa: E402
 from envs.remote.server.policies import Policies  # noqa: E402
@@ -60,8 +60,8 @@ def play(world: Any, hook: Callable[[int, int], None] = lambda episode, t: None)
 def test_a_client_that_waits_for_the_others_says_so(
     serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(link, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(link, "BEAT_S", 0.05)
+    monkeypatch.setattr(session, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(session, "BEAT_S", 0.05)
     server = serve(TURNS, Serial(num_envs=1))
     agents = [seat.agent for seat in TURNS.seating]
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
@@ -440,8 +440,8 @@ SIZES: list[int] = []
 
 def look(server: Any) -> None:
     """Note how long the answers are that the server keeps."""
-    for session in server.sessions.list():
-        SIZES.extend(len(kept.answer) for kept in list(session._kept.values()) if kept.answer)
+    for one in server.sessions.list():
+        SIZES.extend(len(kept.answer) for kept in list(one._kept.values()) if kept.answer)
 
 
 def test_a_client_whose_agents_have_died_waits_for_the_next_episode_and_holds_up_nobody() -> None:
