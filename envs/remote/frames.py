@@ -9,7 +9,7 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 4  # what both sides must speak
+PROTOCOL = 5  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")
@@ -108,6 +108,38 @@ def split(data: bytes) -> Frame:
     if type(header) is not list:
         raise Garbled("a frame's header is no list")
     return Frame(known, flags, header, view[at:], sums)
+
+
+@dataclass(frozen=True)
+class JointEpisode:
+    """Where in which episode of a joint world a client is, wherever and however often that world is made.
+
+    Attributes:
+        world: a name that it had when it was made first.
+        number: of the episode in it.
+        step: what the client was told last is of; 0: the reset.
+    """
+
+    world: str
+    number: int
+    step: int = 0
+
+    @classmethod
+    def read(cls, said: Any) -> "JointEpisode | None":
+        """Return what a header has of it; raises Garbled where that is none."""
+        if said is None:
+            return None
+        if type(said) is list and [type(part) for part in said] == [str, int, int] and min(said[1:]) >= 0:
+            return cls(*said)
+        raise Garbled("an episode of a joint world is no name and two whole numbers")
+
+    def say(self) -> list[Any]:
+        """Return it as a header has it."""
+        return list(astuple(self))
+
+    def same(self, other: "JointEpisode | None") -> bool:
+        """Return whether another is a place in the same episode."""
+        return other is not None and (self.world, self.number) == (other.world, other.number)
 
 
 class Cursor:

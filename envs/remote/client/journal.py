@@ -5,14 +5,14 @@ journal is the orders themselves, from the earliest such beginning on.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.frames import CHOSEN, Cursor, Frame, Kind, say_rows
+from envs.remote.frames import CHOSEN, Cursor, Frame, JointEpisode, Kind, say_rows
 from envs.remote.values import encode
 from envs.vector.storage import RowIndex
 
@@ -33,6 +33,7 @@ class Order:
         frame: as it was sent.
         answered: whether its outcome has come.
         flags: of its frame, where it is done again.
+        back: where in which episode of a joint world it led, of those that begin one.
     """
 
     kind: Kind
@@ -44,15 +45,14 @@ class Order:
     frame: bytes = b""
     answered: bool = False
     flags: int = 0
+    back: JointEpisode | None = None
 
     @property
     def header(self) -> list[Any]:
         """What stands in the header behind the numbers."""
-        return (
-            self.arguments
-            if self.kind in (Kind.BEGIN, Kind.STATE, Kind.SIGNAL)
-            else [say_rows(self.rows), *self.arguments]
-        )
+        rows = [say_rows(self.rows)] if self.kind in (Kind.RESET, Kind.TURN) else []
+        back = [self.back and self.back.say()] if self.kind in (Kind.RESET, Kind.BEGIN) else []
+        return [*rows, *self.arguments, *back]
 
     @property
     def size(self) -> int:
@@ -83,6 +83,9 @@ class OrderJournal:
         self._seats = seats
         self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, worlds' episodes and numbers
         self._keyed = False  # whether episodes that end are followed by keyed ones
+        self._episode: JointEpisode | None = None  # of a joint world, which runs there, and where in it this client is
+        self._entered: JointEpisode | None = None  # where in it the client was first
+        self._since = self._asked = 0  # positions from which on orders come after that, and after what was done last
         self._bytes, self._most = 0, most_bytes
         self._signal_bytes = 0  # of these
         self.full = False
@@ -129,21 +132,69 @@ class OrderJournal:
         order.arguments[0], order.flags = [seed], CHOSEN
         self.note(order)
 
+    def tell(self, order: Order, episode: JointEpisode | None) -> None:
+        """Note that an order of a joint world was done.
+
+        Args:
+            episode: that began with it, and where that is; None: it was a step of the running one.
+        """
+        self._asked = self._first if order.kind is Kind.BEGIN else order.position + 1
+        if episode is not None:
+            self._episode = self._entered = episode
+            self._since = self._asked
+        elif self._episode is not None:
+            self._episode = replace(self._episode, step=self._episode.step + 1)
+        if order.kind is Kind.RESET:
+            order.back = episode
+            self._origin[self._origin == NEVER] = order.position  # where others had begun
+
     def drop(self, rows: RowIndex) -> None:
         """Note that environments have no episode any more."""
         self._origin[rows] = NEVER
+        self._episode = None
 
-    def orders(self) -> Iterator[Order]:
-        """Return the answered orders that lead to where the environments are, each with the rows that need it."""
+    def orders(self, running: JointEpisode | None = None, anew: bool = False) -> Iterator[Order]:
+        """Return the answered orders that lead to where the environments are, each with the rows that need it.
+
+        Args:
+            running: the episode of a joint world to which they are to lead; None: it has none.
+            anew: whether an episode is to begin then.
+        """
+        mine = self._episode
+        if running is not None and mine is not None and running.world == mine.world and not self._keyed:
+            if running.same(mine):
+                yield from self._lead_back(anew)
+                return
+            if anew:
+                return  # what is to begin has begun
+        yield from self._lead_anew()
+
+    def _lead_back(self, anew: bool) -> Iterator[Order]:
+        """Return those that lead to where a client was in the running episode of a joint world."""
+        everyone = slice(0, len(self._origin))
+        # What leads there may not be kept any more where another is to begin.
+        entered, since = (self._episode, self._asked) if anew else (self._entered, self._since)
+        yield Order(Kind.RESET, everyone, [[None], {}], back=entered)
+        for order in self._merge(since):
+            if order.answered and order.position >= since:
+                yield Order(order.kind, order.rows, order.arguments, order.actions)
+
+    def _merge(self, since: int) -> Iterator[Order]:
+        """Return orders, with signals from a position on."""
+        signals = [one for one in self._signals if one.position >= since]
+        # Of the same position, a signal came first.
+        return merge(signals, self._orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL))
+
+    def _lead_anew(self) -> Iterator[Order]:
+        """Return those that lead there from the beginning."""
         before = int(self._origin.min())
-        signals = [one for one in self._signals if one.answered]
-        yield from (Order(one.kind, one.rows, one.arguments) for one in signals if one.position < before)
+        early = [one for one in self._signals if one.answered and one.position < before]
+        yield from (Order(one.kind, one.rows, one.arguments) for one in early)
         if self._begun is not None:
             key, episodes, numbers = self._begun
-            yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers])
-        later = [one for one in signals if one.position >= before]
-        # Of the same position, a signal came first.
-        for order in merge(later, self._orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL)):
+            back = replace(self._episode, step=0) if self._keyed and self._episode is not None else None
+            yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers], back=back)
+        for order in self._merge(before):
             if not order.answered:
                 continue
             if order.kind is Kind.SIGNAL:
@@ -151,7 +202,7 @@ class OrderJournal:
                 continue
             needed = self._origin[order.rows] <= order.position
             if needed.all():
-                yield Order(order.kind, order.rows, order.arguments, order.actions, flags=order.flags)
+                yield replace(order, position=0, seq=0, frame=b"", answered=False)
             elif needed.any():
                 rows = np.arange(len(self._origin))[order.rows][needed]
                 if order.actions is not None:

@@ -237,7 +237,8 @@ class Link:
         """
         assert self._wire is not None
         count = 0
-        for order in self.journal.orders():
+        anew = any(order.kind in (Kind.RESET, Kind.BEGIN) for order in pending)
+        for order in self.journal.orders(self._session.running, anew):
             self._number(order, QUIET | order.flags)
             self._wire.send(order.frame)
             count += 1

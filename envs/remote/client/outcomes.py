@@ -6,7 +6,7 @@ import numpy as np
 
 from envs.remote.client.journal import Order
 from envs.remote.client.link import Link
-from envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
+from envs.remote.frames import Cursor, Frame, JointEpisode, Kind, count_rows, shift_rows
 from envs.remote.infos import take_infos
 from envs.remote.view import Everybody
 from envs.vector.contract import EnvError, VectorMisuse
@@ -46,7 +46,7 @@ class Outcomes:
             self._fail(link, order, rows, frame)
         if order.kind is Kind.SIGNAL:
             return
-        _, said, count = frame.header
+        _, said, count, episode = frame.header
         arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
         arrays.observation[rows] = cursor.take_like(arrays.observation, n)
         if order.kind is not Kind.TURN:
@@ -60,6 +60,8 @@ class Outcomes:
         else:
             self._step(link, order, rows, cursor, n, count)
             self._table.mark(READY, rows)
+        if self._joint:
+            link.journal.tell(order, JointEpisode.read(episode))
         if self._shown is not None:
             self.everybody = Everybody.take(cursor, self._shown)
         if said is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from envs.errors import ConfigError
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
-from envs.remote.frames import Frame, Kind, join
+from envs.remote.frames import Frame, JointEpisode, Kind, join
 from envs.vector.contract import EnvError
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class ClientSession:
     Attributes:
         address: of the server.
         wire: the stream that is attached, or was last; None: there was none.
+        running: the episode of a joint world that had begun last when it was opened; None: there was none.
         is_gone: whether there is no such session, or none yet.
         is_closed: whether it was closed, perhaps by another thread.
     """
@@ -39,6 +40,7 @@ class ClientSession:
         """
         self.address, self.is_gone, self.is_closed = address, True, False
         self.wire: Wire | None = None
+        self.running: JointEpisode | None = None
         self._place, self._asked = place, dict(asked)
         self._named: tuple[str, bytes] | None = None  # its number and secret
         self._beat_s = BEAT_S
@@ -58,6 +60,7 @@ class ClientSession:
         except Lost:  # where the answer was lost, the same nonce finds the session again
             opened = self._place.call(self.address, "Open", request, OPEN_S)
         self._named, self.is_gone = (opened["session"], opened["secret"]), False
+        self.running = JointEpisode.read(opened["running"])
         self._beat_s = min(BEAT_S, opened["lease_s"] / 4)
         if self.attach(0) is None:
             raise Lost(f"{self.address} has lost the session")

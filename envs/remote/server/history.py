@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import PaddockError
+from envs.remote.frames import JointEpisode
 
 SPARE_BYTES = 2000  # that a step takes beside its rows, about
 
@@ -19,15 +20,18 @@ class Start:
         seed: None: whatever the others ask for.
         episode: its number among those of the client's key, of which the seed comes; None: the seed was named.
         chosen: whether others had chosen the seed, and this client comes back to its episode.
+        back: the episode that it comes back to, in a world that is made anew; None: it comes back to none.
     """
 
     seed: int | None
     options: dict[str, Any] = field(default_factory=dict)
     episode: int | None = None
     chosen: bool = False
+    back: JointEpisode | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"seed={self.seed}" if self.episode is None else f"episode {self.episode} of its run"
+        named = f"seed={self.seed}" if self.episode is None else f"episode {self.episode} of its run"
+        return named if self.back is None else f"{named}, which was episode {self.back.number} of the world"
 
 
 @dataclass(eq=False)
@@ -77,6 +81,7 @@ class JointStep:
     Attributes:
         seed: of a reset.
         starts: of a reset, what was asked for by seat.
+        episode: that a reset began.
         actions: rows [S] of a step; None: it is a reset.
         acted: [S], whose of them the environment was given; None: nobody's.
         stood_in: seats of clients that were missing.
@@ -85,6 +90,7 @@ class JointStep:
 
     seed: int | None = None
     starts: dict[int, Start] = field(default_factory=dict)
+    episode: JointEpisode | None = None
     actions: NDArray[Any] | None = None
     acted: NDArray[np.bool_] | None = None
     stood_in: frozenset[int] = frozenset()

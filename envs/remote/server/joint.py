@@ -8,16 +8,18 @@ another policy than wait: then steps in which one stood in say `timed` in everyb
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import SystemRandom
 from typing import Any
 
 import numpy as np
 
 from envs.errors import PaddockError
+from envs.remote.frames import JointEpisode
 from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
 from envs.remote.server.policies import Policies, Policy, make_noops
 from envs.vector.contract import VectorEnv, VectorMisuse
@@ -47,6 +49,7 @@ class JointWorld:
     history: list[JointStep] = field(default_factory=list)
     first: int = 0  # position of the first of them
     begun: int = 0  # position of the reset of the running episode, or the one that ended last
+    episode: JointEpisode | None = None  # that began there
     ended: bool = False  # as its last client has left
 
     def __post_init__(self) -> None:
@@ -77,6 +80,20 @@ class JointWorld:
         for position in range(self.end - 1, self.first - 1, -1):
             if all(self.at(position).starts.get(seat) == start for seat in seats):
                 return position
+        return None
+
+    def find_episode(self, episode: JointEpisode) -> int | None:
+        """Return the position of a step of an episode, or of its reset; None if that is not kept."""
+        for position in range(self.end - 1, self.first - 1, -1):
+            if episode.same(self.at(position).episode):
+                return position + episode.step if position + episode.step < self.end else None
+        return None
+
+    def where(self, position: int) -> JointEpisode | None:
+        """Return where in its episode a position is."""
+        for began in range(position, self.first - 1, -1):
+            if (episode := self.at(began).episode) is not None:
+                return replace(episode, step=position - began)
         return None
 
     def join(self, seats: Sequence[int], *, follows: bool = False) -> Holder:
@@ -182,14 +199,18 @@ class JointWorld:
         keyed = [one.seed for one in starts if one.episode is not None]
         chosen = [one.seed for one in starts if one.chosen]
         seed = next(iter([*seeds, *keyed, *chosen]), None if self._seeded else SystemRandom().randrange(2**31))
-        others = len(seeds) > 1 or len(episodes) > 1 or any(one != seed for one in chosen)
+        backs = {one.back for one in starts if one.back is not None}
+        others = max(len(seeds), len(episodes), len(backs)) > 1 or any(one != seed for one in chosen)
         if others or any(given != options[0] for given in options):
             told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
             return
         self.begun, self._seeded = self.end, True
-        played = JointStep(seed=seed, starts={seat: one.reset for one in asking for seat in one.seats if one.reset})
+        before = self.episode or JointEpisode(secrets.token_hex(8), 0)
+        self.episode = next(iter(backs), replace(before, number=before.number + 1))
+        played = JointStep(seed=seed, episode=self.episode)
+        played.starts = {seat: one.reset for one in asking for seat in one.seats if one.reset}
         try:
             self._signal(asking)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)

@@ -1,6 +1,7 @@
 """One client's seats in a joint world, behind the interface that a session has for environments of its own."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.remote.frames import JointEpisode
 from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
 from envs.remote.server.joint import JointWorld
 from envs.remote.view import Everybody, View, put
@@ -33,8 +35,10 @@ class SeatsVectorEnv(VectorEnv):
 
     Attributes:
         called: whether whoever waits is to stop that, and raise CalledAway.
-        replaying: whether the next reset is of a client that comes back to where it was.
-        chosen: whether others had chosen its seed.
+        replaying: whether the next order is of a client that comes back to where it was.
+        chosen: whether others had chosen the seed of its reset.
+        back: where in which episode its reset leads; None: it was not done before.
+        told: where the episode is that began with what was told last; None: none did.
         seed: of the episode that began last; None: it goes on with the environment's own random numbers.
         world: its name.
         agents: whose seats they are.
@@ -75,6 +79,8 @@ class SeatsVectorEnv(VectorEnv):
         self._key: int | None = None  # of its episodes; None: they have none
         self._number = self._episode = 0  # of the world and the running episode, by which they are keyed
         self.replaying = self.chosen = self.last = False
+        self.back: JointEpisode | None = None
+        self.told: JointEpisode | None = None
         self.seed: int | None = None
         self._view = view
         self._everybody: list[NDArray[Any]] = []
@@ -94,14 +100,21 @@ class SeatsVectorEnv(VectorEnv):
         """
         world, holder, self._key = self._world, self._holder, None
         with world.changed:
-            past = self._past()
+            past, back = self._past(), self.back
+            at = None if back is None else world.find_episode(back)
+            if at is not None:
+                holder.position = at
+                return self._begin(None)
+            if back is not None and back.step:
+                said = f"to world {world.name} in the midst of an episode whose beginning it does not know"
+                raise EnvError(f"this client, which came {said}, cannot have it made anew; reset all")
             joins = past is not None and past.actions is None
-            if joins and not self.replaying:  # an episode that it has not seen, of which the latest counts
-                holder.position = world.end - (world.latest is not None)
-            elif joins and past is not None and past.seed != seed[0]:
+            if joins and back is not None:
                 raise EnvError(f"the other clients of world {world.name} have begun another episode; reset all")
+            if joins:  # an episode that it has not seen, of which the latest counts
+                holder.position = world.end - (world.latest is not None)
             anew = not joins or holder.position == world.end
-            start = Start(seed[0], dict(options or {}), chosen=self.chosen) if anew else None
+            start = Start(seed[0], dict(options or {}), chosen=self.chosen, back=back) if anew else None
             return self._begin(start)
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -113,7 +126,7 @@ class SeatsVectorEnv(VectorEnv):
         world, holder = self._world, self._holder
         self._key, self._episode = seed, 0 if episodes is None else int(episodes[0])
         with world.changed:
-            start = self._start(self._episode)
+            start = replace(self._start(self._episode), back=self.back)
             at = world.find(holder.seats, start)
             holder.position = world.end if at is None else at
             return self._begin(start if at is None else None)
@@ -148,13 +161,14 @@ class SeatsVectorEnv(VectorEnv):
             self._world.wait(lambda: self._is_told() or self.called())
             if not self._is_told():
                 raise CalledAway
-            outcome, own = self._take(), self._own
+            outcome, own, self.told = self._take(), self._own, None
             infos = self._infos(outcome) | {"over": np.array([outcome.over])}
             seen = outcome
             if outcome.over and self._holder.follows:
                 self._episode += 1
                 shown = self._everybody
                 seen, self._everybody = self._take(), shown  # what the step told, which ended the episode
+                self.told = self._world.where(self._holder.position - 1)
                 merge_infos(infos, self._infos(seen), np.arange(len(own)), len(own))
             infos["acts"] = seen.acts[own]
             return (
@@ -164,6 +178,11 @@ class SeatsVectorEnv(VectorEnv):
                 outcome.truncated[own],
                 infos,
             )
+
+    @property
+    def running(self) -> JointEpisode | None:
+        """The episode of the world that began last."""
+        return self._world.episode
 
     def look(self) -> list[NDArray[Any]]:
         """Return what came last of everybody, as `Everybody` has it in frames; empty if it is not shown."""
@@ -251,6 +270,7 @@ class SeatsVectorEnv(VectorEnv):
             holder.reset = None
             raise CalledAway
         outcome = self._take()
+        self.told = world.where(holder.position - 1)
         return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
 
     def _take(self) -> JointOutcome:

@@ -17,6 +17,7 @@ from envs.remote import guard
 from envs.remote.frames import PROTOCOL, SPARE, Kind, join
 from envs.remote.offer import describe_roles
 from envs.remote.server.health import WATCHERS, Health
+from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.server.sessions import NotOpened, Sessions
 from envs.remote.server.settings import ServerSettings
 from envs.remote.server.steps import Forms
@@ -144,7 +145,9 @@ class EnvironmentServer:
             context.abort(error.code, str(error))
         except PaddockError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return encode({"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s})
+        opened = {"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s}
+        running = session.venv.running if isinstance(session.venv, SeatsVectorEnv) else None
+        return encode({**opened, "running": running and running.say()})
 
     def _close(self, request: bytes, context: Any) -> bytes:
         self._admit(context)

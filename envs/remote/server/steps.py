@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, Kind, count_rows, join, read_rows
+from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, JointEpisode, Kind, count_rows, join, read_rows
 from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.remote.view import put
@@ -123,15 +123,15 @@ class SessionEnvs:
             *finals,
             *(() if self._joint is None else self._joint.look()),
         ]
-        return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
+        return join(Kind.OUTCOME, [turn.seq, said, len(ended), self._where()], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
         """Start episodes."""
         Cursor(frame.body).finish()
         if frame.kind is Kind.BEGIN:
-            rows, infos, observation = self._begin(*self._arguments(frame.header, 3))
+            rows, infos, observation = self._begin(*self._arguments(frame.header, 4))
         else:
-            rows, infos, observation = self._reset(*self._arguments(frame.header, 3))
+            rows, infos, observation = self._reset(*self._arguments(frame.header, 4))
         self._return[rows] = self._length[rows] = 0
         if self._several:
             self._acts[:] = infos["acts"]
@@ -141,20 +141,32 @@ class SessionEnvs:
         arrays, seed = [observation[rows], *self._lives(rows)], None
         if self._joint is not None:
             arrays, seed = [*arrays, *self._joint.look()], self._joint.seed
-        return join(Kind.OUTCOME, [seq, self._say(infos), seed], arrays)
+        return join(Kind.OUTCOME, [seq, self._say(infos), seed, self._where()], arrays)
 
-    def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
+    def _where(self) -> list[Any] | None:
+        """Return where the episode of a joint world is that has just begun for the client; None where none has."""
+        told = None if self._joint is None else self._joint.told
+        return told and told.say()
+
+    def _come_back(self, said: Any) -> None:
+        """Note where in which episode of a joint world an order to begin one leads."""
+        back = JointEpisode.read(said)
+        if self._joint is not None:
+            self._joint.back = back
+
+    def _begin(self, key: Any, episodes: Any, numbers: Any, back: Any) -> tuple[RowIndex, dict[str, Any], Any]:
         N = self._venv.worlds
         for array in (episodes, numbers):
             if not isinstance(array, np.ndarray) or array.shape != (N,) or array.dtype.kind not in "iu":
                 raise Garbled(f"episodes and numbers are not whole numbers, one for each of {N} environments")
         if type(key) is not int:
             raise Garbled("a key is no whole number")
+        self._come_back(back)
         self._venv.renumber(numbers.tolist())
         observation, infos = self._venv.begin(key, episodes.tolist())
         return slice(0, self.num_envs), infos, observation
 
-    def _reset(self, said: Any, seeds: Any, options: Any) -> tuple[RowIndex, dict[str, Any], Any]:
+    def _reset(self, said: Any, seeds: Any, options: Any, back: Any) -> tuple[RowIndex, dict[str, Any], Any]:
         rows = read_rows(said, self.num_envs)
         good = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
         if not good or not are_whole(rows, self._seats) or not isinstance(options, dict):
@@ -168,6 +180,7 @@ class SessionEnvs:
         mask = np.zeros(self.num_envs, np.bool_)
         mask[rows] = True
         chosen = {} if mask.all() else {"reset_mask": mask}
+        self._come_back(back)
         observation, infos = self._venv.reset(seed=every, options={**options, **chosen})
         return rows, infos, observation
 

@@ -123,7 +123,7 @@ def ping(address: str, id: str, actions: NDArray[Any], fewest_bytes: int, count:
     wire = Wire(place, address, 10.0)
     wire.send(join(Kind.ATTACH, [opened["session"], opened["secret"], 0]))
     turn = join(Kind.TURN, [2, 0, [0, N]], [actions])
-    wire.send(join(Kind.BEGIN, [1, 0, 0, np.zeros(N, np.int64), np.arange(N)]))
+    wire.send(join(Kind.BEGIN, [1, 0, 0, np.zeros(N, np.int64), np.arange(N), None]))
     wire.send(turn)
     for _ in range(3):  # the session, the beginning, the step
         wire.receive()

@@ -216,7 +216,7 @@ class Raw:
 
 
 def begin(seq: int, key: int = 1) -> bytes:
-    return join(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2)])
+    return join(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2), None])
 
 
 def turn(seq: int, action: int = 1) -> bytes:

@@ -35,7 +35,7 @@ from envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
         ([join(Kind.TURN, [1, 0, np.array([0, 0], "<u4").tobytes()], [np.zeros(2, np.int64)])], "rows are not"),
         ([join(Kind.STATE, [1, 0])], "where nothing was replayed"),
         ([join(Kind.OUTCOME, [1, 0])], "is no order"),
-        ([join(Kind.BEGIN, [1, 0, "x", np.zeros(2, np.int64), np.arange(2)])], "a key is no whole number"),
+        ([join(Kind.BEGIN, [1, 0, "x", np.zeros(2, np.int64), np.arange(2), None])], "a key is no whole number"),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(

@@ -56,7 +56,7 @@ def test_signals_come_between_the_same_steps_here_there_and_in_a_replay(serve: A
 
 def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
     wire = (raw := Raw(serve(WINDY), environment="Windy-v0")).attach()
-    frames = [join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2)])]
+    frames = [join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2), None])]
     frames += [join(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}])] * 3
     frames += [join(Kind.TURN, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
     for frame in frames:

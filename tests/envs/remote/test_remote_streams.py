@@ -195,7 +195,7 @@ def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
     raw = Raw(serve(COUNTING))
     wire = raw.attach()
     assert wire.receive().kind is Kind.ATTACHED
-    wire.send(join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2)]))
+    wire.send(join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2), None]))
     wire.send(join(Kind.TURN, [2, 0, [0, 2]], [np.zeros(1 << 16, np.int64)]))  # a body that is far too long
     assert wire.receive().kind is Kind.OUTCOME
     said = wire.receive()
