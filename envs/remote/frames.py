@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 5  # what both sides must speak
+PROTOCOL = 6  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")
@@ -118,20 +118,22 @@ class JointEpisode:
         world: a name that it had when it was made first.
         number: of the episode in it.
         step: what the client was told last is of; 0: the reset.
+        signals: given to the world until the episode had begun.
     """
 
     world: str
     number: int
     step: int = 0
+    signals: int = 0
 
     @classmethod
     def read(cls, said: Any) -> "JointEpisode | None":
         """Return what a header has of it; raises Garbled where that is none."""
         if said is None:
             return None
-        if type(said) is list and [type(part) for part in said] == [str, int, int] and min(said[1:]) >= 0:
+        if type(said) is list and [type(part) for part in said] == [str, int, int, int] and min(said[1:]) >= 0:
             return cls(*said)
-        raise Garbled("an episode of a joint world is no name and two whole numbers")
+        raise Garbled("an episode of a joint world is no name and three whole numbers")
 
     def say(self) -> list[Any]:
         """Return it as a header has it."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from envs.remote.frames import CHOSEN, Cursor, Frame, JointEpisode, Kind, say_rows
 from envs.remote.values import encode
+from envs.vector.contract import EnvError
 from envs.vector.storage import RowIndex
 
 NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
@@ -33,7 +34,8 @@ class Order:
         frame: as it was sent.
         answered: whether its outcome has come.
         flags: of its frame, where it is done again.
-        back: where in which episode of a joint world it led, of those that begin one.
+        back: where in which episode of a joint world it led, of those that begin one; of a signal, with which step or
+            reset it was given.
     """
 
     kind: Kind
@@ -51,7 +53,7 @@ class Order:
     def header(self) -> list[Any]:
         """What stands in the header behind the numbers."""
         rows = [say_rows(self.rows)] if self.kind in (Kind.RESET, Kind.TURN) else []
-        back = [self.back and self.back.say()] if self.kind in (Kind.RESET, Kind.BEGIN) else []
+        back = [] if self.kind in (Kind.TURN, Kind.STATE) else [None if self.back is None else self.back.say()]
         return [*rows, *self.arguments, *back]
 
     @property
@@ -85,6 +87,8 @@ class OrderJournal:
         self._keyed = False  # whether episodes that end are followed by keyed ones
         self._episode: JointEpisode | None = None  # of a joint world, which runs there, and where in it this client is
         self._entered: JointEpisode | None = None  # where in it the client was first
+        self._placed = 0  # signals of which that is known with which step or reset they were given
+        self._unsure = False  # whether it is not known which signals were given
         self._since = self._asked = 0  # positions from which on orders come after that, and after what was done last
         self._bytes, self._most = 0, most_bytes
         self._signal_bytes = 0  # of these
@@ -139,14 +143,26 @@ class OrderJournal:
             episode: that began with it, and where that is; None: it was a step of the running one.
         """
         self._asked = self._first if order.kind is Kind.BEGIN else order.position + 1
+        began, self._episode = self._episode if order.kind is Kind.TURN else episode, episode
+        if began is not None:
+            done = replace(began, step=began.step + 1 if order.kind is Kind.TURN else 0)
+            self._place_signals(done)
+            self._episode = episode or done
         if episode is not None:
-            self._episode = self._entered = episode
-            self._since = self._asked
-        elif self._episode is not None:
-            self._episode = replace(self._episode, step=self._episode.step + 1)
+            self._entered, self._since = episode, self._asked
         if order.kind is Kind.RESET:
             order.back = episode
             self._origin[self._origin == NEVER] = order.position  # where others had begun
+
+    def _place_signals(self, place: JointEpisode) -> None:
+        """Note with which step or reset those signals were given that came before it."""
+        while self._placed < len(self._signals) and self._signals[self._placed].position < self._asked:
+            self._signals[self._placed].back = place
+            self._placed += 1
+
+    def doubt_signals(self) -> None:
+        """Note that a joint world failed, and may have been given some signals that came before, and not others."""
+        self._unsure = self._unsure or any(one.answered for one in self._signals[self._placed :])
 
     def drop(self, rows: RowIndex) -> None:
         """Note that environments have no episode any more."""
@@ -159,6 +175,9 @@ class OrderJournal:
         Args:
             running: the episode of a joint world to which they are to lead; None: it has none.
             anew: whether an episode is to begin then.
+
+        Raises:
+            EnvError: it is not known what led there.
         """
         mine = self._episode
         if running is not None and mine is not None and running.world == mine.world and not self._keyed:
@@ -167,6 +186,9 @@ class OrderJournal:
                 return
             if anew:
                 return  # what is to begin has begun
+        if self._unsure and running is None:
+            said = "had signals of this client to take where it failed, and it is not known which it took"
+            raise EnvError(f"a joint world {said}, so it cannot be brought to where it was; begin with clients anew")
         yield from self._lead_anew()
 
     def _lead_back(self, anew: bool) -> Iterator[Order]:
@@ -189,7 +211,7 @@ class OrderJournal:
         """Return those that lead there from the beginning."""
         before = int(self._origin.min())
         early = [one for one in self._signals if one.answered and one.position < before]
-        yield from (Order(one.kind, one.rows, one.arguments) for one in early)
+        yield from (Order(one.kind, one.rows, one.arguments, back=one.back) for one in early)
         if self._begun is not None:
             key, episodes, numbers = self._begun
             back = replace(self._episode, step=0) if self._keyed and self._episode is not None else None
@@ -198,7 +220,7 @@ class OrderJournal:
             if not order.answered:
                 continue
             if order.kind is Kind.SIGNAL:
-                yield Order(order.kind, order.rows, order.arguments)
+                yield Order(order.kind, order.rows, order.arguments, back=order.back)
                 continue
             needed = self._origin[order.rows] <= order.position
             if needed.all():

@@ -236,15 +236,15 @@ class Link:
             EnvError: elsewhere.
         """
         assert self._wire is not None
-        count = 0
+        led = False  # or there is nothing to compare
         anew = any(order.kind in (Kind.RESET, Kind.BEGIN) for order in pending)
         for order in self.journal.orders(self._session.running, anew):
             self._number(order, QUIET | order.flags)
             self._wire.send(order.frame)
-            count += 1
-        if not count:
+            self.replayed += 1
+            led = led or order.kind is not Kind.SIGNAL
+        if not led:
             return
-        self.replayed += count
         state = Order(Kind.STATE, slice(0, self.num_envs), [])
         self._number(state)
         self._wire.send(state.frame)

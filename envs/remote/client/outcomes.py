@@ -78,6 +78,8 @@ class Outcomes:
         if not misuse and order.kind is not Kind.SIGNAL:
             self._table.forget(rows)
             link.journal.drop(order.rows)
+            if self._joint and kind != "VectorMisuse":
+                link.journal.doubt_signals()
         raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
 
     def _step(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:

@@ -34,6 +34,19 @@ class Start:
         return named if self.back is None else f"{named}, which was episode {self.back.number} of the world"
 
 
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """A key and a value for the environment.
+
+    Attributes:
+        place: with which step or reset it was given before, in a world that is made anew; None: it was not.
+    """
+
+    key: str
+    value: Any
+    place: JointEpisode | None
+
+
 @dataclass(eq=False)
 class Holder:
     """A client with seats.
@@ -52,7 +65,7 @@ class Holder:
     reset: Start | None = None
     actions: NDArray[Any] | None = None
     error: PaddockError | None = None  # what it is told in place of an outcome
-    signals: list[tuple[str, Any]] = field(default_factory=list)  # for the next step or reset that it asks for
+    signals: list[Signal] = field(default_factory=list)  # for the next step or reset that it asks for
 
     @property
     def asks(self) -> bool:

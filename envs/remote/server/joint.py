@@ -22,7 +22,7 @@ from envs.errors import PaddockError
 from envs.remote.frames import JointEpisode
 from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
 from envs.remote.server.policies import Policies, Policy, make_noops
-from envs.vector.contract import VectorEnv, VectorMisuse
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, allocate
 from envs.worlds.roles import Role
 
@@ -56,6 +56,7 @@ class JointWorld:
         self.agents = self.layouts.agents
         self._claimed: set[int] = set()  # ever
         self._seeded = False  # the environment's random numbers
+        self._given = 0  # signals
         self._free_since: dict[int, float] = {}
         self._asked_since: float | None = None
         self._return, self._length = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.int64)
@@ -206,13 +207,21 @@ class JointWorld:
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
             return
+        signals = [one for holder in asking for one in holder.signals]
+        count = self._given + len(signals)
+        if (back := next(iter(backs), None)) is not None and back.signals != count:
+            said = f"was given {back.signals} signals before, and its clients have {count} of them"
+            lost = f"joint world {self.name} {said}, so it cannot be brought to where it was; reset all"
+            self._fail(asking, EnvError(lost))
+            return
+        before = self.episode or max([one.place for one in signals if one.place], key=_order, default=None)
+        before = before or JointEpisode(secrets.token_hex(8), 0)
+        self.episode = back or JointEpisode(before.world, before.number + 1, signals=count)
         self.begun, self._seeded = self.end, True
-        before = self.episode or JointEpisode(secrets.token_hex(8), 0)
-        self.episode = next(iter(backs), replace(before, number=before.number + 1))
         played = JointStep(seed=seed, episode=self.episode)
         played.starts = {seat: one.reset for one in asking for seat in one.seats if one.reset}
         try:
-            self._signal(asking)
+            self._signal(asking, self.episode)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
             self._return[:] = self._length[:] = 0
             reward, flags = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.bool_)
@@ -240,7 +249,7 @@ class JointWorld:
     def _step(self, acting: Sequence[Holder], missing: Mapping[int, Policy]) -> None:
         """Step, with stand-ins for seats that act and are missing."""
         before, played = self.history[-1], JointStep(stood_in=frozenset(missing))
-        assert isinstance(before.outcome, JointOutcome)
+        assert isinstance(before.outcome, JointOutcome) and self.episode is not None
         due = {seat: policy for seat, policy in missing.items() if before.outcome.acts[seat]}
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
@@ -255,7 +264,7 @@ class JointWorld:
             if "truncate" in due.values():
                 played.outcome = self._truncate(before.outcome)
             else:
-                self._signal(acting)
+                self._signal(acting, replace(self.episode, step=self.end - self.begun))
                 played.acted = before.outcome.acts
                 self.venv.send(actions)
                 observation, reward, terminated, truncated, infos = self.venv.recv()
@@ -270,12 +279,14 @@ class JointWorld:
         for one in acting:
             one.actions = None
 
-    def _signal(self, asking: Sequence[Holder]) -> None:
-        """Give the environment what clients told, in the order of seats."""
-        for one in sorted(asking, key=lambda one: one.seats[0]):
-            signals, one.signals = one.signals, []  # first: what is refused is not told again
-            for key, value in signals:
-                self.venv.call("receive_signal", key, value)
+    def _signal(self, asking: Sequence[Holder], now: JointEpisode) -> None:
+        """Give the environment what clients told, in the order of seats; what it was given before, as it was then."""
+        holders = sorted(asking, key=lambda one: one.seats[0])
+        signals = [(one, signal) for one in holders for signal in one.signals]
+        for one, signal in sorted(signals, key=lambda pair: _order(pair[1].place or now)):
+            one.signals.remove(signal)  # first: what is refused is not told again
+            self.venv.call("receive_signal", signal.key, signal.value)
+            self._given += 1
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
         """Return what a vector of one world gave."""
@@ -311,3 +322,8 @@ class JointWorld:
 
     def _name(self, holder: Holder) -> str:
         return "+".join(self.agents[seat] for seat in holder.seats)
+
+
+def _order(place: JointEpisode) -> tuple[int, int]:
+    """Return what comes first in a world."""
+    return place.number, place.step

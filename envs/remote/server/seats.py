@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.frames import JointEpisode
-from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
+from envs.remote.server.history import Holder, JointOutcome, JointStep, Signal, Start
 from envs.remote.server.joint import JointWorld
 from envs.remote.view import Everybody, View, put
 from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
@@ -188,17 +188,16 @@ class SeatsVectorEnv(VectorEnv):
         """Return what came last of everybody, as `Everybody` has it in frames; empty if it is not shown."""
         return self._everybody
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Have a method called with a signal, when these seats act next."""
+    def signal(self, signal: Signal) -> None:
+        """Have the environment given a signal, when these seats act next."""
         with self._world.changed:
             past = self._past()
             if past is not None and not past.stood_in.intersection(self._holder.seats):
-                return ()  # it was, before this client lost its session
+                return  # it was, before this client lost its session
             # Whoever comes back has told them all before, and tells those of earlier episodes at once.
             if len(self._holder.signals) >= MOST_SIGNALS and not self.replaying:
                 raise VectorMisuse(f"signal: {MOST_SIGNALS} wait for the next step already; step first")
-            self._holder.signals.append((args[0], args[1]))
-        return ()
+            self._holder.signals.append(signal)
 
     def wait_for_first(
         self, groups: Iterable[Any], called: Callable[[], bool], lock: "Lock | None" = None

@@ -147,7 +147,7 @@ class EnvironmentServer:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         opened = {"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s}
         running = session.venv.running if isinstance(session.venv, SeatsVectorEnv) else None
-        return encode({**opened, "running": running and running.say()})
+        return encode({**opened, "running": None if running is None else running.say()})
 
     def _close(self, request: bytes, context: Any) -> bytes:
         self._admit(context)

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, JointEpisode, Kind, count_rows, join, read_rows
+from envs.remote.server.history import Signal
 from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.remote.view import put
@@ -86,7 +87,7 @@ class SessionEnvs:
             case Kind.STATE:
                 return self._state(seq)
             case Kind.SIGNAL:
-                return self._signal(seq, *self._arguments(frame.header, 2))
+                return self._signal(seq, *self._arguments(frame.header, 3))
         return self._start(seq, frame, quiet)
 
     def receive(self, turn: PendingStep) -> bytes:
@@ -146,7 +147,7 @@ class SessionEnvs:
     def _where(self) -> list[Any] | None:
         """Return where the episode of a joint world is that has just begun for the client; None where none has."""
         told = None if self._joint is None else self._joint.told
-        return told and told.say()
+        return None if told is None else told.say()
 
     def _come_back(self, said: Any) -> None:
         """Note where in which episode of a joint world an order to begin one leads."""
@@ -189,13 +190,16 @@ class SessionEnvs:
             raise Garbled("an order's header is not as such orders' are")
         return header[2:]
 
-    def _signal(self, seq: int, key: Any, value: Any) -> bytes:
+    def _signal(self, seq: int, key: Any, value: Any, place: Any) -> bytes:
         """Give every environment a key and a value."""
         if type(key) is not str or len(encode(value)) > MOST_SIGNAL:
             raise Garbled(f"a signal is a text and a value of at most {MOST_SIGNAL} bytes")
         if not self._spec.takes_signals:
             raise VectorMisuse(f"signal: {self._spec.id} has no method receive_signal(key, value)")
-        self._venv.call("receive_signal", key, value)
+        if self._joint is not None:
+            self._joint.signal(Signal(key, value, JointEpisode.read(place)))
+        else:
+            self._venv.call("receive_signal", key, value)
         return join(Kind.OUTCOME, [seq, None, 0])
 
     def _state(self, seq: int) -> bytes:

@@ -71,7 +71,7 @@ def play_both(server: Any, seeds: list[Any], hook: Hook = do_nothing) -> list[An
 
 
 @pytest.mark.parametrize("seeds", [[[3, None, None], [None] * 3], [[3, None, 3], [3, None, 3]]], ids=["one", "again"])
-def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(serve: Any, seeds: list[Any]) -> None:
+def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(serve: Any, seeds: Any) -> None:
     server = serve(LIVES, Serial(num_envs=2))
     with closing(RemoteParallelEnv(server.address)) as whole:
         expected = play(whole, seeds[0])
@@ -87,7 +87,7 @@ def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(se
 
 
 def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(serve: Any) -> None:
-    seeds = [[3, None, None], [None] * 3]
+    seeds: list[Any] = [[3, None, None], [None] * 3]
     servers = [serve(LIVES, Serial(num_envs=2))]
     with closing(RemoteParallelEnv(servers[0].address)) as whole:
         expected = play(whole, seeds[0])

@@ -1,13 +1,16 @@
 """Keys and values for environments at a server: between the same two steps, also where those are done again."""
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import test_vector as contract
-from conftest import env_spec
+from conftest import env_spec, wait_until
 from remote_servers import COUNTING, WINDY, N, Raw, call, remote, serve_fixture, signal  # noqa: F401
 from toy_worlds import Told
 
@@ -57,7 +60,7 @@ def test_signals_come_between_the_same_steps_here_there_and_in_a_replay(serve: A
 def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
     wire = (raw := Raw(serve(WINDY), environment="Windy-v0")).attach()
     frames = [join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2), None])]
-    frames += [join(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}])] * 3
+    frames += [join(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}, None])] * 3
     frames += [join(Kind.TURN, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
     for frame in frames:
         wire.send(frame)
@@ -66,7 +69,7 @@ def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
 
     assert [one.header[0] for one in answers[1:]] == [1, 2, 2, 2, 3] and raw.session
     assert decode(answers[-1].header[1])["wind"][1] == 2.0
-    wire.send(join(Kind.SIGNAL, [4, 0, "x", bytes(70_000)]))
+    wire.send(join(Kind.SIGNAL, [4, 0, "x", bytes(70_000), None]))
     assert "at most 65536 bytes" in wire.receive().header[2]
     wire.close()
 
@@ -114,6 +117,99 @@ def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None
     assert told["a"] == told["b"] == [f"{agent}{t}" for t in range(3) for agent in "aabb"]
 
 
+@pytest.fixture(name="game")
+def game_fixture(serve: Any) -> Iterator[Any]:
+    """Two clients of a joint world: a server, a way to have one made anew, and calls of both at once."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        servers = [serve(TOLD, Serial(num_envs=1))]
+        clients = {a: RemoteParallelEnv(servers[0].address, world="game", agents=[a], wait_s=20.0) for a in "ab"}
+        for world in clients.values():
+            stack.enter_context(closing(world))
+
+        def both(call: Any) -> dict[str, Any]:
+            done = {agent: pool.submit(call, world) for agent, world in clients.items()}
+            failed = [one for one in wait(done.values(), 30, FIRST_EXCEPTION)[0] if one.exception()]
+            for world in clients.values() if failed else ():
+                world._served.begun()._links[0].close()  # or the other would wait for it
+            return {agent: one.result(30) for agent, one in done.items()}
+
+        def restart() -> None:
+            servers[-1].close()
+            servers.append(serve(TOLD, Serial(num_envs=1), address=servers[0].address))
+
+        yield SimpleNamespace(servers=servers, clients=clients, both=both, restart=restart)
+
+
+def step_told(world: Any) -> list[str]:
+    (agent,) = world.possible_agents
+    told: list[str] = world.step({agent: 0})[4][agent]["told"]
+    return told
+
+
+def test_signals_from_before_the_episode_are_replayed_to_a_joint_world_as_they_interleaved(game: Any) -> None:
+    expected: list[str] = []
+    for seed in range(2):
+        game.both(lambda world, seed=seed: world.reset(seed=seed))
+        for t in range(3):
+            for agent, world in game.clients.items():
+                world.signal(agent, 3 * seed + t)
+                expected.append(f"{agent}{3 * seed + t}")
+            assert game.both(step_told) == dict.fromkeys("ab", expected)
+    for agent, world in game.clients.items():
+        world.signal(f"{agent} before the reset", 0)
+        expected.append(f"{agent} before the reset0")
+    for k in range(2):  # a world that was made anew is made anew
+        game.both(lambda world, k=k: world.reset(seed=2 + k))
+        game.restart()
+        assert game.both(step_told) == dict.fromkeys("ab", expected)
+        for agent in "ba":
+            game.clients[agent].signal(agent, f" after {k}")
+        expected += [f"a after {k}", f"b after {k}"]
+        assert game.both(step_told) == dict.fromkeys("ab", expected)
+
+
+@pytest.mark.parametrize("lost", "ab")
+def test_signals_of_whoever_was_not_told_what_came_of_them_are_replayed_in_their_place(game: Any, lost: str) -> None:
+    game.both(lambda world: world.reset(seed=0))
+    for agent in "ba":
+        game.clients[agent].signal(agent, 0)
+    assert game.both(step_told)["a"] == ["a0", "b0"]
+    for agent in "ba":
+        game.clients[agent].signal(agent, 1)
+    (mine,) = [one for one in game.servers[0].sessions.list() if one.venv.agents == (lost,)]
+    mine._stream._tell = lambda answer: None
+    link = game.clients[lost]._served.begun()._links[0]
+    receive = link.receive
+    told: list[int] = []
+
+    def lose_the_answer() -> Any:
+        if not told:
+            joint = game.servers[0].sessions._joint["game"].result()
+            wait_until(lambda: joint.episode.number == 2, 20)
+            told.append(joint.episode.signals)
+            game.restart()
+        return receive()
+
+    link.receive = lose_the_answer
+    given = game.both(lambda world: (world.reset(seed=1), step_told(world))[1])
+    assert given["a"] == given["b"] == ["a0", "b0", "a1", "b1"] and told == [4]
+
+
+def test_a_joint_world_that_lacks_signals_of_whoever_has_gone_is_not_made_anew_without_a_word(game: Any) -> None:
+    game.both(lambda world: world.reset(seed=0))
+    game.clients["b"].signal("b", 0)
+    game.both(step_told)
+    game.clients["b"].close()
+    assert game.clients["b"].reset()[0]["b"].tolist() == [1, 1]  # somebody else's, and comes to where the episode is
+    game.both(lambda world: world.reset(seed=1))
+    assert game.both(step_told)["a"] == ["b0"]
+    game.restart()
+    with pytest.raises(EnvError, match="game was given 1 signals before, and its clients have 0 of them") as caught:
+        game.both(step_told)
+    assert "\n" not in str(caught.value)
+
+
 def test_more_signals_than_may_wait_for_a_step_are_replayed_to_a_joint_world(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,3 +249,8 @@ def test_a_signal_that_a_joint_world_refuses_is_not_told_again(serve: Any) -> No
             world.step(dict.fromkeys(world.acting, 0))
         world.reset(seed=0)
         assert world.step(dict.fromkeys(world.acting, 0))[4]["a"]["told"] == ["a0"]
+        server.close()
+        serve(env_spec(f"{__name__}:Refusing", max_episode_steps=5), Serial(num_envs=1), address=server.address)
+        with pytest.raises(EnvError, match="it is not known which it took") as caught:
+            world.step(dict.fromkeys(world.acting, 0))
+        assert "\n" not in str(caught.value)
