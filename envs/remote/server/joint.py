@@ -28,7 +28,7 @@ from envs.worlds.roles import Role
 
 log = logging.getLogger("envs.remote")
 
-LONGEST_S = 1.0  # between looks at the clock
+LONGEST_S = 1.0  # between looks, also where nobody says that something has changed
 RUNS = "runs go on from one iteration: delete the newest checkpoints of whoever is further on, or begin all anew"
 OTHERS = "name one seed and the same options, or none in all but one"
 
@@ -118,6 +118,7 @@ class JointWorld:
         self._claimed.update(seats)
         for seat in seats:
             self._free_since.pop(seat, None)
+        self.changed.notify_all()  # whoever waits for a client that is late has one more to wait for
         return holder
 
     def leave(self, holder: Holder) -> bool:
@@ -125,6 +126,7 @@ class JointWorld:
         self.holders.remove(holder)
         self.ended = not self.holders
         self._free_since |= dict.fromkeys(holder.seats, self.clock())
+        self.changed.notify_all()  # from now on its time runs
         self.advance()
         return self.ended
 
@@ -158,19 +160,17 @@ class JointWorld:
         while not done():
             self.advance()
             if not done():
-                self.changed.wait(LONGEST_S if self._patient else min(LONGEST_S, self._soonest()))
+                self.changed.wait(self._wait_s())
 
-    @property
-    def _patient(self) -> bool:
-        return self.policies.late == self.policies.lost == "wait"
-
-    def _soonest(self) -> float:
-        """Return seconds until a policy may have to stand in."""
-        since = [*self._free_since.values()] or [self.clock()]
-        due = [one + self.policies.lost_s for one in since]
-        if self._asked_since is not None:
+    def _wait_s(self) -> float:
+        """Return seconds until a policy may have to stand in; one whose time has come waits for something else."""
+        now = self.clock()
+        due = [now + LONGEST_S]
+        if self.policies.lost != "wait":
+            due += [since + self.policies.lost_s for since in self._free_since.values()]
+        if self.policies.late != "wait" and self._asked_since is not None:
             due.append(self._asked_since + self.policies.late_s)
-        return max(0.01, min(due) - self.clock())
+        return min(one for one in due if one > now) - now
 
     def _find_missing(self) -> dict[int, Policy] | None:
         """Return the seats of which nobody says anything, and what is done about it; None if they are waited for."""

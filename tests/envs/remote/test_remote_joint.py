@@ -339,6 +339,47 @@ def test_who_waits_has_no_clock() -> None:
     assert "timed" not in world.a.recv()[4] and world.taken == [{"a": 4, "b": 1}]
 
 
+@pytest.mark.parametrize(
+    ("policies", "b_leaves", "now", "expected"),
+    [
+        ({"lost": "noop"}, False, 40.0, 1.0),  # it is late, for which all wait
+        ({"late": "noop"}, True, 40.0, 1.0),  # it is lost, for which all wait
+        ({"late": "noop", "lost": "noop"}, False, 29.5, 0.5),
+        ({"late": "noop", "lost": "noop"}, True, 59.75, 0.25),
+        ({"late": "noop", "lost": "noop"}, True, 40.0, 1.0),
+    ],
+)
+def test_who_waits_wakes_when_somebody_may_have_to_stand_in_and_not_all_the_time(
+    policies: Any, b_leaves: bool, now: float, expected: float
+) -> None:
+    class Called(Exception):
+        pass
+
+    def wait(timeout: float) -> None:
+        assert timeout == pytest.approx(expected)
+        raise Called
+
+    world = World(**policies)
+    world.begin(3, 3)
+    if b_leaves:
+        world.b.close()
+    world.a.send(np.array([4]))
+    world.now += now
+    world.joint.changed.wait = wait  # type: ignore[assignment, method-assign]
+    with pytest.raises(Called):
+        world.a.recv()
+
+
+def test_who_comes_and_who_leaves_has_those_who_wait_look_at_the_clock_anew() -> None:
+    world = World(late="noop", lost="noop")
+    told = []
+    world.joint.changed.notify_all = lambda: told.append(world.now)  # type: ignore[method-assign]
+    world.b.close()
+    assert len(told) == 1
+    SeatsVectorEnv(world.joint, ["b"])
+    assert len(told) == 2
+
+
 def test_clients_that_disagree_are_both_named() -> None:
     world = World()
     with pytest.raises(VectorMisuse, match=r"different episodes \(a: seed=1; b: seed=2\); name one seed"):
