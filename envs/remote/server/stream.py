@@ -11,6 +11,7 @@ from typing import Any
 from envs.remote.frames import Frame, Kind, split
 from envs.remote.values import Garbled
 
+MOST_ORDERS = 64  # frames that wait for the session, before no more are taken from the network
 MOST_WAITING = 8  # answers that a client has not read, before its session waits for it
 
 
@@ -27,10 +28,14 @@ class FrameStream:
         self.over = False  # nothing more comes, or is to be done here
         self.broken: str | None = None  # what was wrong with a frame
         self.context = context
-        self.seen = time.monotonic()  # when a frame came last
+        self._seen = time.monotonic()  # when a frame came last
         self.wake: Callable[[], None] = lambda: None  # has the thread that waits for environments look here
         self.offer: Callable[[Frame], bool] = lambda frame: False  # does what a frame asks for at once, if it can
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._room = threading.Condition()
+        self._held = False  # whether nothing more is taken from the network
+        if not context.add_callback(self._end):  # where nothing is asked for, nothing else says that the client went
+            self.over = True
         self._under = _find_operations(context)
         if self._under is None:
             threading.Thread(target=self._read, args=(requests,), name="frames", daemon=True).start()
@@ -40,12 +45,20 @@ class FrameStream:
         context.send_initial_metadata(())
         self._ask()
 
+    @property
+    def seen(self) -> float:
+        """When a frame came last; while none is taken, signs of life wait with the others, and gRPC's pings tell."""
+        return time.monotonic() if self._held and not self.over else self._seen
+
     def next(self, block: bool, timeout_s: float | None = None) -> Frame | None:
         """Return the next frame; None where there is none yet, or something else is to be looked at."""
         try:
             return self._frames.get(block, timeout_s)
         except queue.Empty:
             return None
+        finally:
+            if self._held:
+                self._go_on()
 
     def has_news(self) -> bool:
         """Return whether there is anything to look at."""
@@ -80,7 +93,7 @@ class FrameStream:
 
     def _take(self, data: bytes) -> bool:
         """Take what has arrived; return whether more may come."""
-        self.seen = time.monotonic()
+        self._seen = time.monotonic()
         try:
             frame = split(data)
         except Garbled as error:
@@ -91,8 +104,27 @@ class FrameStream:
             self.wake()
         return True
 
+    def _has_room(self) -> bool:
+        """Return whether the next frame may be taken; else that is done once fewer wait."""
+        with self._room:
+            self._held = True  # first: whoever takes a frame from now on looks at it
+            self._held = self._frames.qsize() >= MOST_ORDERS
+            return not self._held
+
+    def _go_on(self) -> None:
+        """Take frames from the network again, if few wait."""
+        with self._room:
+            if not self._held or self._frames.qsize() > MOST_ORDERS // 2:
+                return
+            self._held, self._seen = False, time.monotonic()
+            self._room.notify_all()
+        if self._under is not None:
+            self._ask()
+
     def _end(self) -> None:
         self.over = True
+        with self._room:
+            self._room.notify_all()
         self.call()
 
     def _read(self, requests: Iterator[bytes]) -> None:
@@ -100,6 +132,9 @@ class FrameStream:
             for data in requests:
                 if not self._take(data):
                     break
+                if not self._has_room():
+                    with self._room:
+                        self._room.wait_for(lambda: not self._held or self.over)
         except Exception:  # gRPC's way to say that the client has gone
             pass
         self._end()
@@ -115,10 +150,10 @@ class FrameStream:
         """See to a message, in the thread of all events."""
         done = self._done(self._under.received)
         data = event.batch_operations[0].message()
-        if data is not None and self._take(data):
-            self._ask()
-        else:
+        if data is None or not self._take(data):
             self._end()
+        elif self._has_room():
+            self._ask()
         return done
 
     def _tell(self, answer: bytes) -> None:

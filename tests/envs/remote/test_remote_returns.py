@@ -10,14 +10,16 @@ import pytest
 import test_vector as contract
 from conftest import env_spec
 from gymnasium.vector import AutoresetMode
-from remote_servers import remote, serve_fixture  # noqa: F401
+from remote_servers import make_other, remote, serve_fixture  # noqa: F401
 
 from envs.vector import EnvError, Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client import calls  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from envs.remote.server import stream  # noqa: E402
 
 LIVES = env_spec("toy_worlds:Skirmish", max_episode_steps=15)
 AGENTS = [seat.agent for seat in LIVES.seating]
@@ -86,7 +88,14 @@ def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(se
     assert {episode for episode, _ in lost} == {0, 1, 2}
 
 
-def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(serve: Any) -> None:
+@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
+def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, public: bool
+) -> None:
+    monkeypatch.setattr(stream, "MOST_ORDERS", 2)  # fewer than are replayed
+    if public:
+        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
+        monkeypatch.setattr(stream, "_find_operations", lambda context: None)
     seeds: list[Any] = [[3, None, None], [None] * 3]
     servers = [serve(LIVES, Serial(num_envs=2))]
     with closing(RemoteParallelEnv(servers[0].address)) as whole:

@@ -2,15 +2,19 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from conftest import wait_until
+from conftest import env_spec, wait_until
 from remote_servers import (  # noqa: F401
     CARTPOLE,
+    COUNTED,
     COUNTING,
     WORKERS,
     Counting,
@@ -86,6 +90,71 @@ def test_answers_to_a_client_that_never_reads_do_not_pile_up(
         assert play(venv) == undisturbed
     assert len(session._stream._waiting) <= stream.MOST_WAITING
     silent.close()
+
+
+class Patient(Counting):
+    """Steps once it may, and says how often it was asked to."""
+
+    let = threading.Event()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert Patient.let.wait(60)
+        return super().step(action)
+
+
+gymnasium.register("Patient-v0", f"{__name__}:Patient", disable_env_checker=True)
+
+
+@pytest.fixture(name="flood", params=["direct", "public"])
+def flood_fixture(request: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session whose client asks for 2,000 turns, of which the first takes as long as the test lets it."""
+    if request.param == "public":
+        monkeypatch.setattr(stream, "_find_operations", lambda context: None)
+    Patient.let.clear()
+    COUNTED.clear()
+    server = serve(env_spec("Patient-v0"), lease_s=0.5)
+    raw = Raw(server, environment="Patient-v0")
+    wire = place.Wire(raw.place, raw.address, 0.05)
+    wire.send(join(Kind.ATTACH, [raw.session, raw.secret, 0]))
+    wire.send(begin(1))
+
+    def ask() -> None:
+        for seq in range(2, 2002):
+            wire.send(turn(seq, seq % 5))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    (session,) = server.sessions.list()
+    wait_until(lambda: session._stream is not None and session._stream._held, 20)
+    yield SimpleNamespace(server=server, session=session, wire=wire, asking=asking)
+    Patient.let.set()
+    wire.close()
+    asking.join(20)
+
+
+def test_orders_of_a_client_that_asks_for_many_wait_with_it_and_each_is_done_once(flood: Any) -> None:
+    assert flood.session._stream._frames.qsize() == stream.MOST_ORDERS
+    Patient.let.set()
+    assert flood.wire.receive().kind is Kind.ATTACHED
+    assert [flood.wire.receive().header[0] for _ in range(2001)] == list(range(1, 2002))
+    flood.asking.join(20)
+    assert len(COUNTED) == 2 * 2000 and not flood.session._stream._held
+
+
+def test_a_client_whose_signs_of_life_wait_with_its_orders_keeps_its_session(flood: Any) -> None:
+    begun = time.monotonic()
+    wait_until(lambda: time.monotonic() - begun > 1.5)  # three leases
+    assert flood.server.sessions.list() == [flood.session]
+    Patient.let.set()
+    assert [flood.wire.receive().kind for _ in range(3)][2] is Kind.OUTCOME
+
+
+def test_a_client_that_goes_while_its_orders_wait_is_noticed(flood: Any) -> None:
+    flood.wire.close()
+    wait_until(lambda: not flood.session.is_attached, 20)
+    Patient.let.set()
+    wait_until(lambda: not flood.server.sessions.list(), 20)  # as its lease ends
+    assert len(COUNTED) < 2 * stream.MOST_ORDERS + 4
 
 
 def test_streams_of_clients_that_went_before_they_were_served_leave_room_for_others(
