@@ -13,6 +13,7 @@ from envs.remote.rows import pack_actions
 from envs.remote.served import Served
 from envs.remote.view import Seen
 from envs.vector.contract import VectorMisuse
+from envs.vector.remote import check_meeting
 from envs.worlds.roles import narrow
 from envs.worlds.world import Step, Told
 
@@ -51,7 +52,8 @@ class RemoteParallelEnv:
         """Ask what a server offers; its world is made by the first reset.
 
         Args:
-            address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later.
+            address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later, but
+                for that of a joint world, at which its clients meet.
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
@@ -62,10 +64,11 @@ class RemoteParallelEnv:
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
-                no such agents.
+                no such agents, or several servers are named for a joint world.
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
+        check_meeting([address] if isinstance(address, str) else address, world)
         self._served = served or Served(address, token_file, tls, wait_s)
         self.offer = self._served.offer
         if self.offer.seats == 1:

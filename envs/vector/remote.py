@@ -40,6 +40,7 @@ class Remote:
         require(named, f"agents={self.agents} are seats of worlds that others play in too; name these by world=")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
         require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
+        check_meeting(addresses, self.world)
         require(len(addresses) <= self.num_envs, f"num_envs={self.num_envs} is less than {len(addresses)} addresses")
         object.__setattr__(self, "address", addresses)
         object.__setattr__(self, "tls", freeze(dict(self.tls)))
@@ -94,6 +95,12 @@ class Remote:
         """Return where the servers are."""
         tls = dict(thaw(self.tls))
         return replace(make_place(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
+
+
+def check_meeting(addresses: Sequence[str], world: str | None) -> None:
+    """Raise ConfigError where clients of a joint world may wait for each other at different servers."""
+    said = f"address={list(addresses)} names {len(addresses)} servers, and all clients of world={world} meet at one"
+    require(world is None or len(addresses) == 1, f"{said}; name it alone, or as file:PATH that it writes")
 
 
 def make_place(

@@ -214,7 +214,8 @@ class Link:
             if self._closed:  # by another thread, which has not seen this session
                 raise EnvError(f"{address}: the session was closed")
             opened.open()
-            self._replay(pending)
+            with opened.wait():
+                self._replay(pending)
         except BaseException:
             self._pending = {order.seq: order for order in pending}
             self._session, self._seq = before

@@ -209,6 +209,6 @@ def _explain_status(address: str, code: grpc.StatusCode, details: str) -> Except
 def _beat(send: Callable[[bytes], None], closed: threading.Event, every_s: float, look: Look) -> None:
     beat = join(Kind.BEAT, [])
     while not closed.wait(every_s):
-        send(beat)
         if (tell := look()) is not None:
-            tell()
+            tell()  # first: a sign of life waits with what is sent, where a server takes no more
+        send(beat)

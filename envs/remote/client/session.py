@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envs.errors import ConfigError
@@ -89,13 +89,11 @@ class ClientSession:
     def next(self) -> Frame | Lost:
         """Return the next frame of outcomes, or how the stream was lost."""
         assert self.wire is not None
-        self._asked_s = time.monotonic()
         try:
-            frame = self.wire.receive()
+            with self.wait():
+                frame = self.wire.receive()
         except Lost as error:
             return error
-        finally:
-            self._asked_s = 0.0
         if frame.kind is Kind.GOODBYE:
             return Lost(f"{self.address} is going")
         if frame.kind not in (Kind.OUTCOME, Kind.FAILED) or not frame.header:
@@ -104,6 +102,15 @@ class ClientSession:
             self.is_gone = True
             return Lost(f"{self.address}: {frame.header[2]}")
         return frame
+
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[None]:
+        """Tell of others that are waited for, if that takes long."""
+        self._asked_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._asked_s = 0.0
 
     def hang_up(self) -> None:
         """End the stream if there is one; the session goes on."""

@@ -78,6 +78,37 @@ def test_a_client_that_waits_for_the_others_says_so(
         begun.result(20)
 
 
+def test_a_client_that_came_back_before_the_others_says_that_it_waits_for_them(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(session, "BEAT_S", 0.05)
+    server = serve(TURNS, Serial(num_envs=1))
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        first, second = (
+            stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=agents)))
+            for agents in (["ann"], ["bob", "cy"])
+        )
+        list(pool.map(lambda one: one.reset(seed=0), [first, second]))
+        server.close()
+        serve(TURNS, Serial(num_envs=1), address=server.address)
+        caplog.clear()
+        stepped = pool.submit(first.step, {"ann": 1})
+        said = f"vec=remote: waiting for whoever has the other seats of world game at {server.address}"
+        wait_until(lambda: said in caplog.messages, 20)
+        second.step({})
+        stepped.result(20)
+
+
+def test_several_servers_for_one_world_are_one_clear_line() -> None:
+    named = r"names 2 servers, and all clients of world=game meet at one; name it alone, or as file:PATH"
+    with pytest.raises(ConfigError, match=named) as caught:
+        remote("a:1", "b:1", world="game")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=named):
+        RemoteParallelEnv(["a:1", "b:1"], world="game", wait_s=0.0)
+
+
 class Long(Bidding):
     """Takes as long for a step as it is told to."""
 
