@@ -27,6 +27,7 @@ START = FIXED.size + SUMS.size
 QUIET = 1  # flag of an order: it is done, and no outcome is told
 CHOSEN = 2  # flag of a joint world's reset: its seed is that which others had chosen
 MOST_SIGNAL = 1 << 16  # bytes of a signal's value
+MOST_NAME, MOST_COUNT = 64, 1 << 53  # of an episode of a joint world
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 
 
@@ -131,9 +132,10 @@ class JointEpisode:
         """Return what a header has of it; raises Garbled where that is none."""
         if said is None:
             return None
-        if type(said) is list and [type(part) for part in said] == [str, int, int, int] and min(said[1:]) >= 0:
+        good = type(said) is list and [type(part) for part in said] == [str, int, int, int]
+        if good and len(said[0]) <= MOST_NAME and 0 <= min(said[1:]) <= max(said[1:]) < MOST_COUNT:
             return cls(*said)
-        raise Garbled("an episode of a joint world is no name and three whole numbers")
+        raise Garbled("an episode of a joint world is no short name and three counts")
 
     def say(self) -> list[Any]:
         """Return it as a header has it."""

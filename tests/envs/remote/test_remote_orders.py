@@ -36,6 +36,10 @@ from envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
         ([join(Kind.STATE, [1, 0])], "where nothing was replayed"),
         ([join(Kind.OUTCOME, [1, 0])], "is no order"),
         ([join(Kind.BEGIN, [1, 0, "x", np.zeros(2, np.int64), np.arange(2), None])], "a key is no whole number"),
+        *(
+            ([join(Kind.RESET, [1, 0, [0, 2], [1, 2], {}, back])], "an episode of a joint world is no short name")
+            for back in ("w", ["w", 1], ["w", 1, -1, 0], ["w", 2**53, 0, 0], ["w" * 65, 1, 0, 0])
+        ),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(
