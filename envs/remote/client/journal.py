@@ -182,7 +182,7 @@ class OrderJournal:
         mine = self._episode
         if running is not None and mine is not None and running.world == mine.world and not self._keyed:
             if running.same(mine):
-                yield from self._lead_back(anew)
+                yield from self._lead_back()
                 return
             if anew:
                 return  # what is to begin has begun
@@ -191,11 +191,12 @@ class OrderJournal:
             raise EnvError(f"a joint world {said}, so it cannot be brought to where it was; begin with clients anew")
         yield from self._lead_anew()
 
-    def _lead_back(self, anew: bool) -> Iterator[Order]:
+    def _lead_back(self) -> Iterator[Order]:
         """Return those that lead to where a client was in the running episode of a joint world."""
         everyone = slice(0, len(self._origin))
-        # What leads there may not be kept any more where another is to begin.
-        entered, since = (self._episode, self._asked) if anew else (self._entered, self._since)
+        # What leads there is not kept any more where another is to begin on a seed.
+        kept = self._first <= self._since
+        entered, since = (self._entered, self._since) if kept else (self._episode, self._asked)
         yield Order(Kind.RESET, everyone, [[None], {}], back=entered)
         for order in self._merge(since):
             if order.answered and order.position >= since:
