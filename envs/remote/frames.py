@@ -119,22 +119,23 @@ class JointEpisode:
         world: a name that it had when it was made first.
         number: of the episode in it.
         step: what the client was told last is of; 0: the reset.
-        signals: given to the world until the episode had begun.
+        signals: given to the world until the episode had begun; None: it is not known how many.
     """
 
     world: str
     number: int
     step: int = 0
-    signals: int = 0
+    signals: int | None = 0
 
     @classmethod
     def read(cls, said: Any) -> "JointEpisode | None":
         """Return what a header has of it; raises Garbled where that is none."""
         if said is None:
             return None
-        good = type(said) is list and [type(part) for part in said] == [str, int, int, int]
-        if good and len(said[0]) <= MOST_NAME and 0 <= min(said[1:]) <= max(said[1:]) < MOST_COUNT:
-            return cls(*said)
+        if type(said) is list and len(said) == 4 and type(said[0]) is str and len(said[0]) <= MOST_NAME:
+            counts = said[1:] if said[3] is not None else said[1:3]
+            if all(type(one) is int and 0 <= one < MOST_COUNT for one in counts):
+                return cls(*said)
         raise Garbled("an episode of a joint world is no short name and three counts")
 
     def say(self) -> list[Any]:

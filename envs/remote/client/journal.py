@@ -164,6 +164,12 @@ class OrderJournal:
         """Note that a joint world failed, and may have been given some signals that came before, and not others."""
         self._unsure = self._unsure or any(one.answered for one in self._signals[self._placed :])
 
+    @property
+    def next_episode(self) -> JointEpisode | None:
+        """The episode of a joint world that a reset begins; None: it is not known which runs."""
+        mine = self._episode
+        return None if mine is None else JointEpisode(mine.world, mine.number + 1, signals=None)
+
     def drop(self, rows: RowIndex) -> None:
         """Note that environments have no episode any more."""
         self._origin[rows] = NEVER

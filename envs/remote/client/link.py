@@ -223,6 +223,8 @@ class Link:
             raise
         self.restarts += 1
         for order in pending:
+            if order.kind is Kind.RESET:  # or others might replay another one on its seed
+                order.back = self.journal.next_episode
             self._number(order)
         self._unsent = [*pending]
         self.flush()

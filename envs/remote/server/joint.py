@@ -200,8 +200,9 @@ class JointWorld:
         keyed = [one.seed for one in starts if one.episode is not None]
         chosen = [one.seed for one in starts if one.chosen]
         seed = next(iter([*seeds, *keyed, *chosen]), None if self._seeded else SystemRandom().randrange(2**31))
-        backs = {one.back for one in starts if one.back is not None}
-        others = max(len(seeds), len(episodes), len(backs)) > 1 or any(one != seed for one in chosen)
+        backs = [one.back for one in starts if one.back is not None]
+        others = max(len(seeds), len(episodes)) > 1 or any(one != seed for one in chosen)
+        others = others or not all(one.same(backs[0]) for one in backs)
         if others or any(given != options[0] for given in options):
             told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
             said = f"reset: clients of a joint world ask for different episodes ({told})"
@@ -209,14 +210,15 @@ class JointWorld:
             return
         signals = [one for holder in asking for one in holder.signals]
         count = self._given + len(signals)
-        if (back := next(iter(backs), None)) is not None and back.signals != count:
-            said = f"was given {back.signals} signals before, and its clients have {count} of them"
+        given = [one.signals for one in backs if one.signals is not None]
+        if given and given[0] != count:
+            said = f"was given {given[0]} signals before, and its clients have {count} of them"
             lost = f"joint world {self.name} {said}, so it cannot be brought to where it was; reset all"
             self._fail(asking, EnvError(lost))
             return
         before = self.episode or max([one.place for one in signals if one.place], key=_order, default=None)
         before = before or JointEpisode(secrets.token_hex(8), 0)
-        self.episode = back or JointEpisode(before.world, before.number + 1, signals=count)
+        self.episode = replace(backs[0] if backs else replace(before, number=before.number + 1), signals=count)
         self.begun, self._seeded = self.end, True
         played = JointStep(seed=seed, episode=self.episode)
         played.starts = {seat: one.reset for one in asking for seat in one.seats if one.reset}

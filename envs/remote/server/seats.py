@@ -105,11 +105,11 @@ class SeatsVectorEnv(VectorEnv):
             if at is not None:
                 holder.position = at
                 return self._begin(None)
-            if back is not None and back.step:
+            if back is not None and back.step and self.replaying:
                 said = f"to world {world.name} in the midst of an episode whose beginning it does not know"
                 raise EnvError(f"this client, which came {said}, cannot have it made anew; reset all")
             joins = past is not None and past.actions is None
-            if joins and back is not None:
+            if joins and self.replaying:
                 raise EnvError(f"the other clients of world {world.name} have begun another episode; reset all")
             if joins:  # an episode that it has not seen, of which the latest counts
                 holder.position = world.end - (world.latest is not None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_vector as contract
-from conftest import env_spec
+from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import make_other, remote, serve_fixture  # noqa: F401
 
@@ -143,6 +143,27 @@ def test_a_client_that_took_a_seat_in_the_midst_of_an_episode_comes_back_to_wher
         assert "\n" not in str(caught.value)
         first.close()
         assert isinstance(again.exception(20), EnvError)
+
+
+def test_a_client_that_asks_for_the_next_episode_is_not_led_into_one_that_another_replays(serve: Any) -> None:
+    spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
+    server = serve(spec, Serial(num_envs=1))
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        first, second = (
+            stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))
+            for agent in "ab"
+        )
+        list(pool.map(lambda world: world.reset(seed=5), [first, second]))
+        list(pool.map(lambda world: world.step({"a" if world is first else "b": 1}), [first, second]))
+        asked = [pool.submit(first.reset, seed=5)]  # the same seed, for another episode
+        joint = server.sessions._joint["game"].result()
+        wait_until(lambda: any(one.asks for one in joint.holders), 20)
+        server.close()
+        serve(spec, Serial(num_envs=1), address=server.address)
+        asked.append(pool.submit(second.reset))  # which is to go on with its random numbers, and so replays the first
+        for one in asked:
+            said = str(one.exception(20))
+            assert "(a: seed=5, which was episode 2 of the world; b: seed=5, which was episode 1 of the world)" in said
 
 
 def test_a_client_whose_reset_was_done_while_its_session_was_lost_is_told_of_it(serve: Any) -> None:
