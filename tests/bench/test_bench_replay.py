@@ -174,9 +174,9 @@ def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: p
 
     monkeypatch.setattr(paddock_replay, "build_algorithm", noted)
     monkeypatch.setattr(paddock_replay.LatePool, "open", lambda self, imports: None)
-    answer = paddock_replay.ape(actors=2, env="cartpole", updates_per_step=1 / 16, rows=1, seed=0)
+    answer = paddock_replay.ape(actors=2, env="cartpole", num_steps=32, updates_per_step=1 / 16, rows=1, seed=0)
     assert answer["steps"] in range(8000 - 512, 8000 + 513) and 0 <= answer["idle"] < 1
-    paddock_replay.ape(actors=0, env="cartpole", updates_per_step=1 / 16, rows=1, seed=0)
+    paddock_replay.ape(actors=0, env="cartpole", num_steps=32, updates_per_step=1 / 16, rows=1, seed=0)
     assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
 
 

@@ -170,8 +170,8 @@ def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, An
     return {"steps": step, "return_mean": row["eval/return_mean"]}
 
 
-def ape(actors: int, env: str, updates_per_step: float, rows: int, seed: int) -> dict[str, Any]:
-    """Learn an environment in Python by `algo=apex`: for rows of 8,000 steps.
+def ape(actors: int, env: str, num_steps: int, updates_per_step: float, rows: int, seed: int) -> dict[str, Any]:
+    """Learn an environment in Python by `algo=apex`: for rows of 8,192 steps.
 
     Args:
         actors: on as many workers, of 16 environments together; 0: this process plays, and then learns.
@@ -181,10 +181,11 @@ def ape(actors: int, env: str, updates_per_step: float, rows: int, seed: int) ->
     """
     values: dict[str, Any] = {
         "vec.num_envs": 16 // max(actors, 1),
+        "algo.num_steps": num_steps,
         "algo.updates_per_step": updates_per_step,
         "seed": seed,
     }
-    values |= {"algo.row_every": 8000, "algo.eval_every": NEVER, "compute.workers": max(actors, 1)}
+    values |= {"algo.row_every": 8192, "algo.eval_every": NEVER, "compute.workers": max(actors, 1)}
     values |= {"algo.num_actors": actors} if actors else {"algo.rollouts": "inline"}
     words = ["algo=apex", f"env={env}", "vec=serial", "compute=local", *(f"{k}={v}" for k, v in values.items())]
     config = read_plain(compose_alone(words))
