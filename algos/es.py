@@ -157,7 +157,7 @@ class ES:
                 worker_s += seconds
             clock.lap("eval_wait")
             times = clock.read()
-            yield metrics | times | worker_times(worker_s, times["system/iteration_s"], self.pool.size)
+            yield metrics | times | worker_times(worker_s, times["system/iteration_s"], self.pool.threads)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""

@@ -123,7 +123,7 @@ class PBT:
                 "pbt/exploited": exploited,
                 **{f"pbt/{name}": value for name, value in settings.items()},
                 "system/iteration_s": seconds,
-                **worker_times(worker_s, seconds, self.pool.size),
+                **worker_times(worker_s, seconds, self.pool.threads),
                 "system/retries": sum(done.attempts - 1 for done in ends),
             }
 

@@ -120,7 +120,7 @@ class POET:
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
                         self._transfer(together)
                     self.iteration += 1
-                    yield metrics | self._summary() | clock.read(self.pool.size)
+                    yield metrics | self._summary() | clock.read(self.pool.threads)
 
     @property
     def searches(self) -> int:

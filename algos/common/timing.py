@@ -79,11 +79,11 @@ def with_shares(times: dict[str, float]) -> dict[str, float]:
     return {**times, "system/learn_share": times["system/learn_s"] / total, "system/wait_share": waited / total}
 
 
-def worker_times(worker_s: float, seconds: float, workers: int) -> dict[str, float]:
-    """How busy the pool's workers were in so many seconds.
+def worker_times(worker_s: float, seconds: float, threads: int) -> dict[str, float]:
+    """How busy the threads of a pool's workers were in so many seconds.
 
     Args:
         worker_s: their computing, summed over them.
     """
-    idle = 1 - worker_s / (max(workers, 1) * seconds)
+    idle = 1 - worker_s / (max(threads, 1) * seconds)
     return {"system/worker_s": worker_s, "system/idle_share": max(0.0, idle)}

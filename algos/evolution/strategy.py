@@ -77,17 +77,17 @@ def check_strategy(settings: StrategySettings, vec: Vec, name: str) -> None:
 
 
 def pairs_of_task(settings: StrategySettings) -> int:
-    """Return how many mirrored pairs travel together: as is said, or by how many workers there are.
+    """Return how many mirrored pairs travel together: as is said, or by how many threads workers have.
 
-    Then tasks are as large as pays, all alike, and as many for one worker as for another. No number depends on it.
+    Then tasks are as large as pays, all alike, and as many for one thread as for another. No number depends on it.
     """
     if settings.pairs_per_task is not None:
         return settings.pairs_per_task
-    vec, workers = settings.vec, max(settings.pool.size, 1)
+    vec, threads = settings.vec, max(settings.pool.threads, 1)
     most = NATIVE_PAIRS * threads_of(vec) if isinstance(vec, Native) else max(vec.num_envs // 2, 1)
     pairs = settings.population // 2 * settings.searches
-    rounds = math.ceil(pairs / (most * workers))
-    return min(math.ceil(pairs / (rounds * workers)), settings.population // 2)
+    rounds = math.ceil(pairs / (most * threads))
+    return min(math.ceil(pairs / (rounds * threads)), settings.population // 2)
 
 
 def count_useful_workers(settings: StrategySettings) -> int:

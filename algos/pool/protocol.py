@@ -116,6 +116,11 @@ class Pool(Protocol):
         ...
 
     @property
+    def threads(self) -> int:
+        """Theirs altogether: so many tasks run at once that need one CPU each."""
+        ...
+
+    @property
     def in_process(self) -> bool:
         """Whether tasks run in this process, one after the other, when they are asked for."""
         ...

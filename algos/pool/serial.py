@@ -28,7 +28,7 @@ from algos.pool.protocol import (
 class SerialPool:
     """Runs each task when its result is asked for."""
 
-    size = 1
+    size = threads = 1
     in_process = True
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> "SerialPool":

@@ -245,13 +245,13 @@ def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
 # Law 2: the same numbers however the work is cut
 
 
-class Sized(SerialPool):
-    def __init__(self, size: int) -> None:
-        self.size = size
+class Threaded(SerialPool):
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
 
 
 @pytest.mark.parametrize(
-    ("vec", "workers", "sizes"),
+    ("vec", "threads", "sizes"),
     [
         (NATIVE, 1, [32, 32]),
         (NATIVE, 2, [32, 32]),
@@ -264,8 +264,8 @@ class Sized(SerialPool):
         (Serial(num_envs=1), 2, [1] * 64),
     ],
 )
-def test_work_is_cut_for_as_many_workers_as_there_are(vec: Vec, workers: int, sizes: list[int]) -> None:
-    es = ES(**settings(vec=vec, pool=Sized(workers), population=128, pairs_per_task=None))
+def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int, sizes: list[int]) -> None:
+    es = ES(**settings(vec=vec, pool=Threaded(threads), population=128, pairs_per_task=None))
     tasks = next(play_population(es, es.problem, es.mean, es.adam, 0))
     assert [stop - start for _, start, stop in tasks] == sizes
 

@@ -253,6 +253,7 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
     cluster = LocalCluster(n_workers=1, threads_per_worker=4, resources={"GPU": 1}, dashboard_address=None)
     pool = connect(cluster.scheduler_address, retries=3, task_timeout_s=None)
     try:
+        assert (pool.size, pool.threads) == (1, 4)
         tasks = [(index, str(tmp_path)) for index in range(6)]
         assert max(values(pool.imap_unordered(most_at_once, tasks))) in (3, 4)
         assert max(values(pool.imap_unordered(most_at_once, tasks, needs=Needs(cpu=2)))) == 2

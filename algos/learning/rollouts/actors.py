@@ -145,7 +145,7 @@ class Actors:
             self._told = waited
         if self._mode == "inline":  # this process did not wait while it played
             metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
-        return metrics | worker_times(busy_s, total, self._pool.size) if self._mode == "actors" else metrics
+        return metrics | worker_times(busy_s, total, self._pool.threads) if self._mode == "actors" else metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""

@@ -48,6 +48,11 @@ class DaskPool:
         """Workers that may be given work now."""
         return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
+    @property
+    def threads(self) -> int:
+        """Of these workers: so many tasks run at once that need one CPU each."""
+        return sum(worker.parallel(ONE_CPU) for worker in list(self._dispatcher.workers.values()) if worker.usable)
+
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
