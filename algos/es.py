@@ -18,6 +18,7 @@ from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
 from algos.evolution.strategy import (
     Generation,
+    PairsPerTask,
     PopulationSize,
     check_strategy,
     count_useful_workers,
@@ -72,7 +73,7 @@ class ES:
     normalize_observations: bool
     observation_clip: Annotated[float, Range("must be positive; try 5.0", above=0)]
     observation_sampling: Annotated[float, Range("must lie in (0, 1]", above=0, high=1)]
-    pairs_per_task: PositiveInt | None
+    pairs_per_task: PairsPerTask
     eval_every: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt

@@ -23,7 +23,7 @@ from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.side_by_side import learn_side_by_side
-from algos.evolution.strategy import Optimizer, PopulationSize, check_strategy, count_useful_workers
+from algos.evolution.strategy import Optimizer, PairsPerTask, PopulationSize, check_strategy, count_useful_workers
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
 from algos.learning.episode_metrics import cut_metric
@@ -65,7 +65,7 @@ class POET:
     same_ground: bool
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
-    pairs_per_task: PositiveInt | None
+    pairs_per_task: PairsPerTask
     transfer_every: PositiveInt
     transfer_test: Literal["original", "enhanced"]
     transfer_window: PositiveInt

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Optimizer = Literal["adam", "sgd"]
 MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
 PopulationSize = Annotated[int, MEMBERS]
+PairsPerTask = Annotated[int | None, Range("must be at least 1, or null for as many as keep workers busy", low=1)]
 NATIVE_PAIRS = 32  # of a task at most: 64 episodes, so that lanes whose episode ends early have another
 WORTH_A_WORKER = 4  # pairs
 

@@ -625,6 +625,7 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
     ("change", "line"),
     [
         ({"population": 7}, "population=7 is odd, and members come in mirrored pairs; try 8"),
+        ({"pairs_per_task": 0}, "pairs_per_task=0 must be at least 1, or null for as many as keep workers busy"),
         ({"sigma": 0.0}, "sigma=0.0 must be positive"),
         ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must lie in \[0, sigma=0.1\]"),
         ({"learning_rate_decay": 0.0}, r"learning_rate_decay=0.0 must lie in \(0, 1\]"),
