@@ -107,6 +107,8 @@ class Session:
     def attach(self, stream: FrameStream, received: int) -> Iterator[bytes]:
         """Serve a stream in place of the one before: what its client lacks, then what it asks for."""
         with self._lock:
+            if stream.over:  # its client has hung up, and may have another by now, which is not to be cut
+                return
             older, self._stream = self._stream, stream
         if older is not None:
             older.cut()
