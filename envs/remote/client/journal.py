@@ -205,14 +205,15 @@ class OrderJournal:
         entered, since = (self._entered, self._since) if kept else (self._episode, self._asked)
         yield Order(Kind.RESET, everyone, [[None], {}], back=entered)
         for order in self._merge(since):
-            if order.answered and order.position >= since:
-                yield Order(order.kind, order.rows, order.arguments, order.actions)
+            yield Order(order.kind, order.rows, order.arguments, order.actions)
 
     def _merge(self, since: int) -> Iterator[Order]:
-        """Return orders, with signals from a position on."""
-        signals = [one for one in self._signals if one.position >= since]
+        """Return the answered orders and signals from a position on."""
+        signals, orders = (
+            [one for one in these if one.answered and one.position >= since] for these in (self._signals, self._orders)
+        )
         # Of the same position, a signal came first.
-        return merge(signals, self._orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL))
+        return merge(signals, orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL))
 
     def _lead_anew(self) -> Iterator[Order]:
         """Return those that lead there from the beginning."""
@@ -224,8 +225,6 @@ class OrderJournal:
             back = replace(self._episode, step=0) if self._keyed and self._episode is not None else None
             yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers], back=back)
         for order in self._merge(before):
-            if not order.answered:
-                continue
             if order.kind is Kind.SIGNAL:
                 yield Order(order.kind, order.rows, order.arguments, back=order.back)
                 continue
