@@ -233,7 +233,7 @@ class ES:
 
     def _check(self) -> None:
         check_fields(self)
-        check_strategy(self, self.vec, "es")
+        check_strategy(self, "es")
 
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:

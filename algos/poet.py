@@ -333,7 +333,7 @@ class POET:
 
     def _check(self) -> None:
         check_fields(self)
-        check_strategy(self, self.vec, "poet")
+        check_strategy(self, "poet")
         low, high = self.criterion_low, self.criterion_high
         require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
 

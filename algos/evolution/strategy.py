@@ -62,12 +62,13 @@ class StrategySettings(Protocol):
         ...
 
 
-def check_strategy(settings: StrategySettings, vec: Vec, name: str) -> None:
+def check_strategy(settings: StrategySettings, name: str) -> None:
     """Raise ConfigError where settings do not go together, or such environments cannot be played in.
 
     Args:
         name: of the algorithm.
     """
+    vec = settings.vec
     check_unshared(vec, f"algo={name} plays on every worker")
     require(vec.seeded_slots, f"{name} restarts single environments, and {type(vec).__name__} cannot; use vec=serial")
     n = settings.population
@@ -86,15 +87,19 @@ def pairs_of_task(settings: StrategySettings) -> int:
         return settings.pairs_per_task
     vec, threads = settings.vec, max(settings.pool.threads, 1)
     most = NATIVE_PAIRS * threads_of(vec) if isinstance(vec, Native) else max(vec.num_envs // 2, 1)
-    pairs = settings.population // 2 * settings.searches
+    pairs = _count_pairs(settings)
     rounds = math.ceil(pairs / (most * threads))
     return min(math.ceil(pairs / (rounds * threads)), settings.population // 2)
 
 
 def count_useful_workers(settings: StrategySettings) -> int:
     """Return how many workers would have work."""
-    pairs = settings.population // 2 * settings.searches
-    return math.ceil(pairs / (settings.pairs_per_task or WORTH_A_WORKER))
+    return math.ceil(_count_pairs(settings) / (settings.pairs_per_task or WORTH_A_WORKER))
+
+
+def _count_pairs(settings: StrategySettings) -> int:
+    """Return how many pairs of all searches are played side by side."""
+    return settings.population // 2 * settings.searches
 
 
 @dataclass(frozen=True)
