@@ -51,7 +51,7 @@ class DaskPool:
     @property
     def threads(self) -> int:
         """Of these workers: so many tasks run at once that need one CPU each."""
-        return sum(worker.parallel(ONE_CPU) for worker in list(self._dispatcher.workers.values()) if worker.usable)
+        return self._dispatcher.workers.slots
 
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
@@ -144,7 +144,7 @@ class DaskPool:
         """How many tasks may be taken and not ended: all of a sequence, few of those made as they are taken."""
         if total is not None:
             return MOST_AHEAD
-        slots = max(self._dispatcher.workers.slots, 1)
+        slots = max(self.threads, 1)
         each = 2 if mean_s is None else 2 + 2 * (CHUNK_S + AHEAD_S) / max(mean_s, 1e-6)
         # From few to many as ends come, so that a batch that is given up early has taken little.
         return min(int(slots * each), 3 * slots + 2 * ended, MOST_AHEAD)
