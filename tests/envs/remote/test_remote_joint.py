@@ -57,12 +57,15 @@ def play(world: Any, hook: Callable[[int, int], None] = lambda episode, t: None)
     return told
 
 
-def test_a_client_that_waits_for_the_others_says_so(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def server(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A server of TURNS, whose clients soon tell whom they wait for."""
     monkeypatch.setattr(session, "PATIENCE_S", 0.1)
     monkeypatch.setattr(session, "BEAT_S", 0.05)
-    server = serve(TURNS, Serial(num_envs=1))
+    return serve(TURNS, Serial(num_envs=1))
+
+
+def test_a_client_that_waits_for_the_others_says_so(server: Any, caplog: pytest.LogCaptureFixture) -> None:
     agents = [seat.agent for seat in TURNS.seating]
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         first, *others = (
@@ -79,11 +82,8 @@ def test_a_client_that_waits_for_the_others_says_so(
 
 
 def test_a_client_that_came_back_before_the_others_says_that_it_waits_for_them(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Any, server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(session, "BEAT_S", 0.05)
-    server = serve(TURNS, Serial(num_envs=1))
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         first, second = (
             stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=agents)))
