@@ -26,6 +26,7 @@ from envs.vector.contract import EnvError
 from envs.vector.multiprocess.arrivals import Arrivals
 from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.multiprocess.process import WorkerProcess
+from envs.vector.multiprocess.progress import Progress
 from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
 from envs.vector.slots import IDLE
@@ -78,13 +79,12 @@ class Coordinator:
         self._restart = restart
         self._timeout_s = timeout_s
         self._task: list[RowIndex | str | None] = [None] * len(jobs)  # rows that it steps, or ASKED, or None if idle
-        self._progress = [(IDLE, 0.0)] * len(jobs)  # (environment at work, since when)
+        self._progress = Progress(buffers.at_work, len(jobs), LOOK_S)
         self._queue: list[list[RowIndex]] = [[] for _ in jobs]  # rows sent to while it was busy
         self._answers: dict[int, Any] = {}  # of workers that were asked
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
         self._losses = [0] * len(jobs)  # in a row
         self._next_look = 0.0
-        self._patience_s, self._told = 0.0, time.monotonic()  # see `_clock`
         for job in jobs:
             buffers.at_work[job.number] = IDLE
             processes.append(WorkerProcess(job, timeout_s))
@@ -214,13 +214,7 @@ class Coordinator:
 
     def _watch(self, w: int, task: RowIndex | str) -> None:
         self._task[w] = task
-        self._progress[w] = (self._buffers.at_work[w], self._clock())
-
-    def _clock(self) -> float:
-        """Return the seconds by which workers are judged: none in which this process was stopped, as they were too."""
-        before, self._told = self._told, time.monotonic()
-        self._patience_s += min(self._told - before, 2 * LOOK_S)
-        return self._patience_s
+        self._progress.begin(w)
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._handle_failures()  # that somebody was interrupted in
@@ -276,20 +270,16 @@ class Coordinator:
     def _look(self) -> None:
         """Find workers that have died, or make no progress."""
         self._next_look = time.monotonic() + LOOK_S
-        now = self._clock()
         for w, process in enumerate(self._processes):
             if self._task[w] is None:
                 continue
             alive = process.child.popen.poll() is None
             if self._buffers.state[w] != WORKING:
                 continue
-            at, since = self._progress[w]
             patience_s = max(self._timeout_s, START_S) if self._task[w] is STARTING else self._timeout_s
             if not alive:
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
-            elif self._buffers.at_work[w] != at:
-                self._progress[w] = (self._buffers.at_work[w], now)
-            elif now - since > patience_s:
+            elif self._progress.lacks(w, patience_s):
                 self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
 
     def _fail(self, w: int, error: PaddockError) -> None:
