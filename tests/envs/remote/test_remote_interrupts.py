@@ -49,7 +49,18 @@ class Interrupting(Counting):
         return super().step(action)
 
 
-gymnasium.register("Interrupting-v0", f"{__name__}:Interrupting", disable_env_checker=True)
+class Holding(Counting):
+    """Answers no step before it may."""
+
+    may_answer = threading.Event()
+
+    def step(self, action: Any) -> Any:
+        assert self.may_answer.wait(20)
+        return super().step(action)
+
+
+for made in (Interrupting, Holding):
+    gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 
 
 def is_asked_for(stream: Any) -> bool:
@@ -216,7 +227,9 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
             hook()
         return [venv.recv(rows)[0].tobytes() for rows in (slice(0, 1), slice(1, 2))]
 
-    with closing(remote(serve(COUNTING).address, num_envs=2, lost="fail").make(COUNTING)) as venv:
+    monkeypatch.setattr(Holding, "may_answer", threading.Event())
+    spec = env_spec("Holding-v0")
+    with closing(remote(serve(spec).address, num_envs=2, lost="fail").make(spec)) as venv:
         venv.begin(3)
         (own,) = venv._links
         assert own._wire is not None
@@ -228,6 +241,7 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
                 with pytest.raises(KeyboardInterrupt):
                     venv.recv(slice(0, 1))
                 assert own.is_lost, "an answer would be waited for, or the second turn sent ahead of the first"
+                Holding.may_answer.set()
 
         told = step_in_parts(venv, lose)
         assert (own.reconnects, own.restarts) == (1, 0)
