@@ -17,7 +17,7 @@ import pytest
 DURATIONS = Path(__file__).with_name("durations.txt")
 LONG_S = 45.0  # a file that takes longer is dealt out
 UNKNOWN_S = 1000.0  # a test of a file that the table lacks, for all that is known
-FAST_S = 0.3  # a test that takes longer is no part of `--fast`
+FAST_S = 0.15  # a test that takes longer is no part of `--fast`
 LEFT_OUT = ("nightly", "slow", "slurm", "real_start")  # of `--fast`, whatever they take
 
 
@@ -58,14 +58,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def durations() -> dict[str, float]:
-    """Seconds of files and of their longer tests, as they once were."""
-    found = re.findall(r"^ *([\d.]+) .*?(test_\S.*)$", DURATIONS.read_text() if DURATIONS.exists() else "", re.M)
-    return {name.rstrip(): float(seconds) for seconds, name in found}
+    """Seconds of files, of their longer tests, and under `file::` of each other test of a file, as they once were."""
+    text = DURATIONS.read_text() if DURATIONS.exists() else ""
+    of_files = re.findall(r"^ *([\d.]+) +[\d.]+ +(\d+) +(test_\w+)$", text, re.M)
+    of_tests = re.findall(r"^ *([\d.]+) +[\d.]+ +(test_\w+)(::.*)$", text, re.M)
+    found = {file + test: float(seconds) for seconds, file, test in of_tests}
+    for seconds, count, file in of_files:
+        longer = [found[of + test] for _, of, test in of_tests if of == file]
+        found[file] = float(seconds)
+        found[f"{file}::"] = max(float(seconds) - sum(longer), 0.0) / max(int(count) - len(longer), 1)
+    return found
 
 
 def duration(name: str) -> float:
-    """Seconds of a test, or little if nothing is known."""
-    return durations().get(name, 0.05)
+    """Seconds of a test; of one that the table lacks, what the shorter ones of its file took, or little."""
+    return durations().get(name, durations().get(f"{name.partition('::')[0]}::", 0.05))
 
 
 def _wanted(config: pytest.Config, item: pytest.Item) -> bool:
