@@ -26,8 +26,8 @@ from envs.vector.contract import EnvError
 from envs.vector.multiprocess.arrivals import Arrivals
 from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.multiprocess.process import WorkerProcess
-from envs.vector.multiprocess.progress import Progress
 from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
+from envs.vector.multiprocess.watchdog import Watchdog
 from envs.vector.multiprocess.worker import WorkerJob
 from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
@@ -79,7 +79,7 @@ class Coordinator:
         self._restart = restart
         self._timeout_s = timeout_s
         self._task: list[RowIndex | str | None] = [None] * len(jobs)  # rows that it steps, or ASKED, or None if idle
-        self._progress = Progress(buffers.at_work, len(jobs), LOOK_S)
+        self._watchdog = Watchdog(buffers.at_work, len(jobs), LOOK_S)
         self._queue: list[list[RowIndex]] = [[] for _ in jobs]  # rows sent to while it was busy
         self._answers: dict[int, Any] = {}  # of workers that were asked
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
@@ -214,7 +214,7 @@ class Coordinator:
 
     def _watch(self, w: int, task: RowIndex | str) -> None:
         self._task[w] = task
-        self._progress.begin(w)
+        self._watchdog.begin(w)
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._handle_failures()  # that somebody was interrupted in
@@ -279,7 +279,7 @@ class Coordinator:
             patience_s = max(self._timeout_s, START_S) if self._task[w] is STARTING else self._timeout_s
             if not alive:
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
-            elif self._progress.lacks(w, patience_s):
+            elif self._watchdog.is_stuck(w, patience_s):
                 self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
 
     def _fail(self, w: int, error: PaddockError) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from envs.vector.slots import IDLE
 
 
-class Progress:
+class Watchdog:
     """Tells which workers have been at one environment for too long."""
 
     def __init__(self, at_work: Sequence[int], workers: int, look_s: float) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self._now_s += min(self._told - before, 2 * self._look_s)
         self._since[w] = self._at_work[w], self._now_s
 
-    def lacks(self, w: int, patience_s: float) -> bool:
+    def is_stuck(self, w: int, patience_s: float) -> bool:
         """Whether a worker is where it was so many seconds ago."""
         was_at, since = self._since[w]
         self.begin(w)
