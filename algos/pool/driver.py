@@ -4,6 +4,8 @@ Both sides talk in lists of messages:
 
 from the driver   value forget run recall make call drop
 from the worker   alive ends returned overdue leaving
+
+A worker that leaves waits until the driver hangs up, which it does once the worker has nothing more of its.
 """
 
 import asyncio

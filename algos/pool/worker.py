@@ -38,6 +38,7 @@ from envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
 DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
+HANG_UP_S = 60.0  # a driver that has not hung up by then, though it was told everything, is not waited for
 
 
 def dask_setup(worker: Any) -> Any:
@@ -120,6 +121,10 @@ class Counter(WorkerPlugin):
             driver.leave()
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not all(driver.over for driver in self._drivers):
+            await asyncio.sleep(0.01)
+        # What was said may still be on its way, of which nothing would arrive once this process has ended.
+        deadline = min(deadline, time.monotonic() + HANG_UP_S)
+        while time.monotonic() < deadline and any(driver.waits for driver in drivers):
             await asyncio.sleep(0.01)
 
     async def _renew(self) -> None:

@@ -35,6 +35,7 @@ from pool_tasks import (
     reverse,
     square,
     total,
+    zeros,
 )
 
 from algos.pool import messages
@@ -484,6 +485,17 @@ def test_a_worker_is_renewed_when_what_runs_beside_has_ended(tmp_path: Path) -> 
             assert len(list(folders[1].glob("began-*"))) == 1
         finally:
             (folders[1] / "go").touch()
+            pool.close()
+
+
+def test_a_result_is_whole_though_it_is_the_last_of_its_worker() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        pool = connect(cluster.scheduler_address, retries=0, task_timeout_s=None)
+        try:
+            # More than the system takes from a process at once, and would send after its end.
+            ends = pool.imap_unordered(zeros, [2**26] * 2, renew_after=1)
+            assert [(done.error, done.attempts, len(done.value)) for done in ends] == [(None, 1, 2**26)] * 2
+        finally:
             pool.close()
 
 

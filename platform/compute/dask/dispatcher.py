@@ -217,6 +217,8 @@ class Dispatcher:
         if spoke_again:
             self.placement.settle()
         self._feed()
+        if worker.retired and not worker.items:
+            worker.abort()  # which tells it that all it said has come
 
     def _judge(
         self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
