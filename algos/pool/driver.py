@@ -59,7 +59,7 @@ class DriverConnection:
     async def serve(self) -> None:
         """Read messages until the driver goes."""
         writing = asyncio.ensure_future(self._write())
-        living = asyncio.ensure_future(self._live())
+        self._living = asyncio.ensure_future(self._live())  # which ends by itself
         try:
             while True:
                 for operation, *arguments in await receive(self._comm):
@@ -67,7 +67,6 @@ class DriverConnection:
         finally:
             self._closed = True
             writing.cancel()
-            living.cancel()
 
     def abandon(self) -> None:
         """Forget all that belonged to the driver; what runs is finished for nobody."""
@@ -205,7 +204,8 @@ class DriverConnection:
     async def _live(self) -> None:
         """Tell the driver that this process lives, and end it where a task has outstayed its limit."""
         told = time.monotonic()
-        while True:
+        # A task's limit holds though its driver has gone: it has a thread that others wait for.
+        while self.waits or self._executor.runs(self):
             pause_s, begun, computed_s = 0.1 if self._limited else ALIVE_S, time.monotonic(), time.process_time()
             await asyncio.sleep(pause_s)
             # A process that only computed was not stopped, though a task may have held the interpreter.

@@ -109,6 +109,11 @@ class Executor:
         found = [(job.running, now - job.began > (job.limit_s or 0.0)) for job in running]
         return [task for task, late in found if late and task is not None]
 
+    def runs(self, client: Client) -> bool:
+        """Return whether a task of a client runs."""
+        with self._changed:
+            return any(job.client is client for job in self._running)
+
     def _work(self) -> None:
         while True:
             with self._changed:

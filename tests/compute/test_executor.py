@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
+from distributed.comm import CommClosedError
 
-from algos.pool.driver import DriverConnection
+from algos.pool import driver as driver_module
+from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
 from algos.pool.executor import Executor, Job, perform
 from algos.pool.protocol import RemoteError
 
@@ -187,6 +189,39 @@ def test_no_task_is_to_blame_for_time_in_which_its_process_was_stopped(monkeypat
     said = asyncio.run(live())
     may_end.set()
     assert [operation for operation, *_ in said] == ["alive"]
+
+
+def test_a_tasks_limit_holds_though_its_driver_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or whoever comes next, such as the same run taken up again, would wait for its thread for ever."""
+    executor, begun, may_end = Executor(1, 1.0, 0, lambda: None), threading.Event(), threading.Event()
+
+    class Gone:
+        """A connection that ends as soon as a task has begun."""
+
+        async def read(self) -> None:
+            await asyncio.to_thread(begun.wait, 10)
+            raise CommClosedError
+
+        def abort(self) -> None: ...
+
+    def hang(_: bytes) -> None:
+        begun.set()
+        may_end.wait(10)
+
+    async def go() -> int:
+        codes: asyncio.Queue[int] = asyncio.Queue()
+        monkeypatch.setattr(os, "_exit", codes.put_nowait)
+        monkeypatch.setattr(driver_module, "ALIVE_S", 0.1)
+        driver = DriverConnection(Gone(), executor, asyncio.get_running_loop(), None)
+        driver._limited = True
+        executor.add(Job(driver, hang, deque([(0, b"")]), 1, 0.0, 0, limit_s=0.2))
+        with pytest.raises(CommClosedError):
+            await driver.serve()
+        driver.abandon()
+        return await asyncio.wait_for(codes.get(), 10)
+
+    assert asyncio.run(go()) == TIMEOUT_EXIT_CODE
+    may_end.set()
 
 
 def test_an_exception_that_cannot_even_be_told_is_an_end() -> None:
