@@ -205,13 +205,18 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
 
 def dump_error(error: BaseException) -> bytes:
     """Pickle an exception and its traceback; in words where it cannot travel."""
-    text = "".join(traceback.format_exception(error))
+    try:
+        text = "".join(traceback.format_exception(error))
+        line = "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # of its own, where it is asked for what these tell
+        line = type(error).__qualname__
+        return pickle.dumps((RemoteError(line), "".join([*traceback.format_tb(error.__traceback__), line])))
     try:
         data = dump((error, text))
         pickle.loads(data)
         return data
     except Exception:
-        return pickle.dumps((RemoteError("".join(traceback.format_exception_only(error)).strip()), text))
+        return pickle.dumps((RemoteError(line), text))
 
 
 class Resident:

@@ -224,10 +224,11 @@ def test_a_tasks_limit_holds_though_its_driver_has_gone(monkeypatch: pytest.Monk
     may_end.set()
 
 
-def test_an_exception_that_cannot_even_be_told_is_an_end() -> None:
-    good, data = perform(_raise_the_unspeakable, b"")
+@pytest.mark.parametrize("kind", ["Unspeakable", "Unaskable"])
+def test_an_exception_that_cannot_even_be_told_is_an_end(kind: str) -> None:
+    good, data = perform(_raise_the_untold, kind.encode())
     error, told = pickle.loads(data)
-    assert not good and isinstance(error, RemoteError) and "Unspeakable" in str(error) and "_raise_the_un" in told
+    assert not good and isinstance(error, RemoteError) and kind in str(error) and "_raise_the_untold" in told
 
 
 class Unspeakable(Exception):
@@ -240,8 +241,15 @@ class Unspeakable(Exception):
         raise RuntimeError("cannot be pickled")
 
 
-def _raise_the_unspeakable(_: bytes) -> None:
-    raise Unspeakable
+class Unaskable(Exception):
+    """Takes a question after any attribute for one after a key."""
+
+    def __getattr__(self, name: str) -> str:
+        return {"code": "3"}[name]
+
+
+def _raise_the_untold(kind: bytes) -> None:
+    raise {b"Unspeakable": Unspeakable, b"Unaskable": Unaskable}[kind]
 
 
 def _wait_for_idle(executor: Executor, begun: Callable[[], bool]) -> None:
