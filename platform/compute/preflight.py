@@ -9,7 +9,7 @@ import logging
 import platform
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 from distributed import Client
@@ -58,11 +58,13 @@ async def install(client: Client, address: str) -> None:
     Raises:
         PoolError: it has another Python, or cannot import the project.
     """
-    # Dask's own question needs no code of ours there, and bytecode does not travel between Python versions.
-    answers: Any = await asyncio.to_thread(client.get_versions)
-    if address not in answers["workers"]:
+    # Dask's own question needs no code of ours there, and bytecode does not travel between Python versions. Its
+    # `get_versions` waits for the answers of all workers.
+    question, scheduler = {"op": "versions", "packages": []}, cast(Any, client.scheduler)
+    answers = await scheduler.broadcast(msg=question, workers=[address], on_error="ignore")
+    if address not in answers:
         raise OSError(f"{address} has gone")
-    theirs = str(answers["workers"][address]["host"]["python"]).split(".")
+    theirs = str(answers[address]["host"]["python"]).split(".")
     if theirs[:2] != list(platform.python_version_tuple()[:2]):
         ours = platform.python_version()
         raise PoolError(f"has Python {'.'.join(theirs[:3])}, this process {ours}; {_remedy('python', ours)}")

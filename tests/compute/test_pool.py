@@ -1,5 +1,6 @@
 """What the pool promises beyond the contract of test_compute.py: broadcasts, objects, needs, sizes, faults."""
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -16,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import wait_until
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 from pool_tasks import (
     Counter,
@@ -46,6 +47,7 @@ from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
 from paddock.compute.dask.distribution import CHUNK_S, chunk_size
 from paddock.compute.dask.pool import DaskPool
+from paddock.compute.preflight import install
 
 
 @pytest.fixture(scope="module")
@@ -511,6 +513,17 @@ def test_several_threads_share_a_pool(two: DaskPool) -> None:
     for thread in threads:
         thread.join(60)
     assert sums == {number: [x * x for x in range(number, number + 200)] for number in range(4)}
+
+
+def test_a_worker_that_knows_nothing_of_us_is_told_though_another_does_not_answer() -> None:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        stopped, other = cluster.workers.values()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                client.sync(lambda: asyncio.wait_for(install(client, other.worker_address), 20))
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
 
 
 def test_two_pools_share_a_scheduler() -> None:
