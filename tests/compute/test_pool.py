@@ -348,6 +348,39 @@ def test_a_stopped_worker_is_not_waited_for(two: DaskPool, monkeypatch: pytest.M
     wait_until(lambda: two.size == 2)  # it is as good as before once it goes on
 
 
+def test_workers_go_on_though_their_driver_was_stopped_for_an_hour(two: DaskPool) -> None:
+    wait_until(lambda: two.size == 2)
+    before, cluster = worker_pids(two), two._client.cluster
+    assert cluster is not None
+    for worker in cluster.scheduler.workers.values():
+        worker.last_seen -= 3600
+    cluster.sync(cluster.scheduler.periodic_callbacks["worker-ttl"].callback)
+    assert worker_pids(two) == before and two.size == 2
+
+
+def test_a_worker_that_is_stuck_is_replaced(two: DaskPool, tmp_path: Path) -> None:
+    wait_until(lambda: two.size == 2)
+    ends = two.imap_unordered(hold, [(0, str(tmp_path))])
+    got: list[Done] = []
+    reader = threading.Thread(target=lambda: got.extend(ends))
+    reader.start()
+    began = wait_until(lambda: next(tmp_path.glob("began-0-*"), None))
+    stuck = int(began.name.split("-")[2])
+
+    def fall_silent() -> bool:
+        """As if nothing had come for an hour, until it is gone."""
+        for worker in two._dispatcher.workers.values():
+            if worker.answer["pid"] == stuck:
+                worker.heard = time.monotonic() - 3600
+        return not psutil.pid_exists(stuck)
+
+    wait_until(fall_silent)
+    (tmp_path / "go").touch()
+    reader.join(60)
+    assert values(got) == [0]
+    wait_until(lambda: two.size == 2)
+
+
 def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=1.0)
     try:

@@ -52,6 +52,9 @@ LEAN = {
     # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third.
     # The fleet sees to those that ended.
     "distributed.deploy.lost-worker-timeout": "1d",
+    # And it ends workers that it has not heard of for five minutes: all of them, where this process was stopped for so
+    # long. `Membership` replaces what is stuck.
+    "distributed.scheduler.worker-ttl": "1d",
 }
 
 

@@ -31,6 +31,7 @@ class WorkerConnection:
         self.expected_s = 0.0  # work it has, as far as is known
         self.joined = self.heard = self.idle_since = time.monotonic()  # heard: when it last gave a sign of life
         self.silent = False
+        self.stuck = False  # it was silent for so long that it is given up
         self.counted = False  # among those that may be given work
         self.alone = False  # it runs a task that must have it for itself
         self.leaving = bool(answer["leaving"])

@@ -145,6 +145,7 @@ class Dispatcher:
                 running = list(worker.items.items())[: worker.threads]
                 # What another worker plays too is in time until that one's is up.
                 self._overdue(worker, [n for n, item in running if not item.held])
+                worker.stuck = True
                 worker.abort()
         self._feed()
 

@@ -1,6 +1,7 @@
 """How lost workers ended: asked of their nannies, which outlive them, and read from what they wrote last."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,19 @@ async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str
     except (OSError, TimeoutError):
         pass
     return "\n".join([cause or "its process or machine ended", *last])
+
+
+async def kill(connection: dict[str, Any], worker: WorkerConnection) -> None:
+    """Have a worker's nanny, if it has one, end it and start another."""
+    if worker.answer["nanny"] is None:
+        return
+    with contextlib.suppress(OSError, TimeoutError):
+        comm = await distributed.comm.connect(worker.answer["nanny"], NANNY_S, **connection)
+        try:
+            await comm.write({"op": "kill", "reason": "it is stuck"})
+            await comm.read()
+        finally:
+            comm.abort()
 
 
 async def _ask(connection: dict[str, Any], worker: Mapping[str, Any]) -> tuple[str | None, list[str]]:

@@ -15,6 +15,7 @@ from ..preflight import install
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher, own_fault
+from .exit_reports import kill
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ TICK_S = 0.5
 ANSWER_S = 7.0  # a scheduler that does not answer for so long is lost
 GREETED = 32  # workers at a time, or each would have to wait for the answers of all
 CANCEL_S = 0.2  # before a task that goes on is cancelled again
+STUCK_S = 300.0  # a worker of a cluster of ours that has been silent for so long is replaced
 AGAIN_S = 2.0  # before a worker that could not be reached is tried again
 
 
@@ -117,6 +119,7 @@ class Membership:
             self._look()
             self._announce()
             if self._fleet is not None:
+                self._give_up_stuck()
                 usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
                 try:
                     await self._fleet.follow(*self._dispatcher.backlog(), usable)
@@ -128,6 +131,15 @@ class Membership:
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
             self._ran_since(begun)
+
+    def _give_up_stuck(self) -> None:
+        """Wait no longer for workers of ours that may never speak again."""
+        for worker in self._dispatcher.workers.values():
+            silent_s = time.monotonic() - worker.heard
+            if worker.silent and silent_s > STUCK_S:
+                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, silent_s)
+                worker.stuck = True
+                worker.abort()
 
     async def _answer(self, question: Coroutine[Any, Any, Any]) -> Any:
         """What the scheduler answers.
@@ -160,6 +172,8 @@ class Membership:
                 worker = await self._welcome(address)
             self._check_script(worker)
             await self._dispatcher.serve(worker)
+            if worker.stuck and self._fleet is not None:
+                await kill(self._client.connection_args, worker)
         except PoolError as error:
             self._refused[address] = str(error)
             if self._announced is not None:
