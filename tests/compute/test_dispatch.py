@@ -544,7 +544,8 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
     assert isinstance(done.error, PoolError)
 
 
-def test_a_suspended_process_has_not_lost_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("amid", ["an answer", "changing the number of workers"])
+def test_a_suspended_process_has_lost_nobody(amid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "TICK_S", 0.01)
     monkeypatch.setattr(membership, "ANSWER_S", 0.1)
     monkeypatch.setattr(dispatcher_module, "SILENCE_S", 0.5)
@@ -559,10 +560,16 @@ def test_a_suspended_process_has_not_lost_its_scheduler(monkeypatch: pytest.Monk
         async def ncores() -> dict[str, int]:
             nonlocal asked
             asked += 1
-            if asked == 2:
-                time.sleep(1.0)  # nothing of this process runs
-                await asyncio.sleep(0.05)  # and then the answer comes
+            await be_suspended(amid == "an answer")
             return {}
+
+        async def follow(*_: Any) -> None:
+            await be_suspended(amid != "an answer")
+
+        async def be_suspended(here: bool) -> None:
+            if here and asked == 2:
+                time.sleep(1.0)  # nothing of this process runs
+                await asyncio.sleep(0.05)  # and then what it waits for comes
 
         def look() -> None:
             silences.append(worker.silent)
@@ -570,7 +577,8 @@ def test_a_suspended_process_has_not_lost_its_scheduler(monkeypatch: pytest.Monk
                 over.set()
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        members = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", look)
+        fleet: Any = SimpleNamespace(follow=follow)
+        members = Membership(client, dispatcher, fleet, None, {}, lambda worker: None, "nowhere", look)
         dispatcher.workers[worker.address] = worker
         worker.items[0] = dispatcher.open(square, Ends(), **SETTINGS)._item(1)
         worker.heard = time.monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -103,7 +104,7 @@ class Membership:
         while self._dispatcher.failure is None:
             try:
                 scheduler: Any = self._client.scheduler
-                present = await self._answer(scheduler.ncores())
+                present = await self._wait_for(scheduler.ncores(), ANSWER_S)
                 if self._client.status not in ("running", "newly-created"):
                     raise OSError("connection lost")
             except (OSError, TimeoutError, AttributeError) as error:
@@ -114,15 +115,16 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
+            if self._fleet is not None:
+                self._give_up_stuck()  # of those that were silent at the last look
             self._dispatcher.watch(self._suspended_s)
             self._suspended_s = 0.0
             self._look()
             self._announce()
             if self._fleet is not None:
-                self._give_up_stuck()
                 usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
                 try:
-                    await self._fleet.follow(*self._dispatcher.backlog(), usable)
+                    await self._wait_for(self._fleet.follow(*self._dispatcher.backlog(), usable), math.inf)
                 except PoolError as error:
                     self._dispatcher.fail(error)
                     return
@@ -135,29 +137,29 @@ class Membership:
     def _give_up_stuck(self) -> None:
         """Wait no longer for workers of ours that may never speak again."""
         for worker in self._dispatcher.workers.values():
-            silent_s = time.monotonic() - worker.heard
+            silent_s = time.monotonic() - worker.heard - self._suspended_s
             if worker.silent and silent_s > STUCK_S:
                 log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, silent_s)
                 worker.stuck = True
                 worker.abort()
 
-    async def _answer(self, question: Coroutine[Any, Any, Any]) -> Any:
-        """What the scheduler answers.
+    async def _wait_for(self, coroutine: Coroutine[Any, Any, Any], left_s: float) -> Any:
+        """Return what comes of a coroutine.
 
         Raises:
-            TimeoutError: nothing within ANSWER_S in which this process ran: one that was stopped has lost nobody.
+            TimeoutError: nothing in so many seconds in which this process ran: one that was stopped has lost nobody.
         """
-        asking, left_s = asyncio.ensure_future(question), ANSWER_S
+        running = asyncio.ensure_future(coroutine)
         try:
             while left_s > 0:
                 begun = time.monotonic()
-                await asyncio.wait([asking], timeout=TICK_S)
+                await asyncio.wait([running], timeout=TICK_S)
                 left_s -= self._ran_since(begun)
-                if asking.done():
-                    return asking.result()
+                if running.done():
+                    return running.result()
             raise TimeoutError
         finally:
-            asking.cancel()
+            running.cancel()
 
     def _ran_since(self, begun: float) -> float:
         """Of a time in which nothing took longer than a tick, the seconds in which this process ran; notes the rest."""
