@@ -19,6 +19,7 @@ from envs.ranges import Range, check_fields
 from .checkpoint import Checkpoints, check_fits
 
 BOUND = Range("must be positive, or null for no bound", above=0)
+ECHO_S = 1.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep's own
 
 
 class RunFailed(PaddockError):
@@ -198,11 +199,13 @@ def exit_at_once(number: int) -> NoReturn:
 class Signals:
     """Remembers the first SIGINT or SIGTERM; by the second one the process leaves, as a rule by ending at once.
 
+    Where a service or a job is ended, all its processes have SIGTERM, and a sweep among them passes it on: that is one.
     In another thread than the main one, which alone can be told of signals, it remembers none.
     """
 
     def __init__(self, stopping: Callable[[int], None], leave: Callable[[int], NoReturn] | None = None) -> None:
         self.caught: int | None = None
+        self._caught_at = 0.0
         self._stopping = stopping
         self._leave = leave or exit_at_once
 
@@ -217,7 +220,8 @@ class Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.caught is not None:
+        if self.caught is None:
+            self._caught_at, self.caught = time.monotonic(), number
+            self._stopping(number)
+        elif not number == self.caught == signal.SIGTERM or time.monotonic() > self._caught_at + ECHO_S:
             self._leave(number)
-        self.caught = number
-        self._stopping(number)

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -33,7 +34,7 @@ from envs.spec import EnvSpec
 from envs.vector import Serial
 from paddock.evaluation.policy import TrainedPolicy, read_observation
 from paddock.runs.folder import FolderError
-from paddock.runs.loop import Signals
+from paddock.runs.loop import ECHO_S, Signals
 from paddock.runs.state import read_run_states
 
 pytestmark = pytest.mark.xdist_group("python")  # the runs are made once
@@ -198,6 +199,23 @@ def test_a_second_interrupt_leaves_by_an_exception_where_the_caller_says_so() ->
         signal.raise_signal(signal.SIGINT)
         assert signals.caught == signal.SIGINT and told == [signal.SIGINT]
         signal.raise_signal(signal.SIGINT)
+
+
+def test_a_request_to_end_that_comes_from_several_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    told: list[int] = []
+    now = 100.0
+    monkeypatch.setattr("paddock.runs.loop.time", SimpleNamespace(monotonic=lambda: now))
+    with Signals(told.append, left.append) as signals:  # type: ignore[arg-type]
+        signal.raise_signal(signal.SIGTERM)
+        now += ECHO_S / 2
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.caught == signal.SIGTERM and (told, left) == ([signal.SIGTERM], [])
+        signal.raise_signal(signal.SIGINT)
+        assert left == [signal.SIGINT]
+        now += ECHO_S
+        signal.raise_signal(signal.SIGTERM)
+        assert left == [signal.SIGINT, signal.SIGTERM] and told == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize(
