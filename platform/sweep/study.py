@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import warnings
@@ -53,8 +54,9 @@ class Constraint:
         assert match is not None
         try:
             bound = float(match[3])
-        except ValueError as error:
-            raise ConfigError(f"constraints: {match[3]} in '{text}' is not a number; {remedy}") from error
+        except ValueError:
+            bound = math.nan
+        require(not math.isnan(bound), f"constraints: {match[3]} in '{text}' is not a number; {remedy}")
         return cls(match[1], 1 if match[2] == "<=" else -1, bound)
 
     def excess(self, value: float) -> float:

@@ -32,6 +32,7 @@ from .trial import PRUNED, Note
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
+FAR = 1e300  # beyond a bound
 
 
 class SweepSession:
@@ -178,8 +179,9 @@ class SweepSession:
             return self._fail(trial, why, [])
         for text in () if pruned else self._settings.constraints:
             constraint = Constraint.parse(text)
-            # What was never computed is out of bounds, however far.
-            trial.set_constraint(text, constraint.excess(metrics.get(constraint.metric, constraint.sign * 1e300)))
+            excess = constraint.excess(metrics.get(constraint.metric, math.nan))
+            # What was never computed, or is no number, is out of bounds, however far.
+            trial.set_constraint(text, FAR if math.isnan(excess) else excess)
         state = TrialState.PRUNED if pruned else TrialState.COMPLETE
         self._study.tell(trial, None if pruned else values, state, skip_if_finished=True)
         said = ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))

@@ -101,6 +101,6 @@ def test_what_cannot_be_searched_is_refused_in_one_line(overrides: list[str], sa
 def test_a_constraint_says_how_far_a_value_is_beyond_its_bound() -> None:
     assert Constraint.parse("system/seconds <= 600").excess(601.5) == 1.5
     assert Constraint.parse("eval/return_mean>=-10").excess(-4) == -6
-    for wrong in ("system/seconds < 600", "600", "a <= b"):
+    for wrong in ("system/seconds < 600", "600", "a <= b", "a <= nan"):
         with pytest.raises(ConfigError, match="write a metric, <= or >=, and a number"):
             Constraint.parse(wrong)

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -376,10 +376,16 @@ def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
 
 
 def make_session(
-    sweep: Path, target: Any, draw: Callable[[optuna.Trial], list[str]], n_trials: int = 1, retries: int = 0
+    sweep: Path,
+    target: Any,
+    draw: Callable[[optuna.Trial], list[str]],
+    n_trials: int = 1,
+    retries: int = 0,
+    constraints: Sequence[str] = (),
 ) -> SweepSession:
     """A process's part in a sweep, one trial at a time, by random values of a seed that is the trial's number."""
-    keys = {"parallel": 1, "n_trials": n_trials, "retries": retries, "on_failure": "continue", "constraints": []}
+    keys = {"parallel": 1, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
+    keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
     keys |= {"objectives": ["maximize eval/return_mean"]}
     settings: Any = SimpleNamespace(**keys)
@@ -404,7 +410,7 @@ class Ending:
         code = self.codes.pop(0)
         if code == 0:
             (plan.run / "done.json").write_text(
-                json.dumps({"reason": "budget.iterations=2", "metrics": {"eval/return_mean": 7.0}})
+                json.dumps({"reason": "budget.iterations=2", "metrics": {"eval/return_mean": 7.0, "eval/falls": None}})
             )
         return SimpleNamespace(ended=lambda: End(code, []))
 
@@ -422,6 +428,15 @@ def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path
     assert make_session(sweep, Ending(-9, -9), lambda trial: ["k=1"], n_trials=3, retries=1).run() is None
     lost = open_study(sweep).get_trials()[2]
     assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
+
+
+def test_what_is_no_number_keeps_within_no_bound(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    bounds = ["eval/falls <= 9", "eval/falls >= 0", "eval/unknown <= 9", "eval/return_mean <= 9"]
+    assert make_session(sweep, Ending(0), lambda trial: [], n_trials=2, constraints=bounds).run() is None
+    trial = open_study(sweep).get_trials()[1]
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 7.0)
+    assert [trial.constraints[bound] > 0 for bound in bounds] == [True, True, True, False]
 
 
 def test_a_trial_that_ends_after_its_sweep_was_killed_keeps_what_was_drawn(tmp_path: Path) -> None:
