@@ -138,6 +138,7 @@ def _interval(value: IntervalSweep, log: bool, line: str | None) -> BaseDistribu
     low, high = value.start, value.end
     assert low is not None and high is not None
     require(low < high, f"{line}: {low} is not less than {high}; write interval(low, high)")
+    require(math.isfinite(high - low), f"{line}: the interval has no end; write interval(low, high)")
     whole = isinstance(low, int) and isinstance(high, int)
     require(not log or low > 0, f"{line}: with log, {low} must be positive")
     return IntDistribution(int(low), int(high), log) if whole else FloatDistribution(low, high, log)
@@ -146,8 +147,9 @@ def _interval(value: IntervalSweep, log: bool, line: str | None) -> BaseDistribu
 def _range(value: RangeSweep, log: bool, line: str | None) -> BaseDistribution:
     start, stop, step = value.start, value.stop, value.step
     assert start is not None and stop is not None
-    count = math.ceil((stop - start) / step - 1e-9)  # as Hydra counts: stop is left out
-    require(step > 0 and count >= 1, f"{line}: the range is empty; write range(start, stop, step)")
+    ends = step > 0 and math.isfinite(stop - start)
+    count = math.ceil((stop - start) / step - 1e-9) if ends else 0  # as Hydra counts: stop is left out
+    require(count >= 1, f"{line}: the range is empty, or has no end; write range(start, stop, step)")
     require(not log or (step == 1 and start > 0), f"{line}: with log, a range starts above 0 and has a step of 1")
     high = start + (count - 1) * step
     if all(isinstance(number, int) for number in (start, stop, step)):
