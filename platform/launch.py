@@ -99,7 +99,7 @@ def main() -> int:
         if len(runs) > 1 and runs[0].exists():
             print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
     except RunFailed as error:
-        code = complain(error, NO_ROOM if isinstance(error.__cause__, StorageError) else 1)
+        code = complain(error, NO_ROOM if getattr(error.__cause__, "exit_code", None) == NO_ROOM else 1)
         if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code

@@ -24,7 +24,7 @@ from algos.common.recipe import AlgorithmRecipe
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.policy_episodes import Performance, perform, threads_of
-from algos.learning.replay.room import ReplayError
+from algos.learning.replay.room import ReplayRefused
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -114,7 +114,7 @@ class RoundSettings:
         What such a one writes late must not reach files that others have gone on with.
 
         Raises:
-            ReplayError: the disk refuses.
+            ReplayRefused: the disk refuses.
         """
         if not member.files:
             return ""
@@ -126,7 +126,7 @@ class RoundSettings:
         """Give the files that a member needs other names, in a folder of their own; nobody is at work on them.
 
         Raises:
-            ReplayError: the disk refuses.
+            ReplayRefused: the disk refuses.
         """
         assert self.folder is not None
         names: list[str] = []
@@ -144,7 +144,7 @@ class RoundSettings:
                 sync(folder)
         except OSError as error:
             remedy = "make room, or mend that, and the same command with run.dir= goes on"
-            raise ReplayError(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
+            raise ReplayRefused(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
 
 
 @dataclass(frozen=True)

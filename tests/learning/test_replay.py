@@ -14,7 +14,7 @@ from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from algos.learning.replay import segments
 from algos.learning.replay.batch import Batch
-from algos.learning.replay.room import ReplayError
+from algos.learning.replay.room import ReplayError, ReplayRefused
 from algos.learning.replay.streams import Reader
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError
@@ -355,7 +355,7 @@ def test_a_full_disk_ends_in_one_line_and_leaves_what_was_saved(
 
         patch.setattr(os, "pwrite", refuse)
         with pytest.raises(
-            ReplayError, match=r"finals-000000.npy cannot be written \(No space left on device\); make room"
+            ReplayRefused, match=r"finals-000000.npy cannot be written \(No space left on device\); make room"
         ):
             replay.append(rollouts[1])
     resumed, undisturbed = make(tmp_path), make(tmp_path / "other")

@@ -162,7 +162,7 @@ class Replay:
         """Store a rollout, which goes on where the last one ended.
 
         Raises:
-            ReplayError: the disk refuses.
+            ReplayRefused: the disk refuses.
         """
         if self._turns is not None:
             self._append_turns(self._turns.finish(rollout), self._turns.finals)
@@ -271,7 +271,7 @@ class Replay:
         """Put rows on the disk, and return where they are.
 
         Raises:
-            ReplayError: the disk refuses.
+            ReplayRefused: the disk refuses.
         """
         for stream in self._streams.values():
             stream.save()

@@ -5,13 +5,19 @@ import shutil
 from pathlib import Path
 
 from algos.common.memory import memory_bytes, spell
-from envs.errors import PaddockError
+from envs.errors import NO_ROOM, PaddockError
 
 log = logging.getLogger(__name__)
 
 
 class ReplayError(PaddockError):
     """A file of a replay is missing or damaged, or the disk refuses one."""
+
+
+class ReplayRefused(ReplayError):
+    """The disk refuses what a replay has to write: it is full, or gone."""
+
+    exit_code = NO_ROOM
 
 
 def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, taken: int) -> None:

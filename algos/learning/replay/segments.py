@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.disk import sync
-from algos.learning.replay.room import ReplayError
+from algos.learning.replay.room import ReplayError, ReplayRefused
 
 MOST_BYTES = 2**26  # of a segment
 LEAST_ROWS = 256  # unless they are more bytes
@@ -93,7 +93,8 @@ class Segments:
         """Write rows behind those that are settled, and settle the first of them.
 
         Raises:
-            ReplayError: the disk refuses a file, or one that was written before is not as it was.
+            ReplayRefused: the disk refuses a file.
+            ReplayError: one that was written before is not as it was.
         """
         _ = self.ring
         content, at, size = rows.view(np.uint8).data, self.settled, self.dtype.itemsize
@@ -139,7 +140,7 @@ class Segments:
         """Put on the disk what was written since this was called last.
 
         Raises:
-            ReplayError: it refuses.
+            ReplayRefused: it refuses.
         """
         if not self._unsaved:
             return
@@ -291,7 +292,7 @@ class Segments:
         except OSError as error:
             why = error.strerror or type(error).__name__
             remedy = "make room, or mend that, and the same command with run.dir= goes on"
-            raise ReplayError(f"replay {self._path(number)} cannot be written ({why}); {remedy}") from error
+            raise ReplayRefused(f"replay {self._path(number)} cannot be written ({why}); {remedy}") from error
 
 
 def _header(dtype: np.dtype[Any], rows: int) -> bytes:

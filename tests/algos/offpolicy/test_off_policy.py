@@ -1,5 +1,7 @@
 """DQN, SAC, TD3 and DDPG, by the laws they obey."""
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCri
 from algos.learning.offpolicy.pace import Pace
 from algos.networks.heads import LOWEST, LeafHead, make_head
 from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.evaluation.fresh_episodes import evaluate
@@ -278,3 +280,27 @@ def test_a_policy_is_loaded_without_its_replay(tmp_path: Path) -> None:
     shutil.rmtree(run / "replay")
     fresh = evaluate(run, episodes=3, seed=1)
     assert len(fresh.returns) == 3 and np.isfinite(fresh.returns).all()
+
+
+def test_a_full_disk_ends_a_run_by_its_exit_code_and_after_room_was_made_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert call_main(*command("dqn", whole, "compute=serial")) == 0
+    capfd.readouterr()
+    write, left = os.pwrite, 9
+
+    def refuse_once(*given: Any) -> int:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*given)
+
+    monkeypatch.setattr(os, "pwrite", refuse_once)
+    # By this a sweep knows that it is no fault of the trial's.
+    assert call_main(*command("dqn", run, "compute=serial")) == NO_ROOM
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
+    assert call_main(*command("dqn", run, "compute=serial")) == 0
+    assert_same_run(run, whole)
