@@ -21,6 +21,7 @@ from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
+from algos.learning.replay.room import ReplayRefused
 from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Done, Pool, PoolError
 from algos.protocol import KeepsFiles, LearnsInEnv, TakesPolicy
@@ -133,7 +134,8 @@ class PBT:
         dones = self.pool.imap_unordered(functools.partial(play_round, self.rounds), tasks)
         ends = sorted(dones, key=lambda done: done.index)
         for done in ends:
-            if isinstance(done.error, PoolError):
+            # A full disk is no member's own: it ends the run, and costs nobody a round.
+            if isinstance(done.error, PoolError | ReplayRefused):
                 raise done.error
         return ends
 

@@ -1,5 +1,7 @@
 """Population based training: its rules worked by hand, and the laws that every algorithm keeps."""
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic
+from conftest import Command, assert_same_run, call_main, deterministic, rows
 from learned import algorithm
 
 from algos.common.keys import Stream, keyed_generator
@@ -20,7 +22,7 @@ from algos.networks.inputs import spaces_of
 from algos.pbt import PBT, MembersLost, rank
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.evaluation.fresh_episodes import evaluate
@@ -490,6 +492,31 @@ def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_
     shutil.rmtree(run / "replay")
     for which in ("last", "best"):
         assert len(evaluate(run, episodes=2, which=which).returns) == 2
+
+
+def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    words = [*DQN, "compute=serial", "budget.iterations=3"]
+    assert call_main(*words, f"run.dir={whole}") == 0
+    capfd.readouterr()
+    write, left = os.pwrite, 14
+
+    def refuse_once(*arguments: Any) -> int:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*arguments)
+
+    monkeypatch.setattr(os, "pwrite", refuse_once)
+    assert call_main(*words, f"run.dir={run}") == NO_ROOM
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
+    assert 0 < len(rows(run)) < 3
+    assert call_main(*words, f"run.dir={run}") == 0
+    assert_same_run(run, whole)
 
 
 # Whole runs
