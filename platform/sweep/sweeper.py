@@ -36,7 +36,7 @@ from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import check_space, corners, read_space, suggest
 from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
 from .summary import print_summary
-from .trials import SweepSession, locked
+from .trials import SweepSession, find_runs_beyond, locked
 
 SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
 # What a study's name does not depend on: where trials compute, who watches them, and the name of the space.
@@ -190,10 +190,15 @@ class OptunaSweeper(Sweeper):
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
                 names: Any = {"storage": storage, "study_name": self._name}
                 study = optuna.create_study(**names, directions=directions, load_if_exists=True)
+                count = len(study.get_trials(deepcopy=False))
                 # Who is at a trial is told by its folder: without that, those of others would be taken over.
-                elsewhere = settings.storage is not None and not known and bool(study.get_trials(deepcopy=False))
+                elsewhere = settings.storage is not None and not known and count > 0
                 what = f"the study {self._name} has trials already, whose runs are not in {shown(self._folder)}"
                 require(not elsewhere, f"{what}; name their folder by hydra.sweep.dir=, or another study=")
+                # A trial whose run has ended is told to the study, and these were drawn for another one.
+                others = ", ".join(find_runs_beyond(self._folder, count))
+                what = f"{shown(self._folder)} has runs that are no trials of the study {self._name}, as {others}"
+                require(not others, f"{what}; name another folder by hydra.sweep.dir=, or take them away")
                 check_space(study, self._parameters)
                 about.write(self._folder)
         except OSError as error:

@@ -27,7 +27,7 @@ from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, see_through
 from .study import Constraint, SweepSettings, open_trial, parse_objectives
-from .trial import PRUNED, Note
+from .trial import NOTE, PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
@@ -198,6 +198,12 @@ class SweepSession:
         print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)
         if self._settings.on_failure == "stop":
             self.failed = f"trial {trial.number} failed: {why}"
+
+
+def find_runs_beyond(folder: Path, count: int) -> list[str]:
+    """The names of runs in a sweep's folder that are of none of the first `count` trials."""
+    runs = [note.parent.name for note in folder.glob(f"*/{NOTE}")]
+    return sorted(name for name in runs if name.isdecimal() and int(name) >= count)
 
 
 @contextlib.contextmanager

@@ -338,6 +338,12 @@ def test_a_study_in_a_database_has_one_folder(
     assert "has trials already, whose runs are not in other; name their folder by hydra.sweep.dir=" in err
     assert len(err.splitlines()) == 1 and not (tmp_path / "other" / "sweep.json").exists()
     assert call_main(*line, "hydra.sweeper.n_trials=2") == 0
+    capfd.readouterr()
+    (tmp_path / "study.db").unlink()
+    assert call_main(*line, "hydra.sweeper.n_trials=2") == 2  # or it would tell values of what was drawn before
+    err = capfd.readouterr().err
+    assert re.search(r"sweep has runs that are no trials of the study \S+, as 0, 1; name another folder", err)
+    assert len(err.splitlines()) == 1
 
 
 def test_without_a_folder_of_its_own_the_same_line_finds_its_sweep_again(desk: Desk) -> None:
