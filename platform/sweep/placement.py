@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from algos.pool.process import PythonCommand, run_to_end, start_command
-from algos.pool.protocol import Done, Needs, Pool
+from algos.pool.protocol import Done, Needs, Pool, PoolError
 from algos.pool.protocol import End as PoolEnd
 
 from ..config.compose import hydra_parser, load_job
@@ -204,6 +204,8 @@ class _Task:
         done = self.done.pop(self.index, None)
         if done is None:
             return None
+        if isinstance(done.error, PoolError):  # nobody's own: of no run is it known that its process was lost
+            raise done.error
         said = tail(self.command.log)[-SHOWN:]
         return End(done.value, said) if done.error is None else End(-1, [*said, str(done.error)])
 

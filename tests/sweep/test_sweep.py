@@ -22,10 +22,11 @@ from own_package import write_package
 from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
+from algos.pool.protocol import Done, Needs, PoolError
 from envs.errors import NO_ROOM, PaddockError
 from paddock.runs.loop import RunFailed
 from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
-from paddock.sweep.placement import End, Plan
+from paddock.sweep.placement import End, OnWorkers, Plan
 from paddock.sweep.study import open_study
 from paddock.sweep.sweeper import OptunaSweeper
 from paddock.sweep.trial import Note, Reporter
@@ -495,6 +496,32 @@ def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
         assert session.run() is None and session.failed is None
         assert session.full == "the disk of trial 1 is full or gone; the trial is kept"
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
+    class Gone:
+        """A pool that fails as a whole once a task is on its way."""
+
+        size = 1
+
+        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
+            self.deliver = deliver
+            return self
+
+        def put(self, task: Any) -> int:
+            self.deliver([lambda: Done(0, error=PoolError("lost the scheduler"))])
+            return 0
+
+        def cancel(self) -> None: ...
+        def close(self) -> None: ...
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    target = OnWorkers(Gone(), Needs())  # type: ignore[arg-type]
+    with pytest.raises(PoolError, match="lost the scheduler"):
+        make_session(sweep, target, lambda trial: [], n_trials=2, retries=0).run()
+    note = Note.read(sweep / "1")
+    assert note is not None and note.losses == 0
+    assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
 def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
