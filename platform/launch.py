@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
 from algos.protocol import Describes
-from envs.errors import NO_ROOM, PaddockError, require, split_details
+from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
 from .config.command import complain, fall_silent, open_standard_files
@@ -40,7 +40,7 @@ from .runs.loop import Outcome, Progress, RunFailed, run
 from .runs.state import last_metrics, read_progress, read_run_states
 from .runs.table import print_table
 from .sweep.claim import claim_folder
-from .sweep.trial import find_reporter
+from .sweep.trial import find_reporter, is_trial
 from .tracking.console import Console
 from .tracking.messages import messages
 from .tracking.tracker import Shown, Tracker
@@ -99,12 +99,12 @@ def main() -> int:
         if len(runs) > 1 and runs[0].exists():
             print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
     except RunFailed as error:
-        code = complain(error, NO_ROOM if getattr(error.__cause__, "exit_code", None) == NO_ROOM else 1)
+        code = complain(error, _exit_code(error, runs))
         if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code
     except PaddockError as error:
-        return complain(error, error.exit_code)
+        return complain(error, _exit_code(error, runs))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -115,6 +115,15 @@ def main() -> int:
             raise
         return complain(explained, 2)
     return 0
+
+
+def _exit_code(error: PaddockError, runs: Sequence[Path]) -> int:
+    """Return the exit code of a command that ends by an error; of a trial it tells whether others would end so too."""
+    cause = error.__cause__ if isinstance(error, RunFailed) else error
+    if isinstance(cause, PoolError) and runs and is_trial(runs[-1]):
+        return NO_WORKERS
+    code = getattr(cause, "exit_code", 1)
+    return code if cause is error or code == NO_ROOM else 1
 
 
 def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: contextlib.ExitStack) -> bool:

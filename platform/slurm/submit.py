@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from envs.errors import NO_ROOM, ConfigError, require
+from envs.errors import ConfigError, require
 from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
 
 from .. import CONF
@@ -42,6 +42,7 @@ from ..runs.state import (
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import SHOWN, End, Plan, plan_job
+from ..sweep.trial import LACKS
 from .queue import submit_commands
 from .snapshot import find_tree
 
@@ -278,8 +279,8 @@ class Queued:
             return None
         submission, code = run_state.submission, {"done": 0, "failed": 1}.get(run_state.state, -1)
         said = log_tail(submission, SHOWN) if submission else []
-        if code and submission and ask_exit_code(submission.job) == NO_ROOM:  # its folder had no room to say so
-            code = NO_ROOM
+        if code and submission and (told := ask_exit_code(submission.job)) in LACKS:  # which its folder cannot say
+            code = told
         return End(code, said or [run_state.why])
 
     def stop(self) -> None:

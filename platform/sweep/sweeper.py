@@ -105,8 +105,8 @@ class OptunaSweeper(Sweeper):
         if caught is not None:
             print("the same command goes on", flush=True)
             raise SystemExit(128 + caught)
-        if session.full is not None:
-            raise RunFailed(f"{session.full}; make room, and the same command goes on")
+        if session.unable is not None:
+            raise RunFailed(f"{session.unable}; mend that, and the same command goes on")
         if session.failed is not None:
             raise RunFailed(f"{session.failed}; hydra.sweeper.on_failure=continue would have gone on")
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):

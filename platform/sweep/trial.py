@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs.errors import NO_ROOM, NO_WORKERS
+
 from ..runs.checkpoint import write_atomically
 from ..runs.journal import EVALUATION, EVALUATION_OF
 
@@ -19,6 +21,10 @@ log = logging.getLogger(__name__)
 
 NOTE = "trial.json"  # in the run's folder
 PRUNED = "pruned"  # how the reason begins for which a trial ended early
+LACKS = {  # by a trial's exit code: what no trial of the sweep would have, either
+    NO_ROOM: "the disk of trial {} is full or gone",
+    NO_WORKERS: "the workers of trial {} are out of reach",
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,11 @@ class Note:
         """Leave it in a run's folder, which is made."""
         run.mkdir(parents=True, exist_ok=True)
         write_atomically(run / NOTE, json.dumps(asdict(self), indent=2).encode())
+
+
+def is_trial(run: Path) -> bool:
+    """Whether a run is one of a sweep's trials."""
+    return (run / NOTE).is_file()
 
 
 class Reporter:

@@ -20,14 +20,12 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from envs.errors import NO_ROOM
-
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, see_through
 from .study import Constraint, SweepSettings, open_trial, parse_objectives
-from .trial import NOTE, PRUNED, Note
+from .trial import LACKS, NOTE, PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
@@ -53,7 +51,7 @@ class SweepSession:
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
         self.failed: str | None = None  # the first failure, where it ends the sweep
-        self.full: str | None = None  # which trial had no room on its disk, as the next ones would; it ends the sweep
+        self.unable: str | None = None  # what a trial lacked, as the next ones would; it ends the sweep
         self._study, self._folder, self._settings, self._target = study, folder, settings, target
         self._plan = plan
         self._running: dict[int, Running] = {}
@@ -65,7 +63,7 @@ class SweepSession:
     def run(self) -> int | None:
         """Go on until all trials have finished; the signal that ended it, if one did."""
         with _owning(self._folder, self._mine):
-            steps = self._fill, self._conclude, self._is_over, lambda: bool(self.failed or self.full)
+            steps = self._fill, self._conclude, self._is_over, lambda: bool(self.failed or self.unable)
             return see_through("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
@@ -149,8 +147,8 @@ class SweepSession:
             self._tell(trial, run, reason)
         elif stopping and end.code in STOPPED:
             print(f"trial {trial.number} has saved", flush=True)
-        elif end.code == NO_ROOM:
-            self.full = f"the disk of trial {trial.number} is full or gone; the trial is kept"
+        elif end.code in LACKS:
+            self.unable = f"{LACKS[end.code].format(trial.number)}; the trial is kept"
             print("".join(f"    | {line}\n" for line in end.said), end="", file=sys.stderr, flush=True)
         elif end.code in (1, 2):
             self._fail(trial, f"exit code {end.code}", end.said)

@@ -22,8 +22,10 @@ from own_package import write_package
 from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
+from algos.pool.late import LatePool
 from algos.pool.protocol import Done, Needs, PoolError
-from envs.errors import NO_ROOM, PaddockError
+from algos.pool.serial import SerialPool
+from envs.errors import NO_ROOM, NO_WORKERS, PaddockError
 from paddock.runs.loop import RunFailed
 from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
 from paddock.sweep.placement import End, OnWorkers, Plan
@@ -476,7 +478,14 @@ def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_befo
     assert drawn[0] == drawn[1] != {}
 
 
-def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (NO_ROOM, "the disk of trial 1 is full or gone; the trial is kept"),
+        (NO_WORKERS, "the workers of trial 1 are out of reach; the trial is kept"),
+    ],
+)
+def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, says: str, tmp_path: Path) -> None:
     class Refused:
         stays, slots = False, 1
 
@@ -485,17 +494,31 @@ def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
 
         def start(self, plan: Plan) -> Any:
             self.started.append(plan.run.name)
-            return SimpleNamespace(ended=lambda: End(NO_ROOM, ["paddock: no room"]))
+            return SimpleNamespace(ended=lambda: End(code, ["paddock: no room"]))
 
         def close(self) -> None:
             pass
 
     sweep = write_sweep(tmp_path / "sweep", trials=1)
-    for _ in range(2):  # the same command again, on a disk that is still full
+    for _ in range(2):  # the same command again, while it is still so
         session = make_session(sweep, target := Refused(), lambda trial: [], n_trials=9)
         assert session.run() is None and session.failed is None
-        assert session.full == "the disk of trial 1 is full or gone; the trial is kept"
+        assert session.unable == says
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+@pytest.mark.parametrize(("part", "alone"), [(LatePool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
+def test_a_trial_says_by_its_exit_code_that_workers_are_out_of_reach(
+    part: Any, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PoolError("no scheduler")
+
+    monkeypatch.setattr(part, "open" if part is LatePool else "imap_unordered", refuse)
+    for run, code in ((write_sweep(tmp_path / "sweep", trials=1) / "1", NO_WORKERS), (tmp_path / "alone", alone)):
+        if code == NO_WORKERS:
+            Note(1, "me").write(run)
+        assert call_main(*TINY, *QUICK, "budget.iterations=1", f"run.dir={run}") == code
 
 
 def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
