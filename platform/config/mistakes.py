@@ -35,10 +35,13 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     path = arguments.config_path
     remedy = "--config-dir=FOLDER adds one of yours to Paddock's"
     require(path is None or Path(path).is_dir(), f"--config-path={path} is not a folder; {remedy}")
+    told = " ".join(arguments.overrides)
     for argument in arguments.overrides:
         key, equals, value = argument.partition("=")
         # A job of a sweep is given hydra.sweep.dir, which does count.
         require(key != "hydra.run.dir", f"{argument} would be ignored; a run is kept in run.dir={value}")
+        elsewhere = arguments.multirun and key in ("run.root", "run.name") and f"${{{key}}}" not in told
+        require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
 
