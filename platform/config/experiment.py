@@ -172,6 +172,7 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
         require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
+            require(config["resume"] is None, f"dir={dir} is gone on with if a run is there; leave out resume=last")
             return Path(dir), False
         if config["resume"] == "last":
             return last_path(Path(root)), False

@@ -99,6 +99,7 @@ ARGUMENTS = {
     "compute.retries=-1": ["compute.retries=-1", "between 0 and 100"],
     "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],
     "run.name=a/b": ["run.name=a/b", "run.root="],
+    "resume=last run.dir=runs/mine": ["run.dir=runs/mine is gone on with if a run is there; leave out resume=last"],
     "algo.hidden=[1,": ["cannot read the argument 'algo.hidden=[1,'", "write key=value"],
     "algo.hidden=(8,8)": ["cannot read the argument 'algo.hidden=(8,8)'", "a list as [1,2]"],
     "es": ["cannot read the argument 'es'", "write key=value, such as algo=es"],
