@@ -127,8 +127,19 @@ class SweepLauncher(Launcher):
         return plan_job(self._loader, self._config, overrides, number)
 
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
-        """Run jobs, as many at once as there are slots; a table ends it."""
-        _run_all(self.open(), plans, Path(self._config.hydra.sweep.dir))
+        """Run jobs, as many at once as there are slots; a table ends it.
+
+        Raises:
+            RunFailed: one ended short of its budget, or its folder takes nothing more.
+        """
+        sweep = Path(self._config.hydra.sweep.dir)
+        try:
+            _run_all(self.open(), plans, sweep)
+        except BrokenPipeError:  # nobody reads what it says
+            raise
+        except OSError as error:
+            remedy = f"mend that, and the same command with hydra.sweep.dir={shown(sweep)} goes on"
+            raise RunFailed(f"the grid in {shown(sweep)} is stopped ({error.strerror}); {remedy}") from error
         return {}
 
 

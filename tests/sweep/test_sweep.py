@@ -27,7 +27,7 @@ from algos.pool.protocol import Done, Needs, PoolError
 from algos.pool.serial import SerialPool
 from envs.errors import NO_ROOM, NO_WORKERS, PaddockError
 from paddock.runs.loop import RunFailed
-from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
+from paddock.sweep.launchers import LocalKeys, LocalLauncher, _run_all, estimate_left_s
 from paddock.sweep.placement import End, OnWorkers, Plan
 from paddock.sweep.study import open_study
 from paddock.sweep.sweeper import OptunaSweeper
@@ -642,6 +642,23 @@ def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, caps
     assert f"ended {tmp_path / 'a'}: budget.iterations=2, return 7  (1 of 3, about T left)" in lines
     assert f"ended {tmp_path / 'b'}: budget.iterations=2, return 7  (2 of 3, about T left)" in lines
     assert err.splitlines() == [f"{tmp_path / 'wrong'} ended with exit code 1  (3 of 3)", "    | it burned"]
+
+
+def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+    class Full:
+        stays, slots = False, 1
+
+        def start(self, plan: Plan) -> Any:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def close(self) -> None:
+            pass
+
+    launcher = LocalLauncher()
+    launcher._config = SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir=tmp_path)))  # type: ignore[assignment]
+    launcher._keys = SimpleNamespace(open=Full)
+    with pytest.raises(RunFailed, match=r"is stopped \(No space left on device\); .*hydra.sweep.dir=\S+ goes on"):
+        launcher._run([Plan([], tmp_path / "0", [])])
 
 
 def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Path) -> None:
