@@ -24,7 +24,7 @@ from algos.protocol import Describes
 from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
-from .config.command import complain, fall_silent, open_standard_files
+from .config.command import complain, fall_silent, open_standard_files, saying
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, in_own_folder, packages
 from .config.help import print_help
@@ -158,7 +158,8 @@ def experiment(parts: ExperimentParts) -> float | None:
         return None
     outcome, played = play(parts)
     if played:
-        _print_end(parts, outcome)
+        with saying(sys.stdout):
+            _print_end(parts, outcome)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return outcome.metrics.get("eval/return_mean")

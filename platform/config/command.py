@@ -1,10 +1,11 @@
 """What the commands beside the main one share: RUN and key=value arguments, errors in one line, files written whole."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from envs.errors import ConfigError, PaddockError, nearest, require, split_details
 
@@ -55,10 +56,31 @@ def fall_silent() -> int:
     return 141
 
 
+@contextlib.contextmanager
+def saying(stream: TextIO | None) -> Iterator[None]:
+    """Print within this what is only said: where nothing more can be, as to a log on a full disk, that changes no end.
+
+    Python itself would turn what is left in the stream's buffer into another exit code.
+
+    Args:
+        stream: a standard one; None where the shell has closed it.
+    """
+    try:
+        yield
+        if stream is not None:
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def complain(error: PaddockError, code: int) -> int:
     """Put an error on the standard error stream, in one line after somebody else's traceback; returns the code."""
     line, details = split_details(error)
-    print(*([details] if details else []), f"paddock: {line}", sep="\n", file=sys.stderr)
+    with saying(sys.stderr):
+        print(*([details] if details else []), f"paddock: {line}", sep="\n", file=sys.stderr)
     return code
 
 

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -401,6 +402,16 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
     assert err.count("\n") == 1 and "No space left on device" in err and f"the run so far is in {run}" in err
     assert call_main(*arguments(run, FEW)) == 0
     assert_same_run(short, run)
+
+
+def test_a_log_on_a_full_disk_changes_no_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = arguments(tmp_path / "run", 2)
+    for stream, words, code in (("stdout", run, 0), ("stderr", [*run, "algo.sigma=-1"], 2)):
+        with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, stream, full)
+            assert call_main(*words) == code
+    monkeypatch.setattr(sys, "stderr", None)  # the shell has closed it
+    assert call_main(*run, "algo.sigma=-1") == 2
 
 
 # Stopped
