@@ -14,7 +14,7 @@ import functools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from algos.pool import broadcast
@@ -30,8 +30,21 @@ TIMEOUT_EXIT_CODE = 75
 class DriverConnection:
     """One driver's connection, from its greeting to its end."""
 
-    def __init__(self, comm: Any, executor: Executor, loop: asyncio.AbstractEventLoop, script: Script | None) -> None:
+    def __init__(
+        self,
+        comm: Any,
+        executor: Executor,
+        loop: asyncio.AbstractEventLoop,
+        script: Script | None,
+        drivers: Collection["DriverConnection"] = (),
+    ) -> None:
+        """Take what to serve by.
+
+        Args:
+            drivers: that are connected, this one among them.
+        """
         self._comm = comm
+        self._drivers = drivers
         self._script = script
         self._executor = executor
         self._loop = loop
@@ -215,8 +228,9 @@ class DriverConnection:
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
             overdue = self._executor.overdue(self)
             if overdue:
-                self._flush()
-                self._send("overdue", overdue)
+                for driver in {self, *self._drivers}:  # of whom the others lose this process through no task of theirs
+                    driver._flush()
+                    driver._send("overdue", overdue if driver is self else [])
                 await asyncio.sleep(0.5)  # lets the notice leave before the process does
                 os._exit(TIMEOUT_EXIT_CODE)
             if time.monotonic() - told >= 0.9 * ALIVE_S:

@@ -97,7 +97,7 @@ class Counter(WorkerPlugin):
         answer |= {"name": str(self._worker.name)}
         script = None if hello["script"] is None else Script(*hello["script"])
         answer |= {"script": script is not None and script.is_here()}
-        driver = DriverConnection(comm, self._executor, self._loop, script)
+        driver = DriverConnection(comm, self._executor, self._loop, script, self._drivers)
         self._drivers.add(driver)
         try:
             await comm.write(answer)

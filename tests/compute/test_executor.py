@@ -224,6 +224,26 @@ def test_a_tasks_limit_holds_though_its_driver_has_gone(monkeypatch: pytest.Monk
     may_end.set()
 
 
+def test_no_other_drivers_task_is_to_blame_for_one_that_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, may_end = Executor(1, 1.0, 0, lambda: None), threading.Event()
+
+    async def live() -> list[tuple[object, ...]]:
+        codes: asyncio.Queue[int] = asyncio.Queue()
+        monkeypatch.setattr(os, "_exit", codes.put_nowait)
+        loop, drivers = asyncio.get_running_loop(), set[DriverConnection]()
+        driver, other = (DriverConnection(None, executor, loop, None, drivers) for _ in range(2))
+        drivers |= {driver, other}
+        driver._limited = True
+        executor.add(Job(driver, lambda _: may_end.wait(10), deque([(7, b"")]), 1, 0.0, 0, limit_s=0.0))
+        living = asyncio.ensure_future(driver._live())
+        await asyncio.wait_for(codes.get(), 10)
+        living.cancel()
+        return [*driver._out, *other._out]
+
+    assert asyncio.run(live()) == [("overdue", [7]), ("overdue", [])]
+    may_end.set()
+
+
 @pytest.mark.parametrize("kind", ["Unspeakable", "Unaskable"])
 def test_an_exception_that_cannot_even_be_told_is_an_end(kind: str) -> None:
     good, data = perform(_raise_the_untold, kind.encode())
