@@ -24,6 +24,7 @@ from ..runs.folder import read_json
 from ..runs.identity import algorithm_name
 from .child import MirrorProcess
 
+MOST_S = 1e6  # twelve days; a clock refuses 68 years, and by one is ended what would never end
 WANDB_MODES = ("online", "offline", "disabled")
 
 
@@ -39,7 +40,11 @@ class OfRun:
 
     def __post_init__(self) -> None:
         require(self.queue_rows > 0, f"queue_rows={self.queue_rows} must be positive; try 1000")
-        require(self.close_timeout_s > 0, f"close_timeout_s={self.close_timeout_s} must be positive; try 30")
+        self._check_seconds("close_timeout_s", 30)
+
+    def _check_seconds(self, name: str, usual: int) -> None:
+        seconds = getattr(self, name)
+        require(0 < seconds <= MOST_S, f"{name}={seconds} must be positive, and at most {MOST_S:g}; try {usual}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -107,7 +112,7 @@ class InChild(OfRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.init_timeout_s > 0, f"init_timeout_s={self.init_timeout_s} must be positive; try 15")
+        self._check_seconds("init_timeout_s", 15)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         if self._process is not None:

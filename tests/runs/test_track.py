@@ -721,6 +721,7 @@ threading.Event().wait()
         ({"mode": "onlin"}, "mode='onlin' is unknown; allowed: online, offline, disabled; did you mean 'online'?"),
         ({"queue_rows": 0}, "queue_rows=0 must be positive"),
         ({"close_timeout_s": -1.0}, "close_timeout_s=-1.0 must be positive"),
+        ({"close_timeout_s": 1e10}, "close_timeout_s=10000000000.0 must be positive, and at most 1e+06; try 30"),
         ({"init_timeout_s": 0}, "init_timeout_s=0 must be positive"),
     ],
 )
