@@ -50,6 +50,7 @@ PEERS = ROOT / "scripts" / "bench" / "peers"
 ROUNDS, PLAY_S = 5, 1.5
 WALKERS = {(16, 1): 0.65, (64, 1): 0.88, (256, 1): 0.95, (64, 2): 0.85}  # targets by (N, groups)
 FAR_S = 0.02  # there and back
+GROUPS_FAR = (2, 8)
 PICTURE = "scripts.bench.peers.blank:bench/Pictures-v0"
 
 
@@ -158,28 +159,29 @@ def tls(bench: Bench) -> None:
 
 
 def far(bench: Bench) -> None:
-    with Server("env=bipedal") as server, relay(server.address, FAR_S / 2) as address:
-        here, N, groups = workers_of(256), 256, 2
-        with (
-            closing(here.make(WALKER, copy=False)) as near,
-            closing(remote(address, N).make(WALKER, copy=False)) as venv,
-        ):
-            for one in (near, venv):
+    N, workers = 256, workers_of(256)
+    with (
+        Server("env=bipedal") as server,
+        relay(server.address, FAR_S / 2) as address,
+        closing(workers.make(WALKER, copy=False)) as near,
+        closing(remote(address, N).make(WALKER, copy=False)) as venv,
+    ):
+        for groups in GROUPS_FAR:
+            plays = {}
+            for side, one in (("here", near), ("there", venv)):
                 one.begin(0)
-            plays = {
-                "here": partial(rate, near, groups, bench.play_s),
-                "there": partial(rate, venv, groups, bench.play_s),
-            }
+                plays[side] = partial(rate, one, groups, bench.play_s)
             rates = harness.in_turns(bench.rounds, plays)
-        bounds = [min(N / FAR_S, rate) for rate in rates["here"]]
-        # An action and what comes of it are 20 ms apart, and a group's step beside: no server is faster.
-        limits = [min(N / (FAR_S + N / groups / rate), rate) for rate in rates["here"]]
-        bench.enter(
-            "256 walkers in two groups 20 ms away / the least of N / 20 ms and here", ratio(rates["there"], bounds), 0.8
-        )
-        limit, share = ratio(limits, bounds), ratio(rates["there"], limits)
-        bench.rows[-1] |= {"rates": rates, "limit": limit, "of_limit": share}
-        print(f"  where {limit:.2f} is the limit, with a group's step beside the way: {share:.2f} of it", flush=True)
+            bounds = [min(N / FAR_S, rate) for rate in rates["here"]]
+            # An action and what comes of it are 20 ms apart, and a group's step beside: no server is faster.
+            limits = [min(N / (FAR_S + N / groups / rate), rate) for rate in rates["here"]]
+            what = f"{N} walkers in {groups} groups 20 ms away / the least of N / 20 ms and here"
+            bench.enter(what, ratio(rates["there"], bounds), 0.8)
+            limit, share = ratio(limits, bounds), ratio(rates["there"], limits)
+            bench.rows[-1] |= {"rates": rates, "limit": limit, "of_limit": share}
+            print(
+                f"  where {limit:.2f} is the limit, with a group's step beside the way: {share:.2f} of it", flush=True
+            )
 
 
 def messages(bench: Bench) -> None:
