@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import TINY, call_main
+from conftest import TINY, call_main, wait_until
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -693,7 +693,7 @@ def test_wandb_whose_process_dies_says_how_and_where_to_look(tmp_path: Path, wan
     mirror._process.child.popen.kill()
     mirror._process.child.popen.wait()
     with pytest.raises(RuntimeError, match=r"process ended with status -9, see .*mirror\.log"):
-        mirror.log(row(1))
+        wait_until(lambda: mirror.log(row(1)))  # its end of the connection is closed when its server of forks has gone
 
 
 def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home: Path) -> None:
