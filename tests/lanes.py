@@ -17,7 +17,7 @@ import pytest
 DURATIONS = Path(__file__).with_name("durations.txt")
 LONG_S = 45.0  # a file that takes longer is dealt out
 UNKNOWN_S = 1000.0  # a test of a file that the table lacks, for all that is known
-FAST_S = 0.3  # a test that takes longer is no part of `--fast`
+FAST_S = 0.2  # a test that takes longer is no part of `--fast`
 LEFT_OUT = ("nightly", "slow", "slurm", "real_start")  # of `--fast`, whatever they take
 
 
