@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.flat import Activation
+from algos.networks.flat import Activation, check_hidden
 from algos.networks.heads import Head
 from algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
 from algos.networks.support import Support
@@ -56,9 +56,9 @@ class Architecture:
             network: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.Own`.
 
         Raises:
-            ConfigError: a width is not positive, there is no image to convolve, or the mask is about no choice.
+            ConfigError: a width is not positive or too large, there is no image to convolve, or no choice to mask.
         """
-        require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [64, 64]")
+        check_hidden(hidden, [64, 64])
         require(
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )

@@ -1,6 +1,9 @@
 """Policies over flat parameters: a small network, a population of them evaluated at once, and one alone."""
 
 import functools
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +14,24 @@ from numpy.typing import NDArray
 from algos.networks.heads import Head, LeafHead, make_head
 from algos.networks.inputs import Inputs, masked_paths
 from envs.errors import require
+from envs.memory import memory_bytes, spell
 from envs.native.networks import Network, Networks, Normalizer
 from envs.spaces.layout import Layout
 
 Activation = Literal["tanh", "relu"]
+
+
+def check_hidden(hidden: Sequence[int], usual: Sequence[int]) -> None:
+    """Check the widths of hidden layers.
+
+    Raises:
+        ConfigError: one is not positive, or their weights do not fit in this machine's memory.
+    """
+    told = f"hidden={list(hidden)}"
+    require(all(width >= 1 for width in hidden), f"{told} must list positive widths; try {list(usual)}")
+    taken, memory = 4 * sum(math.prod(two) for two in itertools.pairwise((1, *hidden, 1))), memory_bytes()  # at least
+    remedy = f"take less, such as {list(usual)}"
+    require(taken <= memory, f"{told} has {spell(taken)} of weights, and this machine has {spell(memory)}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -32,10 +49,10 @@ class MLP:
         """The network for an environment; observations go in as numbers.
 
         Raises:
-            ConfigError: the action space is not supported, or a width is not positive.
+            ConfigError: the action space is not supported, or a width is not positive or too large.
         """
         head = make_head(action, drawn=False, masked=masked_paths(observations))
-        require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [40, 40]")
+        check_hidden(hidden, [40, 40])
         return cls(Inputs(observations, head), hidden, activation)
 
     @property

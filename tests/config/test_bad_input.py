@@ -74,6 +74,7 @@ ARGUMENTS = {
     "algo.hidden=3": ["algo.hidden=3", "allowed: a list, each a whole number"],
     "algo.hidden=[a]": ["algo.hidden=['a']", "allowed: a list, each a whole number"],
     "algo.hidden=[0]": ["algo.hidden=[0]", "positive"],
+    "algo.hidden=[1000000,1000000]": ["algo.hidden=[1000000, 1000000]", "GB of weights", "take less"],
     "algo.noise=white": ["algo.noise='white'", "allowed: philox, table"],
     "algo.normalize_observations=1": ["algo.normalize_observations=1", "allowed: true or false"],
     "algo.sigma=nan": ["algo.sigma=nan", "allowed: a number"],

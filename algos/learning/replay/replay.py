@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.draws import DrawBlocks
-from algos.common.memory import memory_bytes, spell
 from algos.learning.replay.priorities import Priorities, PriorityTree
 from algos.learning.replay.room import ReplayError, check_disk
 from algos.learning.replay.sequences import Sequences
@@ -28,6 +27,7 @@ from algos.learning.replay.windows import GOES_ON, TERMINATED
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
+from envs.memory import memory_bytes, spell
 from envs.stacks import Stack
 
 Array = NDArray[Any]

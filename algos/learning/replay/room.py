@@ -4,8 +4,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from algos.common.memory import memory_bytes, spell
 from envs.errors import NO_ROOM, PaddockError
+from envs.memory import memory_bytes, spell
 
 log = logging.getLogger(__name__)
 

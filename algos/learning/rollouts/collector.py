@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
-from algos.common.memory import memory_bytes, spell
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.rollouts.environments import Environments
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -26,6 +25,7 @@ from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import VersionsActor
 from algos.networks.native_policy import make_player
 from envs.errors import require
+from envs.memory import memory_bytes, spell
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
