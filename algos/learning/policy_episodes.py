@@ -21,8 +21,8 @@ from algos.learning.seated import SeatedPolicy
 from algos.networks.flat import FlatPolicy, Population
 from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
-from envs.cores import usable_cores
 from envs.errors import ConfigError
+from envs.machine import usable_cores
 from envs.native import library
 from envs.native import rollout as native
 from envs.native.networks import Network, Normalizer

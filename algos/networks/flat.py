@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from algos.networks.heads import Head, LeafHead, make_head
 from algos.networks.inputs import Inputs, masked_paths
 from envs.errors import require
-from envs.memory import memory_bytes, spell
+from envs.machine import memory_bytes, spell
 from envs.native.networks import Network, Networks, Normalizer
 from envs.spaces.layout import Layout
 

@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.cores import usable_cores
 from envs.errors import require
+from envs.machine import usable_cores
 from envs.native import library
 from envs.native.memory import check_memory
 from envs.native.picture import Painter, painter_of

@@ -13,8 +13,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from envs.cores import usable_cores
 from envs.errors import ConfigError
+from envs.machine import usable_cores
 from envs.native.library import built, describe, passed_over, widest
 from envs.native.settings import NativeTask, native_task
 from envs.ranges import check_fields

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
-from envs.cores import usable_cores
 from envs.errors import require
+from envs.machine import usable_cores
 from envs.native.settings import native_task
 from envs.ranges import Range, check_fields
 from envs.spec import EnvSpec

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from algos.pool.protocol import Pool
-from envs.cores import usable_cores
 from envs.errors import nearest, require
+from envs.machine import usable_cores
 from envs.ranges import check_fields
 
 from .dask.autoscale import Bounds

@@ -16,8 +16,8 @@ from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from algos.pool.broadcast import Broadcast
 from algos.protocol import Drawing, LearnsInEnv
-from envs.cores import usable_cores
 from envs.errors import ConfigError, require
+from envs.machine import usable_cores
 from envs.spec import EnvSpec
 
 from ..compute.recipes import Local

@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from algos.pool.protocol import Needs
-from envs.cores import usable_cores
+from envs.machine import usable_cores
 from envs.ranges import PositiveInt, Range, check_fields
 
 from ..compute.recipes import Dask

@@ -28,7 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.cores import usable_cores  # noqa: E402
+from envs.machine import usable_cores  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Multiprocess, Native, Vec  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402

@@ -27,7 +27,7 @@ from algos.learning.replay.windows import GOES_ON, TERMINATED
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
-from envs.memory import memory_bytes, spell
+from envs.machine import memory_bytes, spell
 from envs.stacks import Stack
 
 Array = NDArray[Any]

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from envs.errors import NO_ROOM, PaddockError
-from envs.memory import memory_bytes, spell
+from envs.machine import memory_bytes, spell
 
 log = logging.getLogger(__name__)
 

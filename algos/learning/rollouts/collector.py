@@ -25,7 +25,7 @@ from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import VersionsActor
 from algos.networks.native_policy import make_player
 from envs.errors import require
-from envs.memory import memory_bytes, spell
+from envs.machine import memory_bytes, spell
 from envs.spec import EnvSpec
 from envs.vector import Vec
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from algos.networks.dense import library
 from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
-from envs.cores import usable_cores
 from envs.errors import require
+from envs.machine import usable_cores
 from envs.native.forward import Sparse
 from envs.spaces.sparse import SparseRows
 

@@ -19,8 +19,8 @@ from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import make_head
 from algos.networks.native_policy import NativePolicy
 from algos.pool.serial import SerialPool
-from envs.cores import usable_cores
 from envs.errors import ConfigError, PaddockError
+from envs.machine import usable_cores
 from envs.native import library
 from envs.native import rollout as native
 from envs.native.networks import Normalizer

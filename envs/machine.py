@@ -1,4 +1,4 @@
-"""How many cores this process may use, so that runs side by side do not each take all of them."""
+"""What there is of this machine: the cores that this process may use, and its memory."""
 
 import os
 
@@ -8,3 +8,13 @@ def usable_cores() -> int:
     granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = os.environ.get("PYTHON_CPU_COUNT", "")
     return max(1, min(granted, int(told))) if told.isdecimal() else granted
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def spell(count: int) -> str:
+    """Return bytes as they are read."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
