@@ -120,10 +120,8 @@ def main() -> int:
 def _exit_code(error: PaddockError, runs: Sequence[Path]) -> int:
     """Return the exit code of a command that ends by an error; of a trial it tells whether others would end so too."""
     cause = error.__cause__ if isinstance(error, RunFailed) else error
-    if isinstance(cause, PoolError) and runs and is_trial(runs[-1]):
-        return NO_WORKERS
-    code = getattr(cause, "exit_code", 1)
-    return code if cause is error or code == NO_ROOM else 1
+    others_too = isinstance(cause, PoolError) and runs and is_trial(runs[-1])
+    return NO_WORKERS if others_too else error.exit_code
 
 
 def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: contextlib.ExitStack) -> bool:
@@ -263,7 +261,10 @@ def _session(
         line, details = split_details(error)
         with contextlib.suppress(StorageError):
             folder.finish(f"failed: {line}", progress.metrics)
-        raise RunFailed(f"{line} (the run so far is in {folder.path})\n{details}".rstrip()) from error
+        failed = RunFailed(f"{line} (the run so far is in {folder.path})\n{details}".rstrip())
+        if error.exit_code == NO_ROOM:
+            failed.exit_code = NO_ROOM
+        raise failed from error
     return outcome
 
 

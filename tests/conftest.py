@@ -1,8 +1,10 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
 import contextlib
+import errno
 import gc
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -127,6 +129,18 @@ def env_spec(id: str, **changes: Any) -> EnvSpec:
 def deterministic(row: Mapping[str, float]) -> dict[str, float]:
     """What equal runs have in common in a row."""
     return {name: value for name, value in row.items() if not name.startswith("system/")}
+
+
+def refuse_write(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """Have the disk refuse the nth write of a replay from now on, and no other."""
+    write, numbers = os.pwrite, itertools.count(1)
+
+    def pwrite(*given: Any) -> int:
+        if next(numbers) == nth:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*given)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Callable[[], str] = str) -> Any:

@@ -62,11 +62,14 @@ def durations() -> dict[str, float]:
     text = DURATIONS.read_text() if DURATIONS.exists() else ""
     of_files = re.findall(r"^ *([\d.]+) +[\d.]+ +(\d+) +(test_\w+)$", text, re.M)
     of_tests = re.findall(r"^ *([\d.]+) +[\d.]+ +(test_\w+)(::.*)$", text, re.M)
-    found = {file + test: float(seconds) for seconds, file, test in of_tests}
+    found: dict[str, float] = {}
+    longer: dict[str, list[float]] = defaultdict(list)
+    for seconds, file, test in of_tests:
+        found[file + test] = float(seconds)
+        longer[file].append(float(seconds))
     for seconds, count, file in of_files:
-        longer = [found[of + test] for _, of, test in of_tests if of == file]
         found[file] = float(seconds)
-        found[f"{file}::"] = max(float(seconds) - sum(longer), 0.0) / max(int(count) - len(longer), 1)
+        found[f"{file}::"] = max(float(seconds) - sum(longer[file]), 0.0) / max(int(count) - len(longer[file]), 1)
     return found
 
 

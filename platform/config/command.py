@@ -52,7 +52,7 @@ def open_standard_files() -> None:
 
 def fall_silent() -> int:
     """Write no more, since whoever read the output has gone; returns the exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout)
     return 141
 
 
@@ -73,7 +73,12 @@ def saying(stream: TextIO | None) -> Iterator[None]:
         raise
     except OSError:
         if stream is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _discard(stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """Have what is still written to a stream go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def complain(error: PaddockError, code: int) -> int:

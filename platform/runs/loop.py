@@ -25,6 +25,8 @@ ECHO_S = 1.0  # within which SIGTERM comes again from others who tell all proces
 class RunFailed(PaddockError):
     """A run ended by an error of its own, after it had begun."""
 
+    exit_code = 1
+
 
 class MetricSink(Protocol):
     """Where metrics go."""

@@ -1,7 +1,5 @@
 """Population based training: its rules worked by hand, and the laws that every algorithm keeps."""
 
-import errno
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic, rows
+from conftest import Command, assert_same_run, call_main, deterministic, refuse_write, rows
 from learned import algorithm
 
 from algos.common.keys import Stream, keyed_generator
@@ -501,16 +499,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
     words = [*DQN, "compute=serial", "budget.iterations=3"]
     assert call_main(*words, f"run.dir={whole}") == 0
     capfd.readouterr()
-    write, left = os.pwrite, 14
-
-    def refuse_once(*arguments: Any) -> int:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(*arguments)
-
-    monkeypatch.setattr(os, "pwrite", refuse_once)
+    refuse_write(monkeypatch, 14)
     assert call_main(*words, f"run.dir={run}") == NO_ROOM
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err

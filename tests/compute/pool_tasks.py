@@ -147,9 +147,5 @@ def pack_at_most(limit: int) -> None:
     messages.PART = min(messages.PART, limit)
 
 
-def zeros(count: int) -> bytes:
-    return bytes(count)
-
-
 def reverse(data: bytes) -> bytes:
     return data[::-1]

@@ -36,7 +36,6 @@ from pool_tasks import (
     reverse,
     square,
     total,
-    zeros,
 )
 
 from algos.pool import messages
@@ -528,7 +527,7 @@ def test_a_result_is_whole_though_it_is_the_last_of_its_worker() -> None:
         pool = connect(cluster.scheduler_address, retries=0, task_timeout_s=None)
         try:
             # More than the system takes from a process at once, and would send after its end.
-            ends = pool.imap_unordered(zeros, [2**26] * 2, renew_after=1)
+            ends = pool.imap_unordered(bytes, [2**26] * 2, renew_after=1)
             assert [(done.error, done.attempts, len(done.value)) for done in ends] == [(None, 1, 2**26)] * 2
         finally:
             pool.close()

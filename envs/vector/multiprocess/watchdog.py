@@ -23,15 +23,17 @@ class Watchdog:
 
     def begin(self, w: int) -> None:
         """Count from now on."""
-        before, self._told = self._told, time.monotonic()
-        self._now_s += min(self._told - before, 2 * self._look_s)
-        self._since[w] = self._at_work[w], self._now_s
+        self._since[w] = self._at_work[w], self._clock()
 
     def is_stuck(self, w: int, patience_s: float) -> bool:
         """Whether a worker is where it was so many seconds ago."""
-        was_at, since = self._since[w]
+        at, since = self._since[w]
+        if self._at_work[w] == at:
+            return self._clock() - since > patience_s
         self.begin(w)
-        if self._since[w][0] != was_at:
-            return False
-        self._since[w] = was_at, since
-        return self._now_s - since > patience_s
+        return False
+
+    def _clock(self) -> float:
+        before, self._told = self._told, time.monotonic()
+        self._now_s += min(self._told - before, 2 * self._look_s)
+        return self._now_s

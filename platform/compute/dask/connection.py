@@ -98,6 +98,11 @@ class WorkerConnection:
             writing.cancel()
             self._comm.abort()
 
+    def give_up(self) -> None:
+        """Wait no more for a worker that may never speak again."""
+        self.stuck = True
+        self.abort()
+
     def abort(self) -> None:
         """End the connection at once."""
         self._comm.abort()

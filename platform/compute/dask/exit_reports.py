@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import distributed.comm
@@ -34,26 +34,29 @@ async def kill(connection: dict[str, Any], worker: WorkerConnection) -> None:
     if worker.answer["nanny"] is None:
         return
     with contextlib.suppress(OSError, TimeoutError):
-        comm = await distributed.comm.connect(worker.answer["nanny"], NANNY_S, **connection)
-        try:
-            await comm.write({"op": "kill", "reason": "it is stuck"})
-            await comm.read()
-        finally:
-            comm.abort()
+        async with _reaching(connection, worker.answer["nanny"]) as nanny:
+            await nanny.write({"op": "kill", "reason": "it is stuck"})
+            await nanny.read()
 
 
 async def _ask(connection: dict[str, Any], worker: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     if worker["nanny"] is None:
         return None, []
-    comm = await distributed.comm.connect(worker["nanny"], NANNY_S, **connection)
-    try:
+    async with _reaching(connection, worker["nanny"]) as nanny:
         while True:
-            await comm.write({"op": QUESTION, "pid": worker["pid"], "stderr": worker["stderr"]})
-            answer = await comm.read()
+            await nanny.write({"op": QUESTION, "pid": worker["pid"], "stderr": worker["stderr"]})
+            answer = await nanny.read()
             if not isinstance(answer, dict) or "last" not in answer:
                 return None, []
             if answer["cause"] is not None:
                 return answer["cause"], list(answer["last"])
             await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def _reaching(connection: dict[str, Any], address: str) -> AsyncIterator[Any]:
+    comm = await distributed.comm.connect(address, NANNY_S, **connection)
+    try:
+        yield comm
     finally:
         comm.abort()

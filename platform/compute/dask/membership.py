@@ -115,9 +115,7 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
-            if self._fleet is not None:
-                self._give_up_stuck()  # of those that were silent at the last look
-            self._dispatcher.watch(self._suspended_s)
+            self._dispatcher.watch(self._suspended_s, math.inf if self._fleet is None else STUCK_S)
             self._suspended_s = 0.0
             self._look()
             self._announce()
@@ -133,15 +131,6 @@ class Membership:
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
             self._ran_since(begun)
-
-    def _give_up_stuck(self) -> None:
-        """Wait no longer for workers of ours that may never speak again."""
-        for worker in self._dispatcher.workers.values():
-            silent_s = time.monotonic() - worker.heard - self._suspended_s
-            if worker.silent and silent_s > STUCK_S:
-                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, silent_s)
-                worker.stuck = True
-                worker.abort()
 
     async def _wait_for(self, coroutine: Coroutine[Any, Any, Any], left_s: float) -> Any:
         """Return what comes of a coroutine.

@@ -1,7 +1,5 @@
 """DQN, SAC, TD3 and DDPG, by the laws they obey."""
 
-import errno
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from typing import Any
 import learned
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume
+from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, refuse_write
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
@@ -288,16 +286,7 @@ def test_a_full_disk_ends_a_run_by_its_exit_code_and_after_room_was_made_it_goes
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert call_main(*command("dqn", whole, "compute=serial")) == 0
     capfd.readouterr()
-    write, left = os.pwrite, 9
-
-    def refuse_once(*given: Any) -> int:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(*given)
-
-    monkeypatch.setattr(os, "pwrite", refuse_once)
+    refuse_write(monkeypatch, 9)
     # By this a sweep knows that it is no fault of the trial's.
     assert call_main(*command("dqn", run, "compute=serial")) == NO_ROOM
     err = capfd.readouterr().err
