@@ -45,7 +45,13 @@ class DaskPool:
 
     @property
     def size(self) -> int:
-        """Workers that may be given work now."""
+        """Workers that may be given work now.
+
+        Raises:
+            PoolError: the pool is closed, or its workers are out of reach for good.
+        """
+        if self._dispatcher.failure is not None:
+            raise self._dispatcher.failure
         return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
     @property
