@@ -5,8 +5,8 @@ The generator is Philox, counter-based (Salmon et al. 2011, "Parallel random num
 """
 
 import enum
+import fcntl
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -86,18 +86,21 @@ def _table_file(seed: int, table_size: int) -> Path:
     # A container's user may have no home, and need none.
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddock"
     path = cache / f"noise-{seed}-{table_size}-numpy{np.__version__}.npy"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        table = keyed_generator(seed, Stream.TABLE).standard_normal(table_size, dtype=np.float32)
-        # Several processes may build it at once: each writes its own file, and the last rename wins with equal bytes.
-        handle, temporary = tempfile.mkstemp(dir=cache, suffix=".tmp")
+    if path.exists():
+        return path
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / ".noise.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process builds it, and the others of its machine wait
+        if path.exists():
+            return path
+        temporary = cache / f".noise.{os.uname().nodename}.tmp"  # what a killed process left of it is written over
         try:
-            with os.fdopen(handle, "wb") as file:
-                np.save(file, table)
+            with open(temporary, "wb") as file:
+                np.save(file, keyed_generator(seed, Stream.TABLE).standard_normal(table_size, dtype=np.float32))
                 file.flush()
-                os.fsync(handle)  # or a power loss could leave the name on an empty file, for good
+                os.fsync(file.fileno())  # or a power loss could leave the name on an empty file, for good
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)  # of a full disk it is what fills it, and the next task writes another
+            temporary.unlink(missing_ok=True)  # of a full disk it is what fills it
             raise
     return path

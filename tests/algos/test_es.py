@@ -382,11 +382,13 @@ def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "paddock").mkdir()
+    (tmp_path / "paddock" / f".noise.{os.uname().nodename}.tmp").write_bytes(b"part of a table")  # a killed process's
     noise = TableNoise(1, 20, 10_000)
     code = "from algos.common.keys import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert said == noise(2, 3).tobytes().hex()
-    assert [path.suffix for path in (tmp_path / "paddock").iterdir()] == [".npy"]
+    assert sorted(path.suffix for path in (tmp_path / "paddock").iterdir()) == [".lock", ".npy"]
     assert abs(float(noise.table.mean())) < 0.05 and abs(float(noise.table.std()) - 1) < 0.05
 
 
@@ -401,7 +403,7 @@ def test_a_table_for_which_there_is_no_room_leaves_none_of_it(tmp_path: Any, mon
     monkeypatch.setattr(Path, "home", lambda: pytest.fail("asked for"))
     with pytest.raises(OSError, match="No space left"):
         TableNoise(1, 20, 10_000)
-    assert not list((tmp_path / "paddock").iterdir())
+    assert [path.name for path in (tmp_path / "paddock").iterdir()] == [".noise.lock"]
 
 
 def test_the_table_evolves_as_philox_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
