@@ -22,6 +22,7 @@ from .help import config_folders
 from .vocabulary import find_usual, suggest_command, suggest_key
 
 SHOWN = 12  # names in a list of what there is
+EXAMPLES = 3  # where even these are too many to read
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -67,6 +68,10 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         key, values = several.groups()
         remedy = f"add --multirun for a run of each, or write a list as {key}=[{values}]"
         return ConfigError(f"{key}={values} is several values; {remedy}")
+    listed = re.search(r"Error merging override ([^=\n]+)=(.*)\n? *Cannot merge DictConfig with ListConfig", text)
+    if listed:
+        key, value = listed.groups()
+        return ConfigError(f"{key}={value.strip()} has the wrong type; allowed: a mapping, as {key}={{NAME: VALUE}}")
     twice = re.search(r"Multiple values for (\S+?)\.|^(\S+) appears more than once", text)
     if twice:
         return ConfigError(_explain_twice(twice.group(1) or twice.group(2), arguments))
@@ -133,10 +138,13 @@ def _options_with(key: str) -> str:
     """Say which options of its group have a key; nothing where none has."""
     section, _, name = key.partition(".")
     line = re.compile(rf"^{re.escape(name.partition('.')[0])}:", re.M)
-    found = sorted(path.stem for path in (CONF / section).glob("*.yaml") if name and line.search(path.read_text()))
-    return " and ".join(f"{section}={option}" for option in found) + f" {'have' if found[1:] else 'has'} {key}" * bool(
-        found
-    )
+    having = sorted(path.stem for path in (CONF / section).glob("*.yaml") if name and line.search(path.read_text()))
+    said = [f"{section}={option}" for option in having]
+    if said[SHOWN:]:
+        said[EXAMPLES:] = [f"{len(said) - EXAMPLES} others"]
+    if not said:
+        return ""
+    return f"{said[0]} has {key}" if not said[1:] else f"{', '.join(said[:-1])} and {said[-1]} have {key}"
 
 
 def _known_keys(key: str, arguments: argparse.Namespace) -> list[str]:

@@ -108,6 +108,8 @@ ARGUMENTS = {
     "train": ["cannot read the argument 'train'", "write key=value"],
     "doctor": ["cannot read the argument 'doctor'", "python -m paddock.doctor?"],
     "stats": ["cannot read the argument 'stats'", "python -m paddock.status?"],
+    "env.training=[0]": ["env.training=[0] has the wrong type", "allowed: a mapping, as env.training={NAME: VALUE}"],
+    "algo=poet env=poles env.wrappers=[]": ["env=acrobot, ", " others have env.wrappers", "known: max, "],
     "seed=1,2": ["seed=1,2 is several values; add --multirun", "seed=[1,2]"],
     "algo=PPO": ["algo=PPO is not an option", "did you mean 'ppo'?"],
     "compute=gpu": ["compute=gpu is not an option", "known: dask, local, serial, slurm"],
@@ -120,7 +122,7 @@ ARGUMENTS = {
     "+algo.lr=0.1": ["algo.lr is not a key", "did you mean 'learning_rate'?"],
     "trainer.lr=0.1": ["trainer.lr is not a key", "did you mean 'algo.learning_rate'?"],
     "total_timesteps=100": ["did you mean 'budget.steps'?"],
-    "algo.gamma=0.9": ["algo=a2c and algo=apex and ", " and algo=ppo", " have algo.gamma", "known: activation, "],
+    "algo.gamma=0.9": ["algo=a2c, algo=apex, ", ", algo=ppo", " have algo.gamma", "known: activation, "],
     "algo=ppo env=cartpole algo.num_steps=100000000000": [
         "algo.num_steps=100000000000 of 8 rows take ",
         "take at most ",
