@@ -9,9 +9,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, nearest, require
+from envs.spaces.legal import MASK
 from envs.vector.contract import EnvError
-
-MASK = "action_mask"  # the observation in which policies look for masks
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):

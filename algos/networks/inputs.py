@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from algos.networks.heads import Head
 from envs.errors import ConfigError, require
-from envs.masks import MASK
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
+from envs.spaces.legal import MASK
 from envs.spaces.parts import Leaf, Path, dotted, place
 from envs.spaces.sparse import SparseFeatures
 from envs.spec import EnvSpec

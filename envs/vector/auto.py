@@ -5,19 +5,22 @@ them, nothing else comes near it.
 """
 
 import contextlib
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from envs.errors import ConfigError
 from envs.machine import usable_cores
 from envs.native.library import built, describe, passed_over, widest
 from envs.native.settings import NativeTask, native_task
 from envs.ranges import check_fields
+from envs.spaces.legal import MASK, sample_legal
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
@@ -124,22 +127,18 @@ def _find_native(spec: EnvSpec) -> NativeTask | None:
 
 
 def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
-    """Step each layout with random actions, in turn, for some rounds, and no more once one of them is behind."""
+    """Step each layout with random legal actions, in turn, for some rounds, and no more once one of them is behind."""
     rates: list[list[float]] = [[] for _ in layouts]
     with contextlib.ExitStack() as stack:
-        venvs = []
-        for layout in layouts:
-            venv = stack.enter_context(contextlib.closing(layout.make(spec, copy=False)))
-            venv.begin(0)
-            venvs.append(venv)
-        venvs[0].action_space.seed(0)
-        actions = [venvs[0].action_space.sample() for _ in range(64)]
-        for venv in venvs:
-            _steps_per_s(venv, actions, ROUND_S / 4)  # until caches and workers are warm
+        stepped = [
+            _Stepped(stack.enter_context(contextlib.closing(layout.make(spec, copy=False)))) for layout in layouts
+        ]
+        for one in stepped:
+            one.steps_per_s(ROUND_S / 4)  # until caches and workers are warm
         left = list(range(len(layouts)))
         for _ in range(ROUNDS):
             for number in left:
-                rates[number].append(_steps_per_s(venvs[number], actions, ROUND_S))
+                rates[number].append(stepped[number].steps_per_s(ROUND_S))
             left = in_the_running(rates, left)
             if len(left) == 1:
                 break
@@ -188,10 +187,35 @@ def as_section(layout: Layout) -> dict[str, Any]:
     return {"_target_": f"envs.vector.{type(layout).__name__}", **asdict(layout)}
 
 
-def _steps_per_s(venv: VectorEnv, actions: Sequence[Any], seconds: float) -> float:
-    begun = time.perf_counter()
-    steps = 0
-    while (passed := time.perf_counter() - begun) < seconds:
-        venv.step(actions[steps % len(actions)])
-        steps += 1
-    return steps * venv.num_envs / passed
+class _Stepped:
+    """Environments that random actions step."""
+
+    def __init__(self, venv: VectorEnv) -> None:
+        self._venv = venv
+        self._obs, _ = venv.begin(0)
+        for space in (venv.single_action_space, venv.action_space):
+            space.seed(0)
+        self._any = itertools.cycle([venv.action_space.sample() for _ in range(64)])
+
+    def steps_per_s(self, seconds: float) -> float:
+        """Step for some seconds, in which actions are not drawn; returns environment steps for each of them."""
+        steps, took = 0, 0.0
+        while took < seconds:
+            actions = self._actions()
+            begun = time.perf_counter()
+            self._obs = self._venv.step(actions)[0]
+            took += time.perf_counter() - begun
+            steps += 1
+        return steps * self._venv.num_envs / took
+
+    def _actions(self) -> Any:
+        if not isinstance(self._obs, Mapping) or MASK not in self._obs:
+            return next(self._any)
+        space, count = self._venv.single_action_space, self._venv.num_envs
+        drawn = [sample_legal(space, _row(self._obs[MASK], k)) for k in range(count)]
+        actions: Any = create_empty_array(space, count)
+        return concatenate(space, drawn, actions)
+
+
+def _row(masks: Any, k: int) -> Any:
+    return {key: _row(part, k) for key, part in masks.items()} if isinstance(masks, Mapping) else masks[k]

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from envs.spaces.legal import MASK, sample_legal
 from envs.spaces.parts import dotted
 
 CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
@@ -53,7 +54,9 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
     while len(rewards) < most and not ended:
         here = f"step {len(rewards) + 1} on seed {seed}"
         try:
-            observation, reward, terminated, truncated, info = env.step(choices.sample(find_mask(observation, info)))
+            observation, reward, terminated, truncated, info = env.step(
+                sample_legal(choices, find_mask(observation, info))
+            )
         except Exception as error:
             ended, wrong = "raised", wrong or f"{here} raised {tell_error(error)}"
             break
@@ -98,11 +101,9 @@ def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
 
 
 def find_mask(observation: Any, info: Any) -> Any:
-    """The mask of legal actions where the environment gives one, in the form that a Discrete takes."""
-    for holder in (info, observation):
-        if isinstance(holder, Mapping) and "action_mask" in holder:
-            return np.asarray(holder["action_mask"], np.int8)
-    return None
+    """Return the mask of legal actions where the environment gives one; None: all are legal."""
+    given = [holder[MASK] for holder in (info, observation) if isinstance(holder, Mapping) and MASK in holder]
+    return given[0] if given else None
 
 
 def digest_of(value: Any) -> bytes:

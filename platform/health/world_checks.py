@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from envs.spaces.legal import sample_legal
 from envs.spec import EnvSpec
 from envs.worlds.world import World, takes_turns
 
@@ -35,7 +36,9 @@ def play_world(world: World, seed: int, most: int) -> Generator[None, None, Epis
     while len(rewards) < most and not ended and not wrong:
         here = f"step {len(rewards) + 1} on seed {seed}"
         acting = list(world.acting) if takes_turns(world) else living
-        actions = {agent: choices[agent].sample(find_mask(seen[agent], infos.get(agent, {}))) for agent in acting}
+        actions = {
+            agent: sample_legal(choices[agent], find_mask(seen[agent], infos.get(agent, {}))) for agent in acting
+        }
         try:
             seen, paid, terminated, truncated, infos = world.step(actions)
         except Exception as error:
@@ -114,7 +117,8 @@ def check_world_speed(spec: EnvSpec, steps: int) -> Finding:
             resets += 1
         acting = world.acting if takes_turns(world) else world.agents
         actions = {
-            agent: world.action_space(agent).sample(find_mask(seen[agent], infos.get(agent, {}))) for agent in acting
+            agent: sample_legal(world.action_space(agent), find_mask(seen[agent], infos.get(agent, {})))
+            for agent in acting
         }
         started = time.perf_counter()
         seen, _, _, _, infos = world.step(actions)

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from envs.errors import ConfigError
 from envs.masks import ActionMask
 from envs.spaces.layout import Layout
+from envs.spaces.legal import sample_legal
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Serial
 
@@ -136,3 +137,36 @@ def test_a_mask_that_does_not_fit_is_named(action: gymnasium.Space, info: dict[s
 def test_where_nothing_is_chosen_there_is_nothing_to_mask() -> None:
     with pytest.raises(ConfigError, match="has no choices to mask"):
         ActionMask(Told(spaces.Box(-1, 1), [{}, {}]))
+
+
+@pytest.mark.parametrize(
+    ("action", "mask", "legal"),
+    [
+        (spaces.Discrete(3, start=4), [0, 1, 1], {5, 6}),
+        (spaces.MultiDiscrete([2, 3]), [0, 1, 1, 0, 1], {(1, 0), (1, 2)}),
+        (spaces.MultiDiscrete([2, 3]), (np.array([0, 1], np.int8), np.array([1, 0, 1], np.int8)), {(1, 0), (1, 2)}),
+        (
+            spaces.MultiDiscrete(np.array([[2, 2], [3, 1]])),
+            [0, 1, 1, 0, 0, 1, 1, 1],
+            {((1, 0), (1, 0)), ((1, 0), (2, 0))},
+        ),
+        (spaces.MultiBinary(3), [1, 0, 0, 1, 1, 1], {(0, 1, 0), (0, 1, 1)}),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), {1: [1, 0]}, {(0, 0), (1, 0)}),
+    ],
+)
+def test_an_action_is_drawn_of_those_that_a_mask_allows(action: gymnasium.Space, mask: Any, legal: set[Any]) -> None:
+    action.seed(0)
+
+    def hashable(value: Any) -> Any:
+        value = value if isinstance(value, tuple) else np.asarray(value).tolist()
+        return tuple(map(hashable, value)) if isinstance(value, tuple | list) else value
+
+    assert {hashable(sample_legal(action, mask)) for _ in range(100)} == legal
+
+
+def test_an_action_of_several_parts_is_drawn_by_the_masks_of_those_that_have_one() -> None:
+    MIXED.seed(0)
+    drawn = [sample_legal(MIXED, {"move": [0, 1, 0], "keys": {0: [0, 1, 1, 0]}}) for _ in range(20)]
+    assert all(MIXED.contains(action) for action in drawn)
+    assert {(int(action["move"]), *action["keys"][0].tolist()) for action in drawn} == {(1, 1, 0)}
+    assert len({action["aim"].tobytes() for action in drawn}) == 20

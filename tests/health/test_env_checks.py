@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import toy_worlds
-from conftest import ROOT
+from conftest import ROOT, env_spec
 from gymnasium import spaces
 
 from envs.spec import EnvSpec
@@ -106,6 +106,11 @@ def test_an_environment_without_a_fault_is_well() -> None:
 def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
     lines = found(fault)
     assert lines[line].startswith("FAIL ") and message in lines[line], lines
+
+
+def test_actions_of_several_parts_are_drawn_by_the_masks_of_those_that_have_one() -> None:
+    lines = {name: str(finding) for name, finding in check_env(env_spec("toy_envs:Workshop-v0"), 50)}
+    assert lines["steps"].startswith("50 steps in ") and " a step, " in lines["speed"]  # it fails by what is not legal
 
 
 def test_a_world_that_pays_nobody_is_played() -> None:

@@ -17,8 +17,8 @@ from algos.learning.seated import SeatedPolicy
 from algos.networks.heads import make_head
 from algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
 from envs.errors import ConfigError
-from envs.masks import MASK
 from envs.spaces.layout import Layout
+from envs.spaces.legal import MASK
 from envs.spec import EnvSpec
 from envs.worlds.roles import Role
 

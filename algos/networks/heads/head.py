@@ -13,8 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
-from envs.masks import MASK
 from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
+from envs.spaces.legal import MASK
 from envs.spaces.parts import dotted
 from envs.vector.contract import EnvError
 

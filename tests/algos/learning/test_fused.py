@@ -22,12 +22,12 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import LeafHead, make_head
 from algos.networks.native_policy import NativePolicy, drawing_of, make_player
 from algos.pool.serial import SerialPool
-from envs.masks import MASK
 from envs.native import library
 from envs.native.rollout import play_episodes
 from envs.native.settings import native_ids, native_task
 from envs.native.vector import NativeVectorEnv
 from envs.spaces.layout import Layout
+from envs.spaces.legal import MASK
 from envs.spec import EnvSpec
 from envs.vector import Native, Serial, VectorMisuse
 

@@ -73,6 +73,11 @@ def test_every_layout_is_timed_and_comes_back_from_the_configuration() -> None:
         assert build("vec", as_section(timing.layout)) == timing.layout
 
 
+def test_layouts_are_timed_with_actions_that_are_legal() -> None:
+    timings = time_layouts(env_spec("toy_envs:Shut-v0"), [SERIAL, shared(1)])  # it fails by any other
+    assert all(timing.slowest > 0 for timing in timings)
+
+
 def test_what_was_taken_is_printed_written_and_kept(tmp_path: Path, start: Callable[..., Command]) -> None:
     run = tmp_path / "run"
     words = ["algo=ppo", "env=cartpole", "vec=auto", "vec.num_envs=2", "algo.num_steps=8", "compute=serial"]
