@@ -22,6 +22,7 @@ from envs.spaces.parts import place
 
 Floats = NDArray[np.float32]
 
+SPELT = 120  # letters of what differs, such as of MiniGrid's 147 choices
 SPACES = "choose a run, or env=, of the same spaces"
 # What must be equal: what the first difference is told with.
 REMEDIES = {
@@ -283,4 +284,5 @@ def _is_soft(head: Head) -> bool:
 
 
 def _spell(value: Any) -> str:
-    return str(value).replace(" ", "") if isinstance(value, list) else str(value).lower()
+    text = str(value).replace(" ", "") if isinstance(value, list) else str(value).lower()
+    return text if len(text) <= SPELT else f"{text[: SPELT // 2]} ... {text[-SPELT // 2 :]}"
