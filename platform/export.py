@@ -206,8 +206,7 @@ def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDAr
             obs = obs.copy()
             output, after = policy.outputs(obs, state)
             action, _, _ = policy.act(obs, state)
-            before = np.zeros_like(after) if state is None and after is not None else state
-            met.append((obs, np.zeros((1, 0)) if before is None else before, output, action))
+            met.append((obs, _memory(state, after), output, action))
             state = after
             obs, _, terminated, truncated, _ = venv.step(action)
             over = bool(terminated[0] or truncated[0])
@@ -237,7 +236,7 @@ def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], ND
                 if seat in mine:
                     seen = narrow(row, layout) if len(spec.roles) > 1 else row
                     output, after = own.outputs(seen, memories[seat])
-                    before = np.zeros_like(after) if memories[seat] is None else memories[seat]
+                    before = _memory(memories[seat], after)
                     met.append((seen, before, output, own.act(seen, memories[seat])[0]))
                     memories[seat] = after
             first = next(action for action in chosen if action is not None)
@@ -247,6 +246,13 @@ def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], ND
                 states[seat] = memories[seat] = None
             over = bool(infos["over"][0])
     return tuple(np.concatenate(column) for column in zip(*met[:COMPARED], strict=True))  # type: ignore[return-value]
+
+
+def _memory(before: Any, after: Any) -> NDArray[Any]:
+    """A policy's memory before a step, zeros at first; [1, 0] of one that has none."""
+    if before is not None:
+        return np.asarray(before)
+    return np.zeros((1, 0)) if after is None else np.zeros_like(after)
 
 
 def _describe(value: Any) -> str:

@@ -45,6 +45,7 @@ PARTS = ["env=gymnasium", "env.id=toy_envs:Parts-v0", "algo.normalize_observatio
 POET = ["algo=poet", "env=poles", "algo.hidden=[4]", "algo.population=4", "algo.eval_episodes=1", "budget.iterations=1"]
 RUNS = {
     "es": [*TINY, "budget.iterations=2"],
+    "es of several agents": [*TINY, "env=relay", "budget.iterations=1"],
     "poet": [*POET, "algo.reproduce_every=9"],
     "dictionaries": [*PPO, *PARTS],
     "lstm": [*PPO, "env=recall", "algo.lstm=true"],
