@@ -16,7 +16,7 @@ from envs.errors import require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.description import as_plain, describe, describe_moment
-from .evaluation.fresh_episodes import MAX_STEPS, evaluate, fresh_seeds
+from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
 from .evaluation.matrix import write_matrix
@@ -130,6 +130,7 @@ def _matrix(
 ) -> None:
     named = " and ".join(f"{key}=" for key in others)
     require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
+    check_max_steps(max_steps)
     algorithm, progress = load(run)
     result = write_matrix(run, algorithm, fresh_seeds(seed, episodes), matrix, workers, max_steps)
     _print({"run": run, "policies": f"{len(result.niches)} agents, {describe_moment(progress)}"})
@@ -160,6 +161,7 @@ def _matches(
     named = " and ".join(f"{key}=" for key in others)
     require(not others, f"{named} cannot go with matches; leave it out")
     require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half on each side; 20 suits most")
+    check_max_steps(max_steps)
     for key, out, suffixes in (("matrix", matrix, FORMATS), ("json", json, (".json",))):
         if out is not None:
             check_output(key, out, suffixes)

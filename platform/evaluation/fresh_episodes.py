@@ -95,7 +95,7 @@ def evaluate(
         PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
     """
     seeds = fresh_seeds(seed, episodes)
-    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")
+    check_max_steps(max_steps)
     if video is not None:
         check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
@@ -182,3 +182,8 @@ def fresh_seeds(seed: int, episodes: int) -> list[int]:
     require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
     require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
     return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
+
+
+def check_max_steps(max_steps: int) -> None:
+    """Raise ConfigError unless an episode has a step before it is cut off; native code would take 0 for no limit."""
+    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")

@@ -134,6 +134,7 @@ BAD = {
         "players=rando is neither a run's folder nor a player of that name; did you",
     ),
     "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half on each side; 20 suits most"),
+    "no steps": (["TURNS", "players=random", "max_steps=0"], "max_steps=0 must be at least 1; 100000 suits most"),
     "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; there are 2"),
     "no player": (["TURNS", "players=agents.Turns"], "players=agents.Turns has no act(obs, state); name a class"),
     "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),

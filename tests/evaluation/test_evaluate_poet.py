@@ -225,6 +225,7 @@ BAD = {
     "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot go with matrix=, where every agent plays"),
     "no workers": (["POET", "matrix=m.csv", "workers=0"], "workers=0 must be a whole number between 1 and 1024"),
     "no episodes": (["POET", "matrix=m.csv", "episodes=0"], "episodes=0 must be at least 1"),
+    "no steps": (["POET", "matrix=m.csv", "max_steps=0"], "max_steps=0 must be at least 1"),
 }
 
 
