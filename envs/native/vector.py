@@ -30,6 +30,7 @@ from envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
 
 BITS = 2**64
 NO_MEMORY = -2  # of vector_play
+MOST_STEPS = 2**31 - 1  # of an episode, which C counts against an int: a limit above it is never met
 LIVES = ("alive", "acts", "over")  # of worlds, besides what every vector has
 
 
@@ -102,7 +103,7 @@ class NativeVectorEnv(VectorEnv):
             library.find(task.name),
             num_envs,
             ctypes.addressof(task.settings),
-            task.time_limit or 0,
+            min(task.time_limit or 0, MOST_STEPS),
             autoreset is AutoresetMode.SAME_STEP,
             min(threads or usable_cores(), num_envs),
         )

@@ -257,6 +257,13 @@ def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
         assert single.time_limit == own.time_limit and single.observation_space == own.observation_space
 
 
+@pytest.mark.parametrize("limit", [2**31, 3_000_000_000, 2**32 + 2])
+def test_a_limit_of_more_steps_than_c_counts_cuts_nothing_off(limit: int, make: Any) -> None:
+    vec = make(replace(CLASSIC["pendulum"], max_episode_steps=limit))
+    vec.begin(0)
+    assert not any(vec.step(np.zeros((N, 1), np.float32))[3].any() for _ in range(3))
+
+
 @each_task
 def test_a_single_environment_is_gymnasiums_kind(task: EnvSpec) -> None:
     env = gymnasium.make(task.id, disable_env_checker=True, render_mode="rgb_array", **task.arguments)
