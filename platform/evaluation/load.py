@@ -1,17 +1,26 @@
 """The algorithm of a run as it learned, on this machine, whatever machine it learned on."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from algos.pool.serial import SerialPool
 from envs.errors import require
+from envs.ranges import PositiveInt
 from envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
 from ..runs.folder import import_from_where_it_began, read_config
 from ..runs.loop import Progress, restore
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsMany(Serial):
+    """Environments that are never stepped: as many as a run has, be it more than one process would step."""
+
+    num_envs: PositiveInt
 
 
 def load(run: Path) -> tuple[Any, Progress]:
@@ -26,7 +35,7 @@ def load(run: Path) -> tuple[Any, Progress]:
     config = read_config(run)
     import_from_where_it_began(run)
     # Its own vec may need what only the machine of its training has.
-    algorithm = build_algorithm(_at_home(config), SerialPool(), Serial(num_envs=config["vec"].get("num_envs", 1)))
+    algorithm = build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))
     checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
     while True:
         paths = checkpoints.paths()

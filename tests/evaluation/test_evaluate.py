@@ -264,6 +264,13 @@ def test_no_machine_needs_what_training_had(
     library.load.cache_clear()
 
 
+def test_what_learned_in_more_environments_than_one_process_steps_plays_in_it(tmp_path: Path) -> None:
+    run, sizes = tmp_path / "run", ["vec.num_envs=4097", "algo.num_steps=1", "algo.epochs=1", "algo.hidden=[4]"]
+    words = ["algo=ppo", "env=cartpole", "vec=native", "compute=serial", *sizes, "algo.minibatch_size=4097"]
+    assert call_main(*words, "algo.eval_episodes=1", "budget.iterations=1", f"run.dir={run}") == 0
+    assert len(evaluate(run, episodes=2).returns) == 2
+
+
 def test_what_learned_in_parts_on_gpus_plays_without_any(tmp_path: Path) -> None:
     run, sizes = tmp_path / "run", ["vec.num_envs=2", "algo.hidden=[8]", "algo.warmup=8", "algo.row_every=8"]
     words = ["algo=dqn", "env=cartpole", "vec=serial", "compute=serial", *sizes, "algo.capacity=64"]
