@@ -242,7 +242,7 @@ def offer(layout: Layout, rows: NDArray[Any]) -> None:
     """Let all actions be legal in rows [R] where none is, as to who waits, or whose episode was cut off; in place."""
     for leaf in masks(layout):
         legal = numbers_of(leaf, layout.octets(rows))
-        legal[~legal.reshape(len(rows), -1).any(axis=1)] = 1
+        legal[~legal.any(axis=1)] = 1
 
 
 def row_of(env: EnvSpec) -> np.dtype[Any]:

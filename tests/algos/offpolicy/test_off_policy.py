@@ -117,6 +117,15 @@ def test_where_nothing_is_legal_after_an_episode_was_cut_off_anything_may_be_bes
     assert len(losses) > 3 and max(losses) < 100
 
 
+@pytest.mark.parametrize("variant", ["dqn", "pqn"])
+@pytest.mark.parametrize("vec", ["serial", "native"])
+def test_a_game_that_says_what_is_legal_is_learned_while_none_is_cut_off(
+    variant: str, vec: str, tmp_path: Path
+) -> None:
+    algo = algorithm(variant, tmp_path, "env=game_2048", f"vec={vec}")
+    assert [row["step"] for row in advance(algo, 3)] == [16, 32, 48]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: Path) -> None:
     whole = algorithm(variant, tmp_path / "whole")
