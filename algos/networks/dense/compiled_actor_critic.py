@@ -24,6 +24,7 @@ from algos.networks.dense.shape import AdamState, Floats
 from envs.errors import require
 
 _POINTER = ctypes.c_void_p
+MOST_UPDATES = 2**31 - 1  # between two moves, which C has an int for: what comes more seldom comes in no run
 LEAST_WORK = 10_000_000  # products that are worth another thread, which takes some time to start
 
 
@@ -68,8 +69,8 @@ class CompiledActorCritic:
             shape.activation == "relu",
             soft,
             isinstance(policy, SoftPolicy) and policy.learned,
-            objective.target_every,
-            objective.actor_every,
+            min(objective.target_every, MOST_UPDATES),
+            min(objective.actor_every, MOST_UPDATES),
             self._threads,
             shape.masked,
             *((policy.alpha, policy.target_entropy) if isinstance(policy, SoftPolicy) else (0, 0)),

@@ -326,6 +326,18 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
     assert [name for name, own in found.items() if own != first] == []
 
 
+def test_what_comes_more_seldom_than_c_counts_does_not_come_sooner(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objective = replace(SOFT, target_every=2**32 + 2, actor_every=2**33 + 3)
+    shape, given = shape_of(objective), experience(objective, 6, 20)
+    found = [
+        bits(*backend.update(given, 0.003), backend.read()) for _, backend in backends(shape, objective, monkeypatch)
+    ]
+    assert len(set(found)) == 1
+
+
 def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
