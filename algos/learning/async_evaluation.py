@@ -165,7 +165,8 @@ class AsyncEvaluation:
         metrics: dict[str, float] = {}
         for k, part in enumerate(() if self._parts.single else self._parts.each):
             played = each[k % len(each)]
-            lives = [of[np.isin(seats, part.seats)] for of, seats in zip(played.lives, played.seats, strict=True)]
+            known = zip(played.lives, played.seats, np.isfinite(played.returns), strict=True)
+            lives = [of[np.isin(seats, part.seats)] for of, seats, counts in known if counts]
             returns = np.concatenate(lives) if lives else np.zeros(0)
             if len(returns):
                 name = f"eval/{part.name}/return"

@@ -45,7 +45,7 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
         max_steps: after which an episode was cut off.
     """
     kept = np.isfinite(played.returns)
-    returns, lengths = played.returns[kept], played.lengths
+    returns, lengths = played.returns[kept], played.lengths[kept]
     if not len(returns):
         return {}
     lives = [of for of, counts in zip(played.lives, kept, strict=True) if counts] if played.lives else []
@@ -56,11 +56,11 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
         "eval/return_std": float(each.std()),
         **team_metrics(lives),
         "eval/length_mean": float(lengths.mean()),
-        **own_metrics("eval", names, played.told),
+        **own_metrics("eval", names, played.told[kept]),
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
-        **cut_metric(count_cut(lengths, max_steps)),
+        **cut_metric(count_cut(played.lengths, max_steps)),
     }
 
 

@@ -206,11 +206,13 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
 
 
 def test_episodes_whose_return_is_no_finite_number_are_left_out_with_their_lives() -> None:
-    returns, lengths, told = np.array([np.inf, 2.0, -np.inf, 4.0, np.nan]), np.full(5, 10), np.zeros((5, 0))
-    alone = summarize(Episodes(returns, lengths, [None] * 5, told), (), 1.0, 7, 100)
+    returns, lengths = np.array([np.inf, 2.0, -np.inf, 4.0, np.nan]), np.array([9, 1, 9, 3, 9])
+    told = 10.0 * lengths[:, None]
+    alone = summarize(Episodes(returns, lengths, [None] * 5, told), ("x",), 1.0, 7, 100)
     assert (alone["eval/return_mean"], alone["eval/return_best"], alone["eval/episodes"]) == (3.0, 3.0, 2)
+    assert (alone["eval/length_mean"], alone["eval/x_mean"]) == (2.0, 20.0)
     lives = [np.array([mean - 1, mean + 1]) for mean in returns]
-    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), (), 1.0, 7, 100)
+    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), ("x",), 1.0, 7, 100)
     assert (together["eval/return_mean"], together["eval/team_return_mean"], together["eval/lives"]) == (3.0, 6.0, 4)
 
 

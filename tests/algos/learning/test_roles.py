@@ -122,6 +122,18 @@ def test_what_is_told_of_each_policy_adds_up() -> None:
     assert "ppo/entropy" in alone and not any(key.count("/") > 1 for key in alone)
 
 
+def test_an_episode_of_no_finite_return_is_told_of_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    whose, returns = np.array([0, 1, 2, 3]), np.array([np.inf, 2.0])
+    lives = [np.array([1.0, np.inf, 1.0, 1.0]), np.array([1.0, 2.0, 3.0, 2.0])]
+    given = Episodes(returns, np.array([9, 3]), [None] * 2, np.zeros((2, 0)), lives, [whose, whose])
+    monkeypatch.setattr("algos.learning.async_evaluation.evaluate_on_worker", lambda *_: given)
+    algo = algorithm(*SMALL, *SPLIT)
+    algo.evaluation.start(*algo.weights())
+    told = algo.evaluation.finish()
+    means = [told[f"eval/{name}_mean"] for name in ("return", "first/return", "second/return", "length")]
+    assert means == [2.0, 1.5, 2.5, 3.0]
+
+
 def test_several_policies_begin_with_those_of_their_names() -> None:
     source = algorithm(*SMALL, *ROLES)
     advance(source, 2)
