@@ -96,7 +96,7 @@ class Inputs:
 
     def numbers(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Map rows [B, ...] to numbers [B, F] as they are; of a Box flattened, in its own dtype."""
-        return rows.reshape(len(rows), -1) if self.plain else self._features(self.layout.octets(rows))
+        return rows.reshape(len(rows), self.width) if self.plain else self._features(self.layout.octets(rows))
 
     def legal(self, rows: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Map rows [B] to which of the head's choices may be taken, [B, W]; None where nothing says so."""

@@ -137,9 +137,10 @@ def test_policies_of_a_league_never_move_each_others_parameters() -> None:
     assert (main != first).any() and (exploiter != drawn).any() and (first != drawn).any()
 
 
-def test_who_meets_nobody_stays_as_it_is_and_is_nothing_to_the_others() -> None:
+@pytest.mark.parametrize("variant", ["turns", "mortals"])
+def test_who_meets_nobody_stays_as_it_is_and_is_nothing_to_the_others(variant: str) -> None:
     league = "algo.opponents={keep: 1, every: 1, league: {main: {main: 1}, exploiter: {main: 0}}}"
-    with_one, without = build("turns", against=league), algorithm(*SMALL, *TURNS)
+    with_one, without = build(variant, against=league), algorithm(*SMALL, *VARIANTS[variant])
     drawn = with_one.learning[1].learner.parameters()
     rows, _ = advance(with_one, 3), advance(without, 3)
     np.testing.assert_array_equal(with_one.learning[0].learner.parameters(), parameters(without))
