@@ -40,6 +40,22 @@ def encode(value: Any) -> bytes:
         raise Unsayable(f"{' '.join(str(error).split())[:200]}") from error
 
 
+def are_same(one: Any, other: Any) -> bool:
+    """Return whether two values that were decoded are equal, NaNs and arrays too, and mappings in any order."""
+    if type(one) is not type(other) and {type(one), type(other)} & {dict, list, tuple, np.ndarray}:
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(are_same(one[key], other[key]) for key in one)
+    if isinstance(one, np.ndarray):
+        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
+        if alike and one.dtype.hasobject:
+            return are_same(one.ravel().tolist(), other.ravel().tolist())
+        return alike and one.tobytes() == other.tobytes()
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(are_same, one, other))
+    return bool(one == other) or bool(one != one and other != other)
+
+
 def is_sayable(value: Any) -> bool:
     """Return whether a value has a form in bytes."""
     try:

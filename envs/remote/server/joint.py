@@ -22,6 +22,7 @@ from envs.errors import PaddockError
 from envs.remote.frames import JointEpisode
 from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
 from envs.remote.server.policies import Policies, Policy, make_noops
+from envs.remote.values import are_same
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, allocate
 from envs.worlds.roles import Role
@@ -203,7 +204,7 @@ class JointWorld:
         backs = [one.back for one in starts if one.back is not None]
         others = max(len(seeds), len(episodes)) > 1 or any(one != seed for one in chosen)
         others = others or not all(one.same(backs[0]) for one in backs)
-        if others or any(given != options[0] for given in options):
+        if others or not all(are_same(given, options[0]) for given in options):
             told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))

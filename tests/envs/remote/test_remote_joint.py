@@ -411,6 +411,22 @@ def test_who_comes_and_who_leaves_has_those_who_wait_look_at_the_clock_anew() ->
     assert len(told) == 2
 
 
+def test_options_of_a_reset_are_the_same_where_their_arrays_and_nans_are() -> None:
+    def given(last: float) -> Any:
+        return {
+            "place": {"from": np.array([1.0, last])},
+            "wind": [float("nan"), 2],
+            "kinds": np.array([1, "a"], object),
+        }
+
+    world = World()
+    world.call_both(lambda one: one.reset(seed=[0], options=given(2.0)))
+    others = (given(3.0), given(2.0) | {"wind": [2, float("nan")]}, given(2.0) | {"kinds": [1, "a"]}, {"wind": 2})
+    for options in others:
+        with pytest.raises(VectorMisuse, match="different episodes"):
+            world.call_both(lambda one, a=options: one.reset(seed=[0], options=a if one is world.a else given(2.0)))
+
+
 def test_clients_that_disagree_are_both_named() -> None:
     world = World()
     with pytest.raises(VectorMisuse, match=r"different episodes \(a: seed=1; b: seed=2\); name one seed"):
