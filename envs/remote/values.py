@@ -1,10 +1,11 @@
 """Plain data and arrays as bytes that hold no code: MessagePack, with types of its own for what is NumPy's.
 
-Nothing is ever pickled, and nothing that is decoded names a class. Tuples, whole numbers of any size, NumPy's numbers
-and arrays of them come back as they were, NaNs with their bits.
+Nothing is ever pickled, and nothing that is decoded names a class. Tuples, whole numbers of up to 4,096 bits, NumPy's
+numbers and arrays of them come back as they were, NaNs with their bits.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from envs.errors import PaddockError
 ARRAY, OBJECTS, SCALAR, TUPLE, INTEGER = range(1, 6)  # MessagePack's extension types
 MOST_DEPTH = 16  # structures in structures
 MOST_NODES = 100_000  # values in one message
+MOST_INTEGER = 512  # bytes of a whole number, of which Python makes text, unlike of longer ones
 DTYPES = re.compile(r"[<>|=]?[?biufcSUmM]\d*(\[\w+\])?")  # numbers, texts and times
 PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -96,7 +98,10 @@ def _extend(value: Any) -> Any:
     elif type(value) is tuple:
         return msgpack.ExtType(TUPLE, encode(list(value)))
     elif type(value) is int:
-        return msgpack.ExtType(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+        size = value.bit_length() // 8 + 1
+        if size <= MOST_INTEGER:
+            return msgpack.ExtType(INTEGER, value.to_bytes(size, "little", signed=True))
+        raise TypeError(f"a whole number of {value.bit_length()} bits has no form in bytes")
     elif isinstance(value, dict):
         return dict(value)
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no form in bytes")
@@ -108,6 +113,8 @@ def _decode(data: bytes | memoryview, depth: int) -> Any:
 
     def extend(code: int, content: bytes) -> Any:
         if code == INTEGER:
+            if len(content) > MOST_INTEGER:
+                raise Garbled(f"a whole number of {len(content)} bytes")
             return int.from_bytes(content, "little", signed=True)
         inner = _decode(content, depth + 1)
         if type(inner) is not list:
@@ -144,6 +151,8 @@ def _array(text: Any, shape: Any, content: Any) -> Any:
         count *= size
     if not dtype.itemsize or count * dtype.itemsize != len(content):
         raise Garbled(f"{len(content)} bytes where an array {shape} of {text} is announced")
+    if dtype.kind == "U" and (np.frombuffer(content, f"{dtype.str[0]}u4") > sys.maxunicode).any():
+        raise Garbled("an array of text has what is no letter")
     return np.frombuffer(bytearray(content), dtype, count).reshape(shape)
 
 

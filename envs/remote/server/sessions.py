@@ -85,10 +85,11 @@ class Sessions:
         num_envs: Any = asked.get("num_envs")
         autoreset: Any = asked.get("autoreset")
         good = type(nonce) is bytes and len(nonce) == 16 and type(num_envs) is int and num_envs >= 1
-        if not good or autoreset not in ("SAME_STEP", "DISABLED"):
+        if not good or type(autoreset) is not str or autoreset not in ("SAME_STEP", "DISABLED"):
             said = "a session is opened with nonce, num_envs and autoreset"
             raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
-        if asked.get("environment") != self._spec.id:
+        id = asked.get("environment")
+        if type(id) is not str or id != self._spec.id:
             raise NotOpened(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"another environment is asked for than {self._spec.id}, which is served here now",
@@ -202,6 +203,7 @@ class Sessions:
         if (
             not isinstance(agents, list)
             or not agents
+            or not all(type(agent) is str for agent in agents)
             or not set(agents) <= set(known)
             or len(set(agents)) < len(agents)
         ):

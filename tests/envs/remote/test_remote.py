@@ -29,12 +29,13 @@ from remote_servers import (  # noqa: F401
 from envs.errors import ConfigError
 from envs.vector import Serial, VectorMisuse
 
+msgpack = pytest.importorskip("msgpack")
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from envs.remote.frames import Frame, Kind, join, split  # noqa: E402
 from envs.remote.spaces import build_space, describe_space  # noqa: E402
-from envs.remote.values import Unsayable, decode, encode  # noqa: E402
+from envs.remote.values import INTEGER, Garbled, Unsayable, decode, encode  # noqa: E402
 
 make = contract.make
 
@@ -110,7 +111,15 @@ def test_every_value_comes_back_as_it_was() -> None:
     odd = np.array([0x7FF8000000000123, 0xFFF0000000000001], np.uint64).view(np.float64)  # NaNs with bits of their own
     values: dict[Any, Any] = {
         "é": (1, [2**70, -(2**64), None]),
-        "numbers": [odd, np.float32(-0.0), np.zeros((0, 3)), np.array(2), np.array("ü"), np.datetime64(3, "s")],
+        "numbers": [
+            odd,
+            np.float32(-0.0),
+            np.zeros((0, 3)),
+            np.array(2),
+            np.array("ü"),
+            np.array("ab"),
+            np.datetime64(3, "s"),
+        ],
         "objects": np.array([None, (1, [2]), {"a": b"b"}, np.zeros(2, np.int8)], object),
         3: True,
     }
@@ -121,6 +130,11 @@ def test_every_value_comes_back_as_it_was() -> None:
         assert type(one) is type(other) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
     with pytest.raises(Unsayable, match=r"builtins\.object has no form in bytes"):
         encode({"deep": [(object(),)]})
+    with pytest.raises(Unsayable, match="a whole number of 4097 bits has no form in bytes"):
+        encode([1 << 4096])
+    assert decode(encode([-1 << 4094])) == [-1 << 4094]
+    with pytest.raises(Garbled, match="a whole number of 2000 bytes"):  # which Python makes no text of
+        decode(msgpack.packb(msgpack.ExtType(INTEGER, b"1" * 2000)))
 
 
 # Two servers

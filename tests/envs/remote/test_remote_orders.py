@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import wait_until
+from conftest import env_spec, wait_until
 from remote_servers import COUNTED, COUNTING, N, Raw, begin, play, remote, serve_fixture, turn, undisturbed_fixture  # noqa: F401
 
 from envs.vector import Serial
@@ -173,6 +173,8 @@ def test_no_bytes_decode_to_anything_but_plain_values(count: int) -> None:
         b"\xc6\xff\xff\xff\xff",
         encode([["<f8", [2**31, 2**31], b""]])[:-1],
         b"\xc7\x05\x07hello",  # an extension of nobody's
+        encode(np.array("xy", "<U2")).replace(b"x\0\0\0", b"x\0\0\1"),
+        encode(np.array("xy", ">U2")).replace(b"\0\0\0x", b"\xff\0\0x"),
     ],
 )
 def test_a_message_that_claims_too_much_is_refused(data: bytes) -> None:
@@ -208,6 +210,28 @@ def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
                 list(channel.stream_stream(f"/{guard.SERVICE}/Play")(iter([mutate(turn(1), chance)]), timeout=10))
 
         assert play(venv, between) == undisturbed and venv.restarts == venv._links[0].reconnects == 0
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"environment": np.zeros(3)},
+        {"autoreset": np.zeros(3)},
+        {"autoreset": []},
+        {"world": "w", "agents": [["a"]]},
+        {"world": "w", "agents": [np.zeros(3)]},
+    ],
+    ids=["environment", "autoreset", "a list", "agents", "an agent"],
+)
+def test_requests_of_other_types_are_refused(serve: Any, forged: dict[str, Any]) -> None:
+    server = serve(env_spec("toy_worlds:Told"), Serial(num_envs=1))
+    asked = {"nonce": b"n" * 16, "environment": "toy_worlds:Told", "num_envs": 1, "autoreset": "DISABLED"}
+    with guard.connect(server.address, None, {}) as channel:
+        ask = channel.unary_unary(f"/{guard.SERVICE}/Open")
+        with pytest.raises(grpc.RpcError) as caught:
+            ask(encode(asked | forged), timeout=20)
+        assert caught.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+        assert "session" in decode(ask(encode(asked), timeout=20))
 
 
 def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(serve: Any) -> None:
