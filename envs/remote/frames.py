@@ -27,6 +27,7 @@ START = FIXED.size + SUMS.size
 QUIET = 1  # flag of an order: it is done, and no outcome is told
 CHOSEN = 2  # flag of a joint world's reset: its seed is that which others had chosen
 MOST_SIGNAL = 1 << 16  # bytes of a signal's value
+MOST_OPTIONS = 1 << 19  # bytes of a reset's options
 MOST_NAME, MOST_COUNT = 64, 1 << 53  # of an episode of a joint world
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 

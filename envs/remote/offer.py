@@ -7,7 +7,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 from envs.remote.frames import MOST_SIGNAL
 from envs.remote.spaces import build_space, describe_space
-from envs.remote.values import Garbled, Unsayable, decode, encode
+from envs.remote.values import Garbled, Unsayable, decode, encode, settle
 from envs.remote.versions import describe_others
 from envs.remote.view import View
 from envs.spaces.layout import Layout
@@ -29,6 +29,7 @@ COMPARED: tuple[str, ...] = (
     "without",
 )
 COMPARED += ("agents", "seat_feature")
+MOST_KEY = 1000  # letters of a signal's key
 LONG = 100_000  # steps that limit no episode but of environments without a limit of their own
 
 
@@ -154,17 +155,17 @@ class Offer:
         own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)
         return {} if own == theirs else {"arguments": own}
 
-    def check_signal(self, key: Any, value: Any) -> None:
-        """Raise VectorMisuse unless the environment takes this as a signal."""
+    def take_signal(self, key: Any, value: Any) -> Any:
+        """Return a copy of a signal's value; raises VectorMisuse unless the environment takes it."""
         if not self.takes_signals:
             id = self.environment["id"]
             raise VectorMisuse(f"signal: {id} takes none; give it a method receive_signal(key, value)")
+        if type(key) is not str or len(key) > MOST_KEY:
+            raise VectorMisuse(f"signal: the key {str(key)[:40]!r} is no text of at most {MOST_KEY} letters")
         try:
-            size = len(encode(value))
+            return settle(value, MOST_SIGNAL)
         except Unsayable as error:
-            raise VectorMisuse(f"signal: the value of {key!r} has no form in bytes: {error}") from None
-        if type(key) is not str or size > MOST_SIGNAL:
-            raise VectorMisuse(f"signal: the value of {key!r} has {size} bytes; at most {MOST_SIGNAL} are taken")
+            raise VectorMisuse(f"signal: the value of {key!r} cannot be sent: {error}") from None
 
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""

@@ -58,6 +58,22 @@ def are_same(one: Any, other: Any) -> bool:
     return bool(one == other) or bool(one != one and other != other)
 
 
+def settle(value: Any, most_bytes: int) -> Any:
+    """Return a copy of a value as it comes to whoever is sent it, whatever becomes of the original.
+
+    Raises:
+        Unsayable: it has no form in bytes, or one that is too large for part of a message.
+    """
+    data = encode(value)
+    if len(data) > most_bytes:
+        raise Unsayable(f"it has {len(data)} bytes; at most {most_bytes} are taken")
+    try:
+        _count(taken := _decode(data, 0), 1, MOST_NODES // 2)  # beside what else a message has
+    except Garbled as error:
+        raise Unsayable(str(error)) from None
+    return taken
+
+
 def is_sayable(value: Any) -> bool:
     """Return whether a value has a form in bytes."""
     try:

@@ -139,11 +139,11 @@ class Link:
 
     def _number(self, order: Order, flags: int = 0) -> None:
         """Give an order the next number, and its bytes."""
-        self._seq += 1
-        order.seq = self._seq
-        acked = min(self._pending, default=self._seq) - 1
+        seq = self._seq + 1
+        acked = min(self._pending, default=seq) - 1
         arrays = [] if order.actions is None else [order.actions]
-        order.frame = join(order.kind, [order.seq, acked, *order.header], arrays, flags)
+        order.frame = join(order.kind, [seq, acked, *order.header], arrays, flags)
+        order.seq = self._seq = seq
         if not flags:
             self._pending[order.seq] = order
 

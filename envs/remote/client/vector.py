@@ -16,7 +16,8 @@ from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
 from envs.remote.client.outcomes import Outcomes
 from envs.remote.client.place import Lost, Place
-from envs.remote.frames import Kind, count_rows, shift_rows
+from envs.remote.frames import MOST_OPTIONS, Kind, count_rows, shift_rows
+from envs.remote.values import Unsayable, settle
 from envs.remote.view import Everybody
 from envs.spec import EnvSpec
 from envs.vector.contract import (
@@ -123,6 +124,10 @@ class RemoteVectorEnv(VectorEnv):
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         self._check("reset")
         options, chosen = read_mask(options, self.num_envs)
+        try:
+            options = settle(options, MOST_OPTIONS)
+        except Unsayable as error:
+            raise VectorMisuse(f"reset: the options cannot be sent: {error}") from None
         rows = self._table.rows(chosen, "reset")
         seeds = read_seeds(seed, self.worlds)
         waiting = self._table.flags
@@ -196,7 +201,7 @@ class RemoteVectorEnv(VectorEnv):
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
         self._check("signal")
-        self._links[0].offer.check_signal(key, value)
+        value = self._links[0].offer.take_signal(key, value)
         for link in self._links:
             self._ask([(link, order := Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value]))])
             while not order.answered:
@@ -249,11 +254,11 @@ class RemoteVectorEnv(VectorEnv):
         """Send orders, each of which is noted before one goes out: while that waits for room, Ctrl-C may come."""
         with Uninterrupted():
             for link, order in orders:
+                link.order(order)  # first: what has no form in bytes leads nowhere
                 if order.kind is Kind.BEGIN:
                     link.journal.begin(*order.arguments)
                 else:
                     link.journal.note(order)
-                link.order(order)
             for link, _ in orders:
                 link.flush()
 

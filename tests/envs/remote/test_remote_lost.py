@@ -10,11 +10,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import psutil
 import pytest
 import test_vector as contract
-from conftest import wait_until
+from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import (  # noqa: F401
     CARTPOLE,
@@ -22,6 +23,7 @@ from remote_servers import (  # noqa: F401
     COUNTING,
     STEPS,
     WORKERS,
+    Counting,
     N,
     play,
     remote,
@@ -30,7 +32,7 @@ from remote_servers import (  # noqa: F401
     undisturbed_fixture,
 )
 
-from envs.vector import EnvError, Serial
+from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.remote import make_place
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -38,6 +40,8 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 from envs.remote import guard  # noqa: E402
 from envs.remote.client import place  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from envs.remote.single import RemoteEnv  # noqa: E402
+from envs.remote.values import Unsayable  # noqa: E402
 
 # (a), (b) What is cut
 
@@ -142,6 +146,59 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
     with closing(remote(servers[0].address).make(COUNTING, AutoresetMode.DISABLED)) as venv:
         contract.assert_same(drive(venv, kill), expected)
         assert venv.restarts == 11  # nobody asked after the last one
+
+
+class Placed(Counting):
+    """Begins where it is told."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        _, info = super().reset(seed=seed)
+        self.state = self.state + options["at"]
+        return self.state.copy(), info
+
+
+gymnasium.register("Placed-v0", f"{__name__}:Placed", disable_env_checker=True)
+
+
+def test_options_are_replayed_as_they_were_when_they_were_given(serve: Any) -> None:
+    spec, at = env_spec("Placed-v0"), np.zeros(3)
+    server = serve(spec)
+    with closing(RemoteEnv(server.address)) as env:
+        for place in (1.0, 2.0):
+            at[:] = place
+            begun, _ = env.reset(seed=3, options={"at": at})
+            at[:] = 99.0
+        server.close()
+        serve(spec, address=server.address)
+        state = env.step(1)[0]
+    here = Placed()
+    assert (here.reset(seed=3, options={"at": np.full(3, 2.0)})[0] == begun).all()
+    assert (here.step(1)[0] == state).all()
+
+
+def deep(depth: int) -> Any:
+    return [deep(depth - 1)] if depth else 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"x": object()}, r"builtins\.object has no form in bytes"),
+        ({"x": np.zeros(1 << 17)}, r"it has 10\d{5} bytes; at most 524288 are taken"),
+        ({"x": list(range(100_000))}, "more than 100000 values"),
+        ({"x": deep(16)}, "more than 16 in each other"),
+    ],
+    ids=["object", "long", "many", "deep"],
+)
+def test_options_that_cannot_be_sent_are_one_line_and_cost_no_session(serve: Any, options: Any, named: str) -> None:
+    with closing(RemoteEnv(serve(COUNTING).address)) as env:
+        begun, _ = env.reset(seed=0)
+        with pytest.raises(VectorMisuse, match=f"reset: the options cannot be sent: .*{named}"):
+            env.reset(seed=0, options=options)
+        with pytest.raises(Unsayable, match="a whole number of 5001 bits has no form in bytes"):
+            env.reset(seed=1 << 5000)
+        assert (env.reset(seed=0, options={"x": deep(13), "y": np.zeros(60_000)})[0] == begun).all()
+        assert (venv := env._served.open()).restarts == venv._links[0].reconnects == 0
 
 
 def test_another_server_goes_on_where_one_is_lost(serve: Any, undisturbed: str) -> None:

@@ -76,12 +76,35 @@ def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "named"),
-    [(object(), "the value of 'x' has no form in bytes"), (bytes(70_000), "has 70005 bytes; at most 65536")],
+    [
+        (object(), r"the value of 'x' cannot be sent: builtins\.object has no form in bytes"),
+        (bytes(70_000), "has 70005 bytes; at most 65536"),
+        ([[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]], "more than 16 in each other"),  # in a header
+        ([1] * 60_000, "more than 100000 values"),
+    ],
 )
 def test_what_cannot_be_told_is_one_clear_line(serve: Any, value: Any, named: str) -> None:
     with closing(remote(serve(WINDY).address).make(WINDY)) as venv, pytest.raises(VectorMisuse, match=named) as caught:
         venv.signal("x", value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_value_may_be_used_again_by_whoever_told_it(serve: Any) -> None:
+    servers = [serve(WINDY)]
+    with closing(Serial(num_envs=N).make(WINDY)) as here, closing(remote(servers[0].address).make(WINDY)) as venv:
+        told: tuple[list[Any], list[Any]] = ([], [])
+        for env, tell, of in ((here, call, told[0]), (venv, signal, told[1])):
+            value = {"by": np.zeros(2)}
+            env.begin(5)
+            for t in range(4):
+                value["by"][:] = t
+                tell(env, "x", value)
+                of.append(env.step(np.full(N, t)))
+                if env is venv and t == 2:
+                    servers[0].close()
+                    servers.append(serve(WINDY, address=servers[0].address))
+        contract.assert_same(told[1], told[0])
+        assert venv.restarts == 1
 
 
 def test_an_environment_that_takes_no_signals_says_so(serve: Any) -> None:
