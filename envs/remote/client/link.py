@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from envs.remote.client.journal import Order, OrderJournal, find_other
-from envs.remote.client.place import Lost, Place, Wire
+from envs.remote.client.place import Lost, Place, Refused, Wire
 from envs.remote.client.session import ClientSession
 from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
@@ -20,6 +20,8 @@ from envs.vector.contract import EnvError, VectorMisuse
 from envs.vector.multiprocess.interrupts import Uninterrupted
 
 log = logging.getLogger(__name__)
+
+MOST_REFUSALS = 10  # in a row; a message that was garbled on the way is taken sooner
 
 
 class Link:
@@ -57,7 +59,7 @@ class Link:
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
-        self._closed = False
+        self._closed, self._refusals = False, 0
         self._place, self._known, self._may_replay, self._seats = place, known, replay, seats
         self._addresses = [*place.addresses[at:], *place.addresses[:at]]
         asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
@@ -119,6 +121,7 @@ class Link:
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
                 order.answered, order.frame = True, b""  # the journal keeps its actions
+                self._refusals = 0
                 return order, frame
 
     @property
@@ -151,9 +154,15 @@ class Link:
         """Get a stream again: of the same session, or of another that has come to the same place.
 
         Ctrl-C leaves it without one, as it was before.
+
+        Raises:
+            EnvError: no server goes on there, or none takes what is to be sent.
         """
-        log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         self._session.hang_up()
+        self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
+        if self._refusals > MOST_REFUSALS:
+            raise EnvError(f"{error}, {self._refusals} times in a row; it takes no such message as is to be sent")
+        log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         why = [error]
 
         def attempt(number: int) -> None:

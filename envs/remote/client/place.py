@@ -29,10 +29,15 @@ FATAL = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
 )
+REFUSALS = (grpc.StatusCode.DATA_LOSS, grpc.StatusCode.RESOURCE_EXHAUSTED)  # of a message: garbled, or too large
 
 
 class Lost(Exception):
     """A server cannot be reached, or has gone; its text says how that was seen."""
+
+
+class Refused(Lost):
+    """A server ended a stream over a message, as it may again if that comes again."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,8 @@ def _explain_status(address: str, code: grpc.StatusCode, details: str) -> Except
     said = " ".join(details.split())
     if code in FATAL:
         return ConfigError(f"vec.address={address}: {said}")
-    return Lost(f"vec.address={address} cannot be reached ({code.name}: {said})")
+    lost = Refused if code in REFUSALS else Lost
+    return lost(f"vec.address={address} cannot be reached ({code.name}: {said})")
 
 
 def _beat(send: Callable[[bytes], None], closed: threading.Event, every_s: float, look: Look) -> None:

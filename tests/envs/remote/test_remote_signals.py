@@ -18,6 +18,7 @@ from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client.journal import Order  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.server import seats  # noqa: E402
@@ -87,6 +88,15 @@ def test_what_cannot_be_told_is_one_clear_line(serve: Any, value: Any, named: st
     with closing(remote(serve(WINDY).address).make(WINDY)) as venv, pytest.raises(VectorMisuse, match=named) as caught:
         venv.signal("x", value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_message_that_no_server_takes_is_not_sent_for_ever(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(remote(serve(WINDY).address).make(WINDY)) as venv:
+        venv.begin(1)
+        venv._ask([(venv._links[0], Order(Kind.SIGNAL, slice(0, N), ["x", [1] * 200_000]))])  # past what is looked at
+        with pytest.raises(EnvError, match=r"DATA_LOSS: .*\), 11 times in a row; it takes no such message"):
+            venv.step(np.zeros(N, np.int64))
+        assert sum("another stream is tried for" in said for said in caplog.messages) == 10
 
 
 def test_a_value_may_be_used_again_by_whoever_told_it(serve: Any) -> None:
