@@ -29,6 +29,7 @@ from envs.vector.storage import Layouts, RowIndex
 log = logging.getLogger("envs.remote")
 
 LOOK_S = 0.5  # between looks whether a stream is over that waits for the one before
+MOST_KEPT = 64  # orders beside turns, of each of which a client waits for the answer
 AWAKE_S = 1.0  # for which a session without work waits where turns are handed to workers at once
 
 
@@ -79,6 +80,7 @@ class Session:
         self._turns: list[PendingStep] = []
         self._groups = GroupsAtWork(self._turns)
         self._busy = np.zeros(N, np.bool_)  # of them
+        self._latest = np.zeros(N, np.int64)  # turn of each row
         self._stream: FrameStream | None = None
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
@@ -207,6 +209,8 @@ class Session:
             except PaddockError as error:
                 yield from self._fail([seq], error)
             return
+        if len(self._kept) > self.num_envs + MOST_KEPT:
+            raise Garbled("it acknowledges nothing")
         while self._turns:
             yield from self._finish(self._pop(0))
         if isinstance(self.venv, SeatsVectorEnv):
@@ -251,6 +255,10 @@ class Session:
         self._steps.send(frame, rows)
         self._turns.append(PendingStep(seq, rows, bool(frame.flags & QUIET)))
         self._busy[rows] = True
+        # Who acts on what came of a turn has it, though others of before may still be under way, and not acknowledged.
+        for one in set(self._latest[rows].tolist()):
+            self._kept.pop(one, None)
+        self._latest[rows] = seq
 
     def _forget(self, acked: int) -> None:
         """Drop what the client has."""

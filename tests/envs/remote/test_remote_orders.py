@@ -258,6 +258,29 @@ def test_a_client_that_never_reads_stalls_itself_alone(serve: Any, undisturbed: 
     wire.close()
 
 
+def test_what_a_client_must_have_is_not_kept_for_it(serve: Any) -> None:
+    server = serve(COUNTING)
+    raw = Raw(server)
+    wire = raw.attach()
+    session = server.sessions.find(raw.session, raw.secret)
+    assert session is not None
+    wire.send(begin(1))
+    for k in range(2, 302):  # the second row acts three times as often as both together
+        rows = [0, 2] if k % 4 == 0 else [1, 2]
+        wire.send(join(Kind.TURN, [k, 0, rows], [np.zeros(rows[1] - rows[0], np.int64)]))
+    assert [wire.receive().header[0] for _ in range(302)] == [0, *range(1, 302)]
+    assert sorted(session._kept) == [1, 301]
+    wire.close()
+    wire = raw.attach(received=299)
+    assert [wire.receive().header[0] for _ in range(2)] == [301, 301]
+    for k in range(302, 302 + 65):
+        wire.send(begin(k))
+        assert wire.receive().header[0] == k
+    wire.send(begin(302 + 65))
+    assert wire.receive().header[2] == "the session is closed: it acknowledges nothing"
+    wire.close()
+
+
 def test_a_client_that_was_killed_frees_its_environments(serve: Any) -> None:
     server = serve(COUNTING, lease_s=0.3)
     wire = Raw(server, num_envs=2).attach()
