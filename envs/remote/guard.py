@@ -114,11 +114,11 @@ def read_token(token_file: str | None) -> str | None:
     else:
         place = f"token_file={token_file}"
         try:
-            mode, token = stat.S_IMODE(os.stat(token_file).st_mode), Path(token_file).read_text().strip()
+            mode, token = stat.S_IMODE(os.stat(token_file).st_mode), Path(token_file).read_text("latin-1").strip()
         except OSError as error:
             raise ConfigError(f"{place} cannot be read ({error.strerror}); copy the server's") from error
         require(not mode & 0o077, f"{place} can be read by others (mode {mode:o}); chmod 600 {token_file}")
-    good = token is None or (len(token.encode()) >= FEWEST_BYTES and token.isascii() and token.isprintable())
+    good = token is None or (len(token) >= FEWEST_BYTES and token.isascii() and token.isprintable())
     require(good, f"{place} must hold at least {FEWEST_BYTES} printable characters; a server makes one if it is absent")
     return token
 

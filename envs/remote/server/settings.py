@@ -21,7 +21,7 @@ class ServerSettings:
     max_sessions: Annotated[int, Range("must be between 1 and 1000", low=1, high=1000)]
     max_envs_per_session: Annotated[int | None, AT_LEAST_ONE]
     lease_s: Annotated[float, POSITIVE]
-    drain_s: NonNegativeFloat
+    drain_s: Annotated[float, Range("must be between 0 and 86400, a day", low=0, high=86400)]
     infos: Literal["all", "none"]
     free_arguments: bool
     view: View

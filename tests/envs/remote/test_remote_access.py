@@ -25,6 +25,7 @@ from remote_servers import (  # noqa: F401
     play,
     remote,
     serve_fixture,
+    settings,
     undisturbed_fixture,
 )
 
@@ -144,9 +145,19 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
         remote(server.address, token_file=str(token)).make(COUNTING)
     with pytest.raises(ConfigError, match="a token is not sent without encryption"):
         make_place("10.1.2.3:3003", str(other), {}, 0.0).connect("10.1.2.3:3003")
-    other.write_text("short")
-    with pytest.raises(ConfigError, match="at least 32 printable"):
-        remote(server.address, token_file=str(other)).make(COUNTING)
+    for short in (b"short", bytes(range(128, 192)), b"\0" * 64):
+        other.write_bytes(short)
+        with pytest.raises(ConfigError, match="at least 32 printable"):
+            remote(server.address, token_file=str(other)).make(COUNTING)
+    monkeypatch.setenv("PADDOCK_TOKEN", "\udcff" * 64)  # as Python has bytes that are no UTF-8
+    with pytest.raises(ConfigError, match="PADDOCK_TOKEN must hold at least 32 printable"):
+        guard.read_token(None)
+
+
+@pytest.mark.parametrize("drain_s", [-1.0, 1e10, float("inf"), float("nan")])
+def test_a_server_that_is_told_to_end_does_so_within_a_day(drain_s: float) -> None:
+    with pytest.raises(ConfigError, match="must be between 0 and 86400, a day"):  # no clock can wait for so long
+        settings(drain_s=drain_s)
 
 
 def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, monkeypatch: Any) -> None:
