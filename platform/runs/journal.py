@@ -57,8 +57,11 @@ def warn_of_damage(path: Path, damaged: Sequence[int]) -> None:
 
 
 def to_number(value: Any) -> float:
-    """The value, or NaN if it is no number."""
-    return float(value) if isinstance(value, int | float) else np.nan
+    """The value, or NaN if it is no number, or one that is too large."""
+    try:
+        return float(value) if isinstance(value, int | float) else np.nan
+    except OverflowError:
+        return np.nan
 
 
 def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:

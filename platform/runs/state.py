@@ -2,8 +2,6 @@
 
 import datetime
 import fcntl
-import json
-import math
 import os
 import re
 import subprocess
@@ -11,11 +9,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from envs.errors import ConfigError, PaddockError
 
 from .folder import FolderError, has_ended, read_config, read_end, read_json
+from .journal import JOURNALS, parse_row, to_number
 from .loop import Budget, Progress
 from .provenance import SNAPSHOT
 
@@ -220,19 +219,21 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 
     Of a run that has not ended, metrics that are far from the end of its journals are left out.
     """
-    last = read_json(run / "done.json").get("metrics") or {}
-    metrics: dict[str, float] = {key: math.nan if value is None else value for key, value in last.items()}
-    for journal in ("metrics.jsonl", "system.jsonl"):
-        for line in tail(run / journal):
-            try:
-                row = json.loads(line)
-                metrics |= {key: math.nan if row[key] is None else row[key] for key in row}
-            except (ValueError, AttributeError):
-                continue  # the first one, cut by the reading, or the last, which is just being written
+    rows = [read_json(run / "done.json").get("metrics")]
+    for journal in reversed(JOURNALS):  # metrics.jsonl is written first, and may be a row ahead
+        # Not the first one, cut by the reading, nor the last, which is just being written, nor a damaged one.
+        rows += [parse_row(f"{line}\n".encode()) for line in tail(run / journal)]
+    metrics = {key: _to_plain(row[key]) for row in rows if isinstance(row, dict) for key in row}
     try:
         return metrics, max(0.0, time.time() - (run / "metrics.jsonl").stat().st_mtime)
     except OSError:
         return metrics, None
+
+
+def _to_plain(value: Any) -> float:
+    """The value, a whole number as it is; NaN if it is no number."""
+    number = to_number(value)
+    return value if value == number else number
 
 
 def read_progress(run: Path) -> Progress:

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 
+from paddock.runs.frames import read_journals
+from paddock.runs.results import read_columns
 from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
 from paddock.runs.table import HEAD
 from paddock.status import main
@@ -149,6 +152,21 @@ def test_the_last_evaluation_of_a_long_run_is_found_near_its_end(tmp_path: Path)
     run = make_run(tmp_path / "run", 20_000)
     [run_state] = read_run_states([run])
     assert run_state.metrics["eval/return_mean"] == 10.5 * 20_000
+
+
+def test_lines_that_are_no_rows_and_values_that_are_no_numbers_hide_nothing(status: Main, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    huge = "1" + 400 * "0"
+    with open(run / "metrics.jsonl", "a") as metrics:
+        metrics.write('12\nnull\n[1, 2]\n"x"\n{"iteration": "x", "step": "y"}\n\0\0\0\n')
+        metrics.write(f'{{"iteration": 4, "step": 40, "train/return_mean": "abc", "eval/return_mean": {huge}}}\n')
+    [run_state] = read_run_states([run])
+    assert (run_state.metrics["iteration"], run_state.metrics["step"]) == (4, 40)
+    assert math.isnan(run_state.metrics["train/return_mean"]) and math.isnan(run_state.metrics["eval/return_mean"])
+    assert status("run")[1].splitlines()[1].split()[:3] == ["run", "lost", "4"]
+    columns = read_columns(run)
+    assert columns["iteration"].tolist() == [1, 2, 3, 4] and np.isnan(columns["eval/return_mean"][-1])
+    assert read_journals([run])["iteration"].to_list() == [1, 2, 3, 4]
 
 
 def test_a_value_that_is_no_number_is_not_hidden_by_an_older_one(tmp_path: Path) -> None:
