@@ -288,12 +288,35 @@ def test_a_run_without_numbers_is_left_out_and_named(
     assert [record.getMessage().split()[0] for record in caplog.records] == [str(new), str(null)]
 
 
-@pytest.mark.parametrize("text", ["[", '{"wins": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[",
+        '{"wins": []}',
+        '{"players": 3, "points": []}',
+        '{"players": [], "points": []}',
+        '{"players": [{"name": "a"}], "points": [[null]]}',
+        '{"players": [{"name": "a", "iteration": 1}], "points": [[]]}',
+    ],
+)
 def test_matches_that_are_damaged_are_named(text: str, tmp_path: Path, main: Main) -> None:
     run = write(tmp_path / "run", returns(1, 2))
     (run / "matches.json").write_text(text)
     code, out, err = main(run)
     assert (code, out, err.count("\n")) == (2, "", 1) and "run/matches.json tells of no matches; delete it" in err
+
+
+def test_matches_of_one_player_alone_have_points_and_rate_nobody(
+    tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write(tmp_path / "run", returns(1, 2))
+    players = [{"name": "@2", "iteration": 2}, {"name": "random", "iteration": None}]
+    (run / "matches.json").write_text(json.dumps({"players": players, "points": [[None, 0.5], [0.5, None]]}))
+    assert main(run)[:2] == (0, f"{run}/curves.png\n{run}/points.png\n")
+    (said,) = caplog.messages
+    assert "elo.png is left out: matches.json rates nobody" in said
+    code, out, err = main(run, "show=elo")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "matches.json rates nobody, as not all played all" in err
 
 
 # Bad input

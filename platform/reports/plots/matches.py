@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
+
+from envs.errors import require
 
 from ...runs.folder import FolderError
 from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
@@ -33,18 +35,37 @@ def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any
         matches = json.loads(path.read_text())
     except ValueError:
         matches = None
-    if not isinstance(matches, dict) or not {"players", "points"} <= matches.keys():
+    if not _is_whole(matches):
         raise FolderError(
             f"{path} tells of no matches; delete it, or write it again: paddock.evaluate RUN matrix={path}"
         )
     return matches
 
 
+def _is_whole(matches: Any) -> TypeGuard[dict[str, Any]]:
+    """Return whether somebody played, and there are points of each against each."""
+    if not isinstance(matches, dict) or not isinstance(matches.get("points"), list):
+        return False
+    players: Any = matches.get("players")
+    named = isinstance(players, list) and all(
+        isinstance(one, dict) and {"name", "iteration"} <= one.keys() for one in players
+    )
+    if not named or not players or len(matches["points"]) != len(players):
+        return False
+    return all(isinstance(row, list) and len(row) == len(players) for row in matches["points"])
+
+
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
     """Ratings with 95 % intervals: of a run's own policies over its iterations, of others as lines across.
 
     Of a league each policy has a curve of its own.
+
+    Raises:
+        ConfigError: they are of one player against each of the others alone, which rates nobody.
     """
+    rated = all(set(RATING) <= player.keys() for player in matches["players"])
+    remedy = f"write it by paddock.evaluate RUN matrix=RUN/{MATCHES}"
+    require(rated, f"{MATCHES} rates nobody, as not all played all; {remedy}")
     figure = new_figure(9, 4.5)
     ax = figure.subplots()
     own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
