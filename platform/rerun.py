@@ -19,7 +19,7 @@ from .config.command import Readers, parse, run_command
 from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
-from .runs.folder import INITIAL, FolderError, import_from_where_it_began, read_config
+from .runs.folder import INITIAL, FolderError, import_from_where_it_began, read_config, read_json
 from .runs.journal import name_damage, parse_row
 from .runs.provenance import find_source
 
@@ -106,15 +106,14 @@ def compare(run: Path, other: Path, iterations: int) -> Difference | None:
 
 def explain(run: Path, other: Path) -> list[str]:
     """What was not the same around two runs: code, packages, processor."""
-    old, new = (json.loads((folder / "provenance.json").read_text()) for folder in (run, other))
+    old, new = (read_json(folder / "provenance.json") for folder in (run, other))
+    if not old:
+        return [f"{run / 'provenance.json'} is missing or damaged, so what was not the same around them is not known"]
     differing = [key for key in ("commit", "python", "cpu") if old.get(key) != new.get(key)]
     found = [f"{key}: {old.get(key)}, now {new.get(key)}" for key in differing]
-    packages = sorted(
-        name
-        for name in {*old.get("packages", {}), *new.get("packages", {})}
-        if old.get("packages", {}).get(name) != new.get("packages", {}).get(name)
-    )
-    shown = [f"{name} {old['packages'].get(name)}, now {new['packages'].get(name)}" for name in packages[:SHOWN]]
+    before, after = (told.get("packages", {}) for told in (old, new))
+    packages = sorted(name for name in {*before, *after} if before and before.get(name) != after.get(name))
+    shown = [f"{name} {before.get(name)}, now {after.get(name)}" for name in packages[:SHOWN]]
     if shown:
         found.append(
             "packages: " + "; ".join(shown) + (f"; and {len(packages) - SHOWN} more" if packages[SHOWN:] else "")

@@ -104,6 +104,23 @@ def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: P
     assert any(line.startswith("packages: numpy ") and line.endswith("now 0.1") for line in found)
 
 
+@pytest.mark.parametrize("text", [None, "", "{", "[]"])
+def test_a_difference_is_told_where_nothing_is_known_of_what_was_around_it(
+    copy: Path, tmp_path: Path, text: str | None
+) -> None:
+    (copy / "provenance.json").unlink()
+    if text is not None:
+        (copy / "provenance.json").write_text(text)
+    assert explain(copy, copy)[0].startswith(f"{copy / 'provenance.json'} is missing or damaged")
+
+
+def test_packages_that_another_version_did_not_note_are_not_listed(copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(copy, tmp_path / "other")
+    (copy / "provenance.json").write_text('{"cpu": "an abacus"}')
+    found = explain(copy, other)
+    assert found[-1].startswith(("cpu: an abacus, now ", "code: ")) and not any("packages" in line for line in found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
