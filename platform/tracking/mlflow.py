@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFL
 
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import flatten
+from ..runs.journal import EVALUATION_OF
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
 BATCH_ROWS = 200  # of the rows that wait, in one request or a few
 BATCH_METRICS, BATCH_PARAMS = 1000, 100  # that MLflow takes in one request
 PARAM_LENGTH = 500  # that every server takes; config.yaml has it all
+NAMES = ("iteration", EVALUATION_OF)  # of rows
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
@@ -40,11 +42,10 @@ def mirror(inbox: Inbox) -> None:
     os.environ |= retries
 
     # A resumed run writes rows again, and MLflow would show them twice.
-    known = {int(metric.value) for metric in client.get_metric_history(run, "iteration")}
+    known = {name: {metric.value for metric in client.get_metric_history(run, name)} for name in NAMES}
     for rows in inbox.batches(BATCH_ROWS):
-        metrics = [metric for row in rows if row["iteration"] not in known for metric in _metrics(row)]
-        for start in range(0, len(metrics), BATCH_METRICS):
-            client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
+        for metrics in _requests(row for row in rows if row[_named_by(row)] not in known[_named_by(row)]):
+            client.log_batch(run, metrics=metrics)
     try:
         for kind, files in (("policy", find_policy(folder)), ("video", find_videos(folder))):
             for file in files:
@@ -103,9 +104,31 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
     return experiment.experiment_id
 
 
-def _metrics(row: Mapping[str, float]) -> Iterator[Metric]:
-    now = round(1000 * time.time())
-    return (Metric(key, value, now, int(row["step"])) for key, value in row.items() if key != "step")
+def _named_by(row: Mapping[str, float]) -> str:
+    """What tells a row from all others: its iteration, or, of an evaluation at a run's end, which it evaluated."""
+    return EVALUATION_OF if EVALUATION_OF in row and "system/seconds" not in row else "iteration"
+
+
+def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:
+    """Rows as MLflow takes them: each whole in one request, so that where its name has arrived all of it has."""
+    request: list[Metric] = []
+    for row in rows:
+        metrics = _metrics(row)
+        if request and len(request) + len(metrics) > BATCH_METRICS:
+            yield request
+            request = []
+        request += metrics
+        while len(request) > BATCH_METRICS:  # of one row, whose name comes last
+            yield request[:BATCH_METRICS]
+            del request[:BATCH_METRICS]
+    if request:
+        yield request
+
+
+def _metrics(row: Mapping[str, float]) -> list[Metric]:
+    now, last = round(1000 * time.time()), _named_by(row)
+    keys = [*(key for key in row if key not in ("step", last)), last]
+    return [Metric(key, row[key], now, int(row["step"])) for key in keys]
 
 
 def _first_cause(error: BaseException) -> BaseException:

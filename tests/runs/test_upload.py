@@ -1,10 +1,12 @@
 """A mirror is made again from a run's folder alone, with all that it would have had while the run went on."""
 
+import contextlib
 import json
 import re
 import sqlite3
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +133,65 @@ def test_mlflow_gets_every_row_once_also_those_that_it_missed(tmp_path: Path) ->
         "policy/config.yaml",
         "video/episode.mp4",
     }
+
+
+class Store:
+    """An MLflow of one run that goes away after so many requests."""
+
+    def __init__(self, lives: int) -> None:
+        self.lives, self.logged = lives, list[Any]()
+
+    def get_metric_history(self, run: str, key: str) -> list[Any]:
+        return [metric for metric in self.logged if metric.key == key]
+
+    def log_batch(self, run: str, metrics: Any) -> None:
+        assert len(metrics) <= 1000
+        self.lives -= 1
+        if self.lives < 0:
+            raise OSError("it has gone")
+        self.logged += metrics
+
+    def set_terminated(self, run: str, status: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("lives", range(6))
+def test_mlflow_that_goes_away_between_any_two_requests_has_every_value_once_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: int
+) -> None:
+    pytest.importorskip("mlflow")
+    from paddock.tracking import mlflow
+
+    # Rows of which a request takes one or two, and an evaluation at the end.
+    rows: list[dict[str, float]] = [
+        {"iteration": k, "step": 10 * k, "system/seconds": k} | {f"score/{j}": j * k for j in range(440)}
+        for k in range(1, 8)
+    ]
+    rows.append({"iteration": 7, "step": 70, "eval/of_iteration": 7, "eval/return_mean": 3.0})
+    settings = {"run_dir": str(tmp_path), "init_timeout_s": 1.0, "tracking_uri": "x", "experiment": "e"}
+    store = Store(lives)
+    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        monkeypatch.setenv(name, "1")
+    for patched, by in (("MlflowClient", lambda **_: store), ("open_run", lambda *_: "run")):
+        monkeypatch.setattr(mlflow, patched, by)
+    batches: Any = (lambda count: [rows[:3], rows[3:7]], lambda count: [rows])  # killed before its last evaluation
+    for given in batches:
+        inbox: Any = SimpleNamespace(settings=settings, batches=given, say=lambda text: None, killed=False)
+        with contextlib.suppress(OSError):
+            mlflow.mirror(inbox)
+        store.lives = 99
+    found = [(metric.key, metric.step, metric.value) for metric in store.logged]
+    assert sorted(found) == sorted((key, row["step"], row[key]) for row in rows for key in row if key != "step")
+
+
+def test_a_row_that_mlflow_takes_in_several_requests_is_named_by_the_last() -> None:
+    pytest.importorskip("mlflow")
+    from paddock.tracking.mlflow import _requests
+
+    row: dict[str, float] = {"iteration": 1, "step": 1} | {f"score/{j}": j for j in range(2500)}
+    keys = [[metric.key for metric in request] for request in _requests([{"iteration": 0, "step": 0}, row])]
+    assert [len(request) for request in keys] == [1, 1000, 1000, 501] and keys[-1][-1] == "iteration"
+    assert sorted(key for request in keys[1:] for key in request) == sorted(key for key in row if key != "step")
 
 
 def test_tensorboard_shows_each_row_once(run: Path) -> None:
