@@ -1,6 +1,5 @@
 """The part of a report that compares algorithms over several environments, whose scores it brings to one scale."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,26 +45,35 @@ def normalize(groups: Sequence[Group]) -> list[tuple[Group, Array]]:
         (its group on the first of them, [R, N] with as many runs as it has on each).
     """
     scored = [group for group in groups if len(group.scores)]
-    every = {env: [g.scores for g in scored if g.env == env] for env in dict.fromkeys(g.env for g in scored)}
-    bounds = {env: (np.min(np.concatenate(s)), np.max(np.concatenate(s))) for env, s in every.items()}
+    bounds: dict[str, tuple[float, float]] = {}
     methods: dict[str, dict[str, Group]] = {}
     for group in scored:
-        settings = group.entries[0].run.settings
-        same = repr(sorted((name, value) for name, value in settings.items() if not name.startswith("env.")))
-        methods.setdefault(same, {})[group.env] = group
-    several = Counter(tuple(of) for of in methods.values() if len(of) > 1)
+        task, method = _spell_parts(group)
+        low, high = bounds.get(task, (np.inf, -np.inf))
+        bounds[task] = min(low, group.scores.min()), max(high, group.scores.max())
+        methods.setdefault(method, {})[task] = group
+    several = [sorted(of) for of in methods.values() if len(of) > 1]
     if not several:
         return []
-    shared = max(several, key=lambda envs: (several[envs], len(envs)))
+    shared = max(several, key=lambda tasks: (sum(of.keys() >= set(tasks) for of in methods.values()), len(tasks)))
     normalized = []
     for of in methods.values():
         if of.keys() >= set(shared):
-            fewest = min(len(of[env].scores) for env in shared)
+            fewest = min(len(of[task].scores) for task in shared)
             scaled = [
-                (of[env].scores[:fewest] - low) / ((high - low) or 1.0) for env in shared for low, high in [bounds[env]]
+                (of[task].scores[:fewest] - low) / ((high - low) or 1.0)
+                for task in shared
+                for low, high in [bounds[task]]
             ]
             normalized.append((of[shared[0]], np.stack(scaled, axis=1)))
     return normalized
+
+
+def _spell_parts(group: Group) -> tuple[str, str]:
+    """Return what tells a group's environment from others, arguments and all, and what its algorithm."""
+    settings = sorted(group.entries[0].run.settings.items())
+    env, others = ([item for item in settings if item[0].startswith("env.") is of] for of in (True, False))
+    return repr(env), repr(others)
 
 
 def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:

@@ -245,6 +245,15 @@ def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
     assert normalize([one for one in groups if one.env == "Cart"]) == []
 
 
+def test_environments_of_other_arguments_are_others(tmp_path: Path) -> None:
+    given = [("ppo", "Cart", 0, 5.0), ("es", "Cart", 0, 9.0), ("ppo", "Walk", 0, 100.0), ("es", "Walk", 0, 50.0)]
+    for algo, env, wind, score in [*given, ("ppo", "Walk", 1, 1.0)]:  # which would be the lowest of all on Walk
+        config = {"algo": {"name": algo}, "env": {"id": env, "kwargs": {"wind": wind}}, "seed": 1}
+        write(tmp_path / f"{algo}{env}{wind}", [{"eval/return_mean": score}], config)
+    found = [matrix.tolist() for _, matrix in normalize(group(gather([tmp_path]).entries, "eval/return_mean"))]
+    assert sorted(found) == [[[0, 1]], [[1, 0]]]
+
+
 def test_the_best_command_is_one_of_a_single_run(tmp_path: Path) -> None:
     page = describe(write_sweep(tmp_path / "sweep"), 0, {})
     assert "python -m paddock algo=es algo.rate=0.1 algo.kind=a" in Reader(page.encode()).text
