@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -139,13 +140,17 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
     panels: list[Html] = []
     left_out: list[str] = []
     for entry in entries:
-        for path in sorted(p for p in entry.run.path.rglob("*") if p.suffix in VIDEOS and p.is_file()):
-            size_mb = path.stat().st_size / 1e6
+        for path in _find_videos(entry.run.path):
             name = str(Path(entry.name) / path.relative_to(entry.run.path))
-            if size_mb > most_mb or len(panels) == MOST_VIDEOS:
-                left_out.append(f"{name} ({size_mb:.1f} MB)")
+            try:
+                size_mb = path.stat().st_size / 1e6
+                if size_mb > most_mb or len(panels) == MOST_VIDEOS:
+                    left_out.append(f"{name} ({size_mb:.1f} MB)")
+                    continue
+                content = path.read_bytes()
+            except OSError:  # of a run that goes on, it has gone since
                 continue
-            source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+            source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(content).decode()}"
             if path.suffix == ".webp":
                 shown = f'<img src="{source}" alt="{escape(name)}">'
             else:
@@ -153,6 +158,12 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
             panels.append(panel(name, Html(shown)))
     said = f"left out (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}" if left_out else ""
     return section("Videos", "", grid(panels), paragraph(said) if said else "")
+
+
+def _find_videos(run: Path) -> list[Path]:
+    """The videos in a run's folder, at any depth; a folder in it may go meanwhile, as those of replayed steps do."""
+    found = (Path(here) / name for here, _, files in os.walk(run) for name in files)
+    return sorted(path for path in found if path.suffix in VIDEOS and path.is_file())
 
 
 def list_runs(entries: Sequence[Entry], metric: str) -> Html:

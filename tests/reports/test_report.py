@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import threading
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from paddock.reports.curves import common_grid
 from paddock.reports.data import Group, gather, group
 from paddock.reports.page import Html, document, picture, table
 from paddock.reports.page import axes as page_axes
+from paddock.reports.section_runs import show_videos
 from paddock.reports.section_sweep import describe
 from paddock.reports.section_tasks import normalize
 from scripts.bench.runs.report import copy_runs, measure, read_with_pandas
@@ -243,6 +245,28 @@ def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
     assert found == {"es": [[0, 0], [0.5, 1]], "ppo": [[1, 1], [0.5, 0.5]]}
     assert "Several environments" in Reader(report([tmp_path])).headings
     assert normalize([one for one in groups if one.env == "Cart"]) == []
+
+
+def test_a_page_is_written_of_a_run_whose_files_come_and_go(tmp_path: Path) -> None:
+    run, over = write(tmp_path / "run", [{"eval/return_mean": 1.0}], ended=False), threading.Event()
+
+    def write_and_delete() -> None:
+        while not over.is_set():
+            for k in range(20):
+                (run / "replay" / str(k) / "0").mkdir(parents=True)
+            (run / "episode.mp4").write_bytes(b"film")
+            (run / "episode.mp4").unlink()
+            shutil.rmtree(run / "replay")
+
+    entries = gather([tmp_path]).entries
+    writer = threading.Thread(target=write_and_delete)
+    writer.start()
+    try:
+        for _ in range(400):
+            show_videos(entries, 10)
+    finally:
+        over.set()
+        writer.join()
 
 
 def test_environments_of_other_arguments_are_others(tmp_path: Path) -> None:
