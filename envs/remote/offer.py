@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from envs.errors import ConfigError, require
 from envs.remote.frames import MOST_SIGNAL
 from envs.remote.spaces import build_space, describe_space
-from envs.remote.values import Garbled, Unsayable, decode, encode, settle
+from envs.remote.values import Garbled, Unsayable, are_same, decode, encode, settle
 from envs.remote.versions import describe_others
 from envs.remote.view import View
 from envs.spaces.layout import Layout
@@ -209,7 +211,10 @@ def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     for theirs, own in zip([arguments[0], *arguments[1]], [spec.fields["kwargs"], *wrappers], strict=True):
         for key, value in theirs.items():
             text = "text is the server's to choose, as it may name a file"
-            require(value == own.get(key) or not _holds_text(value), f"arguments: {key}={value}: {text}; leave it out")
+            require(
+                are_same(value, own.get(key)) or not _holds_text(value),
+                f"arguments: {key}={value}: {text}; leave it out",
+            )
     targets = [{"_target_": wrapper["_target_"]} for wrapper in wrappers]
     given = tuple({**other, **target} for other, target in zip(arguments[1], targets, strict=True))
     chosen = replace(spec, kwargs=arguments[0], wrappers=given)
@@ -220,6 +225,8 @@ def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
 def _holds_text(value: Any) -> bool:
     if isinstance(value, Mapping | list | tuple):
         return any(map(_holds_text, value.values() if isinstance(value, Mapping) else value))
+    if isinstance(value, np.ndarray):
+        return any(map(_holds_text, value.ravel())) if value.dtype.hasobject else value.dtype.kind in "US"
     return isinstance(value, str | bytes)
 
 

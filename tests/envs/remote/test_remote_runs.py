@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Command, assert_same_run, call_main, rows
 from remote_servers import CARTPOLE, remote, serve_fixture, start_process  # noqa: F401
@@ -129,6 +130,9 @@ def ask(server: Any, arguments: Any) -> None:
         ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: text is the server's to choose"),
         ([{"render_mode": "human"}, [{"length": 1.0}]], "render_mode=human: text is the server's to choose, as it may"),
         ([{}, [{"length": ["/etc/passwd"]}]], "text is the server's to choose"),
+        ([{}, [{"length": np.array("/etc/passwd")}]], "text is the server's to choose"),
+        ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "text is the server's to choose"),
+        ([{}, [{"length": np.zeros(2)}]], r"PoleLength refuses \{'length': array"),
         ([{"max_episode_steps": 3}, [{"length": 1.0}]], r"env\.kwargs=.* is refused by CartPole-v1"),
         ([{}, [{"length": -1.0}]], r"PoleLength refuses \{'length': -1\.0\}"),
         ([{}, [{"env": 1}]], r"PoleLength refuses \{'env': 1\}"),
