@@ -37,7 +37,7 @@ class Lost(Exception):
 
 
 class Refused(Lost):
-    """A server ended a stream over a message, as it may again if that comes again."""
+    """A server ended a stream, or a session, over a message, as it may again if that comes again."""
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,21 @@ def test_what_cannot_be_told_is_one_clear_line(serve: Any, value: Any, named: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_message_that_no_server_takes_is_not_sent_for_ever(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("order", "named"),
+    [
+        (Order(Kind.SIGNAL, slice(0, N), ["x", [1] * 200_000]), r"DATA_LOSS: .*\)"),
+        (Order(Kind.SIGNAL, slice(0, N), [1, 2]), "the session is closed: a signal is a text and a value of .*"),
+    ],
+    ids=["stream", "session"],
+)
+def test_a_message_that_no_server_takes_is_not_sent_for_ever(
+    serve: Any, caplog: pytest.LogCaptureFixture, order: Order, named: str
+) -> None:
     with closing(remote(serve(WINDY).address).make(WINDY)) as venv:
         venv.begin(1)
-        venv._ask([(venv._links[0], Order(Kind.SIGNAL, slice(0, N), ["x", [1] * 200_000]))])  # past what is looked at
-        with pytest.raises(EnvError, match=r"DATA_LOSS: .*\), 11 times in a row; it takes no such message"):
+        venv._ask([(venv._links[0], order)])  # past what is looked at
+        with pytest.raises(EnvError, match=f"{named}, 11 times in a row; it takes no such message"):
             venv.step(np.zeros(N, np.int64))
         assert sum("another stream is tried for" in said for said in caplog.messages) == 10
 
