@@ -51,6 +51,7 @@ OURS = {  # parameters of sbatch that are not the user's to set
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
 }
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
+SILENT = "not known to have ended, as squeue does not answer"
 LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
 
 
@@ -249,11 +250,12 @@ class SlurmTarget:
         self._launcher = launcher
         self.slots = slots
 
-    def start(self, plan: Plan) -> "Queued":
-        """Submit a run, unless its job of before is still in the queue."""
-        if _find_alive(plan.run) is None:
+    def start(self, plan: Plan) -> "Queued | None":
+        """Submit a run, unless its job of before is still in the queue; None where Slurm does not say."""
+        alive = _find_alive(plan.run)
+        if alive is None:
             self._launcher.submit([plan])
-        return Queued(plan.run)
+        return None if alive is not None and alive[1] == SILENT else Queued(plan.run)
 
     def close(self) -> None:
         """Jobs stay in the queue."""
@@ -299,11 +301,15 @@ def _check_unclaimed(plans: Sequence[Plan]) -> None:
 
 
 def _find_alive(run: Path) -> tuple[str, str] | None:
-    """The run's job and its state, if it is in the queue."""
+    """The run's job and its state, if it is in the queue or may be."""
     before = read_submission(run)
-    state = (ask_queue([before.job]) or {}).get(before.job) if before else None
-    alive = before and state and state[2] == before.name and state[0] in (*WAITING, *RUNNING)
-    return (before.job, state[0]) if before and state and alive else None
+    if before is None:
+        return None
+    queue = ask_queue([before.job])
+    if queue is None:
+        return before.job, SILENT
+    state, _, name = queue.get(before.job, ("", "", ""))
+    return (before.job, state) if name == before.name and state in (*WAITING, *RUNNING) else None
 
 
 def _note(run: Path, submission: Submission) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 
+from envs.errors import ConfigError
 from paddock.runs.frames import read_journals
 from paddock.runs.results import read_columns
 from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
@@ -252,6 +254,28 @@ def test_without_an_answer_from_the_queue_what_has_ended_is_known(
         monkeypatch.setenv("PATH", path)
         code, out, _ = status("sweep")
         assert (code, out.splitlines()[-1]) == (0, "1 done, 1 unknown")
+
+
+def test_a_run_whose_job_may_go_on_is_not_submitted_again(queue: Callable[..., None], tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    from paddock.slurm.submit import Queued, SlurmTarget, _check_unclaimed
+
+    run, submitted_again = submitted(tmp_path / "run", "7_0"), []
+    plan: Any = SimpleNamespace(run=run)
+    target = SlurmTarget(SimpleNamespace(submit=submitted_again.append), slots=1)  # type: ignore[arg-type]
+    queue(code=1, error="slurm_load_jobs error: Unable to contact slurm controller")
+    with pytest.raises(ConfigError, match="as job 7_0, which is not known to have ended, as squeue does not answer"):
+        _check_unclaimed([plan])
+    assert target.start(plan) is None and not submitted_again
+    queue("7_0|PENDING|Priority|paddock-sweep")
+    with pytest.raises(ConfigError, match="as job 7_0, which is PENDING; wait for it, or scancel 7_0"):
+        _check_unclaimed([plan])
+    assert isinstance(target.start(plan), Queued) and not submitted_again
+    for line in ("7_0|PENDING|Priority|another", "7_0|FAILED|None|paddock-sweep"):
+        queue(line)
+        _check_unclaimed([plan])
+        assert isinstance(target.start(plan), Queued)
+    assert submitted_again == [[plan]] * 2
 
 
 def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
