@@ -22,6 +22,7 @@ from envs.vector.multiprocess.interrupts import Uninterrupted
 log = logging.getLogger(__name__)
 
 MOST_REFUSALS = 10  # in a row; a message that was garbled on the way is taken sooner
+MOST_IN_VAIN = 10  # servers that take over, one after another, and are lost before they have answered
 
 
 class Link:
@@ -59,7 +60,8 @@ class Link:
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
-        self._closed, self._refusals = False, 0
+        self._closed, self._refusals, self._in_vain = False, 0, 0
+        self._waits = "world" in claim  # for others, before a server answers
         self._place, self._known, self._may_replay, self._seats = place, known, replay, seats
         self._addresses = [*place.addresses[at:], *place.addresses[:at]]
         asked = {"environment": offer.environment["id"], "num_envs": self.num_envs // seats, "autoreset": autoreset}
@@ -121,7 +123,7 @@ class Link:
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
                 order.answered, order.frame = True, b""  # the journal keeps its actions
-                self._refusals = 0
+                self._refusals = self._in_vain = 0
                 return order, frame
 
     @property
@@ -162,6 +164,9 @@ class Link:
         self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
         if self._refusals > MOST_REFUSALS:
             raise EnvError(f"{error}, {self._refusals} times in a row; it takes no such message as is to be sent")
+        if self._in_vain >= MOST_IN_VAIN and not self._waits:
+            said = f"{error}, as were {self._in_vain} before it at the same step"
+            raise EnvError(f"{said}; where an environment ends its process, serve vec=multiprocess")
         log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         why = [error]
 
@@ -231,6 +236,7 @@ class Link:
             opened.close()  # or its environments would be in use until the end of its lease
             raise
         self.restarts += 1
+        self._in_vain += 1
         for order in pending:
             if order.kind is Kind.RESET:  # or others might replay another one on its seed
                 order.back = self.journal.next_episode

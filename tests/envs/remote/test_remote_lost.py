@@ -40,6 +40,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 from envs.remote import guard  # noqa: E402
 from envs.remote.client import place  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from envs.remote.server.steps import SessionEnvs  # noqa: E402
 from envs.remote.single import RemoteEnv  # noqa: E402
 from envs.remote.values import Unsayable  # noqa: E402
 
@@ -199,6 +200,31 @@ def test_options_that_cannot_be_sent_are_one_line_and_cost_no_session(serve: Any
             env.reset(seed=1 << 5000)
         assert (env.reset(seed=0, options={"x": deep(13), "y": np.zeros(60_000)})[0] == begun).all()
         assert (venv := env._served.open()).restarts == venv._links[0].reconnects == 0
+
+
+def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, receive, lost = serve(COUNTING), SessionEnvs.receive, []
+
+    def lose(self: Any, turn: Any) -> bytes:
+        """Lose all sessions, as an environment does that ends its server's process."""
+        if not turn.quiet:
+            (session,) = server.sessions.list()
+            lost.append(session)
+            threading.Thread(target=server.sessions.end, args=(session, "it was lost"), daemon=True).start()
+            wait_until(lambda: not server.sessions.list())
+            session._stream.cut()  # before the answer is sent
+        return receive(self, turn)
+
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+        for _ in range(2):
+            venv.step(np.zeros(N, np.int64))
+        monkeypatch.setattr(SessionEnvs, "receive", lose)
+        with pytest.raises(EnvError, match=r", as were 10 before it at the same step; .* serve vec=multiprocess"):
+            venv.step(np.zeros(N, np.int64))
+        assert venv.restarts == 10 and len(lost) == 11
 
 
 def test_another_server_goes_on_where_one_is_lost(serve: Any, undisturbed: str) -> None:
