@@ -260,7 +260,7 @@ def test_a_run_whose_job_may_go_on_is_not_submitted_again(queue: Callable[..., N
     pytest.importorskip("submitit")
     from paddock.slurm.submit import Queued, SlurmTarget, _check_unclaimed
 
-    run, submitted_again = submitted(tmp_path / "run", "7_0"), []
+    run, submitted_again = submitted(tmp_path / "run", "7_0"), list[Any]()
     plan: Any = SimpleNamespace(run=run)
     target = SlurmTarget(SimpleNamespace(submit=submitted_again.append), slots=1)  # type: ignore[arg-type]
     queue(code=1, error="slurm_load_jobs error: Unable to contact slurm controller")

@@ -163,7 +163,7 @@ def test_mlflow_that_goes_away_between_any_two_requests_has_every_value_once_aft
     from paddock.tracking import mlflow
 
     # Rows of which a request takes one or two, and an evaluation at the end.
-    rows: list[dict[str, float]] = [
+    rows: list[dict[str, Any]] = [
         {"iteration": k, "step": 10 * k, "system/seconds": k} | {f"score/{j}": j * k for j in range(440)}
         for k in range(1, 8)
     ]
@@ -188,7 +188,7 @@ def test_a_row_that_mlflow_takes_in_several_requests_is_named_by_the_last() -> N
     pytest.importorskip("mlflow")
     from paddock.tracking.mlflow import _requests
 
-    row: dict[str, float] = {"iteration": 1, "step": 1} | {f"score/{j}": j for j in range(2500)}
+    row: dict[str, Any] = {"iteration": 1, "step": 1} | {f"score/{j}": j for j in range(2500)}
     keys = [[metric.key for metric in request] for request in _requests([{"iteration": 0, "step": 0}, row])]
     assert [len(request) for request in keys] == [1, 1000, 1000, 501] and keys[-1][-1] == "iteration"
     assert sorted(key for request in keys[1:] for key in request) == sorted(key for key in row if key != "step")

@@ -423,8 +423,9 @@ def test_options_of_a_reset_are_the_same_where_their_arrays_and_nans_are() -> No
     world.call_both(lambda one: one.reset(seed=[0], options=given(2.0)))
     others = (given(3.0), given(2.0) | {"wind": [2, float("nan")]}, given(2.0) | {"kinds": [1, "a"]}, {"wind": 2})
     for options in others:
+        of = {world.a: options, world.b: given(2.0)}
         with pytest.raises(VectorMisuse, match="different episodes"):
-            world.call_both(lambda one, a=options: one.reset(seed=[0], options=a if one is world.a else given(2.0)))
+            world.call_both(lambda one: one.reset(seed=[0], options=of[one]))  # noqa: B023
 
 
 def test_clients_that_disagree_are_both_named() -> None:

@@ -153,8 +153,8 @@ class Placed(Counting):
     """Begins where it is told."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        _, info = super().reset(seed=seed)
-        self.state = self.state + options["at"]
+        state, info = super().reset(seed=seed)
+        self.state = state + options["at"]
         return self.state.copy(), info
 
 
