@@ -63,7 +63,7 @@ def describe_lives(result: Evaluation) -> dict[str, str]:
 
 def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[str, Any]:
     """Return all that an evaluation has found, as strict JSON has it."""
-    low, high = (None if np.isnan(bound) else bound for bound in result.interval)
+    low, high = map(_finite, result.interval)
     target = result.target
     return {
         "run": str(run),
@@ -77,11 +77,11 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
         "stochastic": options.get("stochastic", False),
         "return_mean": _finite(float(result.returns.mean())),
         "return_interval_95": [low, high],
-        "returns": [_finite(value) for value in result.returns.tolist()],
+        "returns": list(map(_finite, result.returns.tolist())),
         "lengths": result.lengths.tolist(),
-        **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
+        **({"lives": [list(map(_finite, returns.tolist())) for returns in result.lives]} if result.lives else {}),
         **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
-        "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
+        "metrics": {name: list(map(_finite, told.tolist())) for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
     }

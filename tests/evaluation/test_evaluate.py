@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from algos.learning import policy_episodes
 from envs.native import library
 from envs.spec import EnvSpec
 from paddock import evaluate as command
+from paddock.evaluation.description import as_plain
 from paddock.evaluation.fresh_episodes import bootstrap_interval, evaluate
 from paddock.evaluation.load import load
 from paddock.runs.checkpoint import CheckpointError
@@ -367,6 +369,15 @@ def test_json_has_all_that_was_found(run: Path, main: Main) -> None:
 
 
 # Video
+
+
+def test_json_is_strict_whatever_was_found(run: Path) -> None:
+    found = evaluate(run, episodes=2)
+    odd = np.array([np.nan, np.inf])
+    lives: dict[str, Any] = {"lives": [odd, odd[:0]], "seats": [np.zeros(2, np.int64), np.zeros(0, np.int64)]}
+    odd_found = replace(found, returns=odd, interval=(-np.inf, np.nan), told={"height": -odd}, **lives)
+    told = json.loads(json.dumps(as_plain(run, {}, odd_found), allow_nan=False))
+    assert told["lives"] == [[None, None], []] and told["return_interval_95"] == told["returns"] == [None, None]
 
 
 def test_video_shows_each_step_of_the_first_episode_without_a_screen(run: Path, tmp_path: Path) -> None:
