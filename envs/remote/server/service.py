@@ -17,6 +17,7 @@ from envs.remote import guard
 from envs.remote.frames import PROTOCOL, SPARE, Kind, join
 from envs.remote.offer import describe_roles
 from envs.remote.server.health import WATCHERS, Health
+from envs.remote.server.policies import make_noops
 from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.server.sessions import NotOpened, Sessions
 from envs.remote.server.settings import ServerSettings
@@ -47,8 +48,8 @@ class EnvironmentServer:
             vec: how a session's environments are stepped; its num_envs is how many there are in all sessions.
 
         Raises:
-            ConfigError: the environment has a space that no client knows, or none of known size; the
-                address is in use, or open to others without token and encryption.
+            ConfigError: the environment has a space that no client knows, or none of known size, or actions that
+                nobody can stand in for; the address is in use, or open to others without token and encryption.
         """
         require(
             vec.seeded_slots,
@@ -57,6 +58,8 @@ class EnvironmentServer:
         self._spec, self._settings = spec, settings
         layouts = Layouts.of_seats(spec, spec.seating)
         layouts.check_sized()
+        if layouts.seats > 1 and {settings.late, settings.lost} & {"noop", "last"}:
+            make_noops(layouts, spec.roles)  # which somebody waits for when they are needed
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),

@@ -8,13 +8,14 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import test_vector as contract
 from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
-from toy_worlds import Bidding
+from toy_worlds import Bidding, Scripted
 
 from envs.errors import ConfigError
 from envs.vector import EnvError, Serial, VectorMisuse
@@ -289,6 +290,23 @@ def test_who_is_missing_for_too_long_is_stood_in_for_and_all_are_told(policy: An
         assert world.b.recv()[4]["timed"].all() and len(world.taken) == (1 if stood_in is None else 2)
     if policy == "truncate":
         assert infos["final_info"]["episode"]["l"].tolist() == [1]
+
+
+class Speaking(Scripted):
+    """Takes words."""
+
+    def action_space(self, agent: str) -> Any:
+        return gymnasium.spaces.Text(3)
+
+
+@pytest.mark.parametrize("changes", [{"late": "noop"}, {"lost": "last"}])
+def test_actions_that_nobody_can_stand_in_for_are_refused_before_they_are_needed(serve: Any, changes: Any) -> None:
+    spec = env_spec(f"{__name__}:Speaking", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
+    with pytest.raises(
+        ConfigError, match=r"no action of Text.* choose serve\.late and serve\.lost of wait and truncate"
+    ):
+        serve(spec, Serial(num_envs=1), **changes)
+    serve(spec, Serial(num_envs=1), late="truncate", lost="truncate")
 
 
 def test_a_late_client_is_told_that_the_world_began_anew(serve: Any) -> None:
