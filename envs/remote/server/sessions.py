@@ -144,15 +144,17 @@ class Sessions:
             if self._sessions.pop(session.id, None) is None:
                 return
             self._ended[session.id] = (time.monotonic(), why)
-        session.close()
         venv = session.venv
-        with self._lock:
-            if not isinstance(venv, SeatsVectorEnv):
-                self._rows -= venv.worlds
-            elif venv.last:
-                self._rows -= 1
-                del self._joint[venv.world]
-            self._opened.pop(session.nonce, None)
+        try:
+            session.close()
+        finally:  # whatever its environments raise, there is room for others
+            with self._lock:
+                if not isinstance(venv, SeatsVectorEnv):
+                    self._rows -= venv.worlds
+                elif venv.last:
+                    self._rows -= 1
+                    del self._joint[venv.world]
+                self._opened.pop(session.nonce, None)
 
     def close(self) -> bool:
         """End all, but for what is at work for too long; whether nothing is left. `going` has been set."""

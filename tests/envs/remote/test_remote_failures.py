@@ -25,6 +25,7 @@ from remote_servers import (
 from toy_worlds import Bidding
 
 from envs.vector import EnvError, Serial, VectorMisuse
+from envs.vector.serial import SerialVectorEnv
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -122,6 +123,22 @@ def test_what_nobody_foresaw_is_told_to_the_client_and_ends_its_session_alone(
         wire.close()
         other.step(np.zeros(N, np.int64))
         assert other.restarts == 0
+
+
+def test_environments_that_raise_as_they_are_closed_leave_room_for_others(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(COUNTING, Serial(num_envs=2), max_sessions=1)
+    raw = Raw(server)
+
+    def fail(self: Any) -> None:
+        monkeypatch.undo()
+        raise OSError("nobody foresaw it")
+
+    monkeypatch.setattr(SerialVectorEnv, "close_extras", fail)
+    with pytest.raises(place.Lost, match="nobody foresaw it"):
+        raw.place.call(raw.address, "Close", {"session": raw.session, "secret": raw.secret}, 10.0)
+    assert server.sessions.rows == 0 and Raw(server).session != raw.session
 
 
 class Talkative(Counting):
