@@ -163,7 +163,7 @@ class Offer:
             id = self.environment["id"]
             raise VectorMisuse(f"signal: {id} takes none; give it a method receive_signal(key, value)")
         if type(key) is not str or len(key) > MOST_KEY:
-            raise VectorMisuse(f"signal: the key {str(key)[:40]!r} is no text of at most {MOST_KEY} letters")
+            raise VectorMisuse(f"signal: the key is no text of at most {MOST_KEY} letters")
         try:
             return settle(value, MOST_SIGNAL)
         except Unsayable as error:

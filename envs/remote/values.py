@@ -1,7 +1,7 @@
 """Plain data and arrays as bytes that hold no code: MessagePack, with types of its own for what is NumPy's.
 
-Nothing is ever pickled, and nothing that is decoded names a class. Tuples, whole numbers of up to 4,096 bits, NumPy's
-numbers and arrays of them come back as they were, NaNs with their bits.
+Nothing is ever pickled, and nothing that is decoded names a class. Tuples, whole numbers of less than 4,096 bits,
+NumPy's numbers and arrays of them come back as they were, NaNs with their bits.
 """
 
 import re

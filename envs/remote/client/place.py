@@ -37,7 +37,7 @@ class Lost(Exception):
 
 
 class Refused(Lost):
-    """A server ended a stream, or a session, over a message, as it may again if that comes again."""
+    """A stream or a session ended over a message, as the next one may if that comes again."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Wire:
                 raise Lost(f"{self._address} ended the stream") from None
             raise _explain_status(self._address, error.code, error.details) from None
         except Garbled as error:
-            raise _explain(self._address, error) from None
+            raise Refused(f"vec.address={self._address}: {error}") from None
 
     @property
     def is_over(self) -> bool:

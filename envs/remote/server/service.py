@@ -59,7 +59,7 @@ class EnvironmentServer:
         layouts = Layouts.of_seats(spec, spec.seating)
         layouts.check_sized()
         if layouts.seats > 1 and {settings.late, settings.lost} & {"noop", "last"}:
-            make_noops(layouts, spec.roles)  # which somebody waits for when they are needed
+            make_noops(layouts, spec.roles)  # else the others would be told once a client is missing
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),

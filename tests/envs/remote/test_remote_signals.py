@@ -18,11 +18,13 @@ from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client import place  # noqa: E402
 from envs.remote.client.journal import Order  # noqa: E402
-from envs.remote.frames import Kind, join  # noqa: E402
+from envs.remote.frames import Kind, join, split  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.server import seats  # noqa: E402
 from envs.remote.single import RemoteEnv  # noqa: E402
+from envs.remote.values import Garbled  # noqa: E402
 
 TOLD = env_spec("toy_worlds:Told", max_episode_steps=5)
 
@@ -107,6 +109,20 @@ def test_a_message_that_no_server_takes_is_not_sent_for_ever(
         with pytest.raises(EnvError, match=f"{named}, 11 times in a row; it takes no such message"):
             venv.step(np.zeros(N, np.int64))
         assert sum("another stream is tried for" in said for said in caplog.messages) == 10
+
+
+def test_an_answer_that_is_never_whole_is_not_waited_for_for_ever(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def garble(data: bytes) -> Any:
+        frame = split(data)
+        if frame.kind is Kind.OUTCOME:
+            raise Garbled("it is not whole")
+        return frame
+
+    with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
+        venv.begin(1)
+        monkeypatch.setattr(place, "split", garble)
+        with pytest.raises(EnvError, match="it is not whole, 11 times in a row"):
+            venv.step(np.zeros(N, np.int64))
 
 
 def test_a_value_may_be_used_again_by_whoever_told_it(serve: Any) -> None:
