@@ -105,7 +105,7 @@ class RemoteVectorEnv(VectorEnv):
         except BaseException:
             self.close()
             raise
-        self._joint = worlds is not None
+        self._joint, self._keyed = worlds is not None, False  # whether episodes follow by the keys of `begin`
         self._apart = CallsApart(self._links)
 
     @property
@@ -134,9 +134,14 @@ class RemoteVectorEnv(VectorEnv):
         for i in numbers(worlds_of(rows, self.seats)):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
+        parts = list(self._split(rows))
+        if self._keyed and len(parts) < len(self._links):  # which would go on by their keys, unlike anywhere else
+            said = f"reset: of {len(self._links)} servers or worlds {len(parts)} would know that keys of begin are over"
+            raise VectorMisuse(f"{said}; reset an environment of each, or all")
         self._settle(rows)
+        self._keyed = False
         orders = []
-        for link, part in self._split(rows):
+        for link, part in parts:
             mine = shift_rows(part, -link.rows.start)
             own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
             orders.append((link, Order(Kind.RESET, mine, [own, options])))
@@ -147,6 +152,7 @@ class RemoteVectorEnv(VectorEnv):
         self._check("begin")
         first = np.array(read_episodes(episodes, self.worlds), np.int64)
         self._settle(self._table.everyone)
+        self._keyed = True
         orders = []
         for link in self._links:
             worlds = slice(link.rows.start // self.seats, link.rows.stop // self.seats)

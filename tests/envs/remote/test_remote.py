@@ -156,6 +156,24 @@ def test_an_environments_number_decides_its_seeds_and_not_its_row(make: Any) -> 
         make(contract.GYMNASIUM, CARTPOLE).renumber([1, 2, 3, 4, 5, 6])
 
 
+def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:
+    one, other = serve(COUNTING), serve(COUNTING)
+    masks = np.eye(N, dtype=np.bool_)
+    with (
+        closing(Serial(num_envs=N).make(COUNTING)) as here,
+        closing(remote(one.address, other.address).make(COUNTING)) as there,
+    ):
+        for venv in (here, there):
+            venv.begin(5)
+        with pytest.raises(VectorMisuse, match=r"of 2 servers or worlds 1 would know .*; reset an environment of each"):
+            there.reset(seed=7, options={"reset_mask": masks[0]})
+        for venv in (here, there):
+            venv.reset(seed=7, options={"reset_mask": masks[0] | masks[N - 1]})
+            venv.reset(seed=8, options={"reset_mask": masks[1]})
+        for _ in range(40):
+            contract.assert_same(there.step(np.ones(N, np.int64)), here.step(np.ones(N, np.int64)))
+
+
 def test_two_servers_equal_one(serve: Any, undisturbed: str) -> None:
     addresses = [serve(COUNTING).address, serve(COUNTING, WORKERS_OF_COUNTING).address]
     with closing(remote(*addresses).make(COUNTING)) as venv:
