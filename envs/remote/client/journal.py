@@ -224,11 +224,14 @@ class OrderJournal:
             key, episodes, numbers = self._begun
             back = replace(self._episode, step=0) if self._keyed and self._episode is not None else None
             yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers], back=back)
+        keyed = self._begun is not None
         for order in self._merge(before):
             if order.kind is Kind.SIGNAL:
                 yield Order(order.kind, order.rows, order.arguments, back=order.back)
                 continue
             needed = self._origin[order.rows] <= order.position
+            if order.kind is Kind.RESET and keyed:
+                needed, keyed = needed | (not needed.any()), False  # by it the keys of all are over, not of its rows
             if needed.all():
                 yield replace(order, position=0, seq=0, frame=b"", answered=False)
             elif needed.any():

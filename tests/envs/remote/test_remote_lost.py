@@ -149,6 +149,28 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
         assert venv.restarts == 11  # nobody asked after the last one
 
 
+def test_keys_are_over_in_a_replay_where_they_were_by_a_reset_that_nobody_needs_any_more(serve: Any) -> None:
+    first, server = np.array([True, *[False] * (N - 1)]), serve(COUNTING)
+
+    def drive(venv: Any, kill: Callable[[], None]) -> list[Any]:
+        told, ended = [venv.begin(5)[0]], np.zeros(N, np.int64)
+        venv.reset(seed=1, options={"reset_mask": first})
+        while ended[1:].min() == 0:  # each has begun another episode, by no key
+            told.append(venv.step(np.ones(N, np.int64))[:4])
+            ended += told[-1][2] | told[-1][3]
+        venv.reset(seed=2, options={"reset_mask": first})
+        kill()
+        return [*told, venv.step(np.ones(N, np.int64))[:4]]
+
+    def kill() -> None:
+        server.close()
+        serve(COUNTING, address=server.address)
+
+    with closing(Serial(num_envs=N).make(COUNTING)) as here, closing(remote(server.address).make(COUNTING)) as there:
+        contract.assert_same(drive(there, kill), drive(here, lambda: None))
+        assert there.restarts == 1
+
+
 class Placed(Counting):
     """Begins where it is told."""
 
