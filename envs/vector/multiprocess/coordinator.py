@@ -159,21 +159,28 @@ class Coordinator:
         Raises:
             EnvError: an environment raised, or its process died or hung.
         """
-        for w, message in messages.items():
-            self._tell(w, message)
+        told: dict[int, WorkerProcess] = {}
         answers: dict[int, Any] = {}
-        for w, message in messages.items():
-            while w not in answers:
-                try:
-                    answers[w] = self._answer(w, insist)
-                except PaddockError as error:
-                    self._recover(w, error)
+        while True:
+            for w, message in messages.items():
+                if told.get(w) is not self._processes[w]:  # or what it did was done by a process that is lost
+                    answers.pop(w, None)
                     self._tell(w, message)
-        self._handle_failures()
+                    told[w] = self._processes[w]
+            awaited = next((w for w in messages if w not in answers), None)
+            if awaited is None:
+                self._handle_failures()
+                if all(told[w] is self._processes[w] for w in messages):
+                    break
+                continue
+            try:
+                answers[awaited] = self._answer(awaited, insist)
+            except PaddockError as error:
+                self._recover(awaited, error)
         for answer in answers.values():
             if isinstance(answer, PaddockError):
                 raise answer
-        return answers
+        return {w: answers[w] for w in messages}
 
     def _tell(self, w: int, message: Message) -> None:
         data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it

@@ -835,6 +835,19 @@ def test_a_worker_lost_between_two_sends_is_replaced_too(make: Any) -> None:
     assert vec.restarts == 1
 
 
+@pytest.mark.parametrize("lost", [(0, 1, 2), (1, 2)])
+def test_workers_that_are_lost_at_once_are_all_told_again_what_was_asked(make: Any, lost: tuple[int, ...]) -> None:
+    vec, other = make(multiprocess(restart=True), faulty("")), make(SERIAL, faulty(""))
+    for w in lost:
+        vec._coordinator._processes[w].child.kill()
+    np.testing.assert_array_equal(vec.begin(5)[0], other.begin(5)[0])
+    assert vec.restarts == len(lost) and vec.call("count") == (0,) * N
+    for w in lost:
+        vec._coordinator._processes[w].child.kill()
+    vec.set_attr("gain", 3.0)
+    assert vec.call("gain") == (3.0,) * N and vec.restarts == 2 * len(lost)
+
+
 def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
     vec = make(multiprocess(workers=1, restart=True), faulty("exit", on=None, at=1))
     vec.reset(seed=0)
