@@ -66,7 +66,7 @@ class Matches:
             ],
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
             "points": [[None if np.isnan(share) else share for share in row] for row in results.points.tolist()],
-            "returns": [[None if np.isnan(mean) else mean for mean in row] for row in results.returns.tolist()],
+            "returns": [[mean if np.isfinite(mean) else None for mean in row] for row in results.returns.tolist()],
         }
 
     def encode(self, suffix: str, told: Mapping[str, Any], draw: Callable[[Any, str], Any]) -> bytes:
