@@ -112,11 +112,7 @@ class Pool(Protocol):
 
     @property
     def size(self) -> int:
-        """Workers alive now; may change from call to call.
-
-        Raises:
-            PoolError: none will come: the pool is closed, or they are out of reach.
-        """
+        """Workers alive now; may change from call to call."""
         ...
 
     @property

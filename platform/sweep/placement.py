@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from algos.pool.process import PythonCommand, run_to_end, start_command
-from algos.pool.protocol import Done, Needs, Pool, PoolError
+from algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
 from algos.pool.protocol import End as PoolEnd
 
 from ..config.compose import hydra_parser, load_job
@@ -170,11 +170,17 @@ class OnWorkers:
         self._pool = pool
         self._needs = needs
         self._done: dict[int, Done] = {}
-        self._batch = pool.open_batch(run_to_end, self._deliver, needs=needs)
+        self._batch = self._open()
 
     @property
     def slots(self) -> int:
-        """See `LaunchTarget`."""
+        """See `LaunchTarget`.
+
+        Raises:
+            PoolError: no worker will come, as the pool has failed.
+        """
+        if not self._pool.size:
+            self._open().cancel()  # which a pool that has failed refuses
         return self._pool.size
 
     def start(self, plan: Plan) -> "_Task | None":
@@ -189,6 +195,9 @@ class OnWorkers:
         """See `LaunchTarget`."""
         self._batch.cancel()
         self._pool.close()
+
+    def _open(self) -> TaskBatch:
+        return self._pool.open_batch(run_to_end, self._deliver, needs=self._needs)
 
     def _deliver(self, ends: Sequence[PoolEnd]) -> None:
         self._done |= {done.index: done for done in (end() for end in ends)}

@@ -11,9 +11,9 @@ Options = Mapping[str, Sequence[object]]
 
 LINES = 40  # of which some are refused, and say why
 EXACT = ("bipedal", "terrain", "minigrid_empty", "tictactoe")  # vec=native has their numbers
-CHOICES = ("cartpole", "lunarlander", "recall", "relay", "roles", "snake", *EXACT[2:])
-CHOICES += tuple(f"sanity env.id=envs.sanity:paddock/{name}-v0" for name in ("Masked", "Forget", "Delay", "Copy"))
-NUMBERS = ("pendulum", "mountaincar_continuous", *EXACT[:2])
+SANITY = (f"sanity env.id=envs.sanity:paddock/{name}-v0" for name in ("Masked", "Forget", "Delay", "Copy"))
+CHOICES: Sequence[str] = ("cartpole", "lunarlander", "recall", "relay", "roles", "snake", *EXACT[2:], *SANITY)
+NUMBERS: Sequence[str] = ("pendulum", "mountaincar_continuous", *EXACT[:2])
 
 EVALUATED: Options = {"eval_episodes": [2], "eval_max_steps": [40]}
 PLAYED: Options = {
@@ -47,31 +47,31 @@ VALUES: Options = {
 }
 ALGORITHMS: Mapping[str, tuple[Sequence[str], Options]] = {  # what it learns, and its keys with what each may be
     "es": (
-        CHOICES + NUMBERS,
+        (*CHOICES, *NUMBERS),
         {**EVALUATED, **OFTEN}
         | {"population": [4, 10], "hidden": ["[]", "[8]"], "episodes_per_member": [1, 3], "episode_cap": [17, 40]}
         | {"noise": ["philox", "table"], "noise_table_size": [20_000], "observation_sampling": [0.1, 0.5]},
     ),
     "ppo": (
-        CHOICES + NUMBERS,
+        (*CHOICES, *NUMBERS),
         {**PLAYED, **OFTEN}
         | {"num_steps": [4, 8], "minibatch_size": [8, 16], "epochs": [1, 2], "lstm": ["false", "false", "true"]}
         | {"normalize_observations": ["false", "true"], "normalize_rewards": ["false", "true"]}
         | {"shared": ["false", "true"], "target_kl": ["null", 0.001], "value_clip_coef": ["null", 0.2]}
         | {"advantage": ["gae", "vtrace"], "bootstrap_truncated": ["true", "false"], "anneal_steps": ["null", 300]},
     ),
-    "a2c": (CHOICES + NUMBERS, {**EVALUATED, **OFTEN, "rollouts": ["inline", "threads", "actors"]}),
+    "a2c": ((*CHOICES, *NUMBERS), {**EVALUATED, **OFTEN, "rollouts": ["inline", "threads", "actors"]}),
     "dqn": (
         CHOICES,
         {**REPLAYED, **VALUES}
         | {"dueling": ["false", "true"], "quantiles": ["null", "null", 5], "noisy_sigma": ["null", "null", 0.5]},
     ),
     "r2d2": (CHOICES, {**REPLAYED, **VALUES, "num_steps": [2, 4], "sequence_length": [4, 8], "burn_in": [0, 3]}),
-    "sac": (CHOICES + NUMBERS, {**REPLAYED, "learn_alpha": ["true", "false"], "target_every": [1, 3]}),
+    "sac": ((*CHOICES, *NUMBERS), {**REPLAYED, "learn_alpha": ["true", "false"], "target_every": [1, 3]}),
     "td3": (NUMBERS, {**REPLAYED, "actor_every": [2, 3]}),
     "poet": (
         ("poles",),
-        {"population": [4], "hidden": ["[4]"], "episode_cap": [40], "eval_episodes": [2], "eval_max_steps": [60]}
+        {**EVALUATED, "population": [4], "hidden": ["[4]"], "episode_cap": [40]}
         | {"transfer_every": [1, 2], "reproduce_every": [1, 2], "reproduce_score": [5], "criterion_low": [1]}
         | {"max_niches": [2, 4], "max_children": [3], "novelty": ["encoding", "pata_ec"]},
     ),

@@ -391,9 +391,10 @@ def make_session(
     n_trials: int = 1,
     retries: int = 0,
     constraints: Sequence[str] = (),
+    parallel: int | None = 1,
 ) -> SweepSession:
-    """A process's part in a sweep, one trial at a time, by random values of a seed that is the trial's number."""
-    keys = {"parallel": 1, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
+    """A process's part in a sweep, by random values of a seed that is the trial's number."""
+    keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
     keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
     keys |= {"objectives": ["maximize eval/return_mean"]}
@@ -545,6 +546,28 @@ def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
     note = Note.read(sweep / "1")
     assert note is not None and note.losses == 0
     assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+def test_a_sweep_waits_for_workers_and_not_for_a_pool_that_has_failed(tmp_path: Path) -> None:
+    class Empty:
+        """A pool without workers, whose scheduler goes after a second look."""
+
+        size, looks = 0, 0
+
+        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
+            self.looks += 1
+            if self.looks > 2:
+                raise PoolError("lost the scheduler")
+            return self
+
+        def cancel(self) -> None: ...
+        def close(self) -> None: ...
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    target = OnWorkers(Empty(), Needs())  # type: ignore[arg-type]
+    with pytest.raises(PoolError, match="lost the scheduler"):
+        make_session(sweep, target, lambda trial: [], n_trials=2, parallel=None).run()
+    assert len(open_study(sweep).get_trials()) == 1
 
 
 def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:

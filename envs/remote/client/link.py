@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from envs.remote.client.journal import Order, OrderJournal, find_other
-from envs.remote.client.place import Lost, Place, Refused, Wire
+from envs.remote.client.place import Lost, MessageRefused, Place, Wire
 from envs.remote.client.session import ClientSession
 from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
@@ -161,7 +161,7 @@ class Link:
             EnvError: no server goes on there, or none takes what is to be sent.
         """
         self._session.hang_up()
-        self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
+        self._refusals = self._refusals + 1 if isinstance(error, MessageRefused) else 0
         if self._refusals > MOST_REFUSALS:
             raise EnvError(f"{error}, {self._refusals} times in a row; it takes no such message as is to be sent")
         if self._in_vain >= MOST_IN_VAIN and not self._waits:

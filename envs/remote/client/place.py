@@ -36,7 +36,7 @@ class Lost(Exception):
     """A server cannot be reached, or has gone; its text says how that was seen."""
 
 
-class Refused(Lost):
+class MessageRefused(Lost):
     """A stream or a session ended over a message, as the next one may if that comes again."""
 
 
@@ -181,7 +181,7 @@ class Wire:
                 raise Lost(f"{self._address} ended the stream") from None
             raise _explain_status(self._address, error.code, error.details) from None
         except Garbled as error:
-            raise Refused(f"vec.address={self._address}: {error}") from None
+            raise MessageRefused(f"vec.address={self._address}: {error}") from None
 
     @property
     def is_over(self) -> bool:
@@ -208,7 +208,7 @@ def _explain_status(address: str, code: grpc.StatusCode, details: str) -> Except
     said = " ".join(details.split())
     if code in FATAL:
         return ConfigError(f"vec.address={address}: {said}")
-    lost = Refused if code in REFUSALS else Lost
+    lost = MessageRefused if code in REFUSALS else Lost
     return lost(f"vec.address={address} cannot be reached ({code.name}: {said})")
 
 

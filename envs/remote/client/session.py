@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envs.errors import ConfigError
-from envs.remote.client.place import CALL_S, Lost, Place, Refused, Wire
+from envs.remote.client.place import CALL_S, Lost, MessageRefused, Place, Wire
 from envs.remote.frames import Frame, JointEpisode, Kind, join
 from envs.vector.contract import EnvError
 
@@ -100,7 +100,7 @@ class ClientSession:
             return Lost(f"{self.address} sent a {frame.kind.name}, which is no outcome")
         if frame.header[0] == 0:
             self.is_gone = True
-            return Refused(f"{self.address}: {frame.header[2]}")
+            return MessageRefused(f"{self.address}: {frame.header[2]}")
         return frame
 
     @contextlib.contextmanager

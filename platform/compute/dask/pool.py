@@ -45,13 +45,7 @@ class DaskPool:
 
     @property
     def size(self) -> int:
-        """Workers that may be given work now.
-
-        Raises:
-            PoolError: the pool is closed, or its workers are out of reach for good.
-        """
-        if self._dispatcher.failure is not None:
-            raise self._dispatcher.failure
+        """Workers that may be given work now."""
         return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
     @property
