@@ -154,11 +154,12 @@ def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: py
 
 def test_learning_from_replay_is_shown_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = execute("replay", NOTEBOOKS / "replay", tmp_path, monkeypatch)
-    assert count_pictures(notebook) == 7
+    assert count_pictures(notebook) == 8
     told = {(row["algorithm"], row["task"]): row for row in find_table(notebook, "of the") if row["of the"] == "end"}
     steps = {"pendulum": 20_000, "lunarlandercontinuous": 50_000, "halfcheetah": 50_000, "hopper": 50_000}
     pairs = [pair for pair in told if pair[1] in steps]
-    assert {("sac", task) for task in steps} <= set(pairs) and len({algorithm for algorithm, _ in pairs}) == 3
+    assert {*(("sac", task) for task in steps), ("td3", "bipedalwalker")} <= set(told)
+    assert len({algorithm for algorithm, _ in pairs}) == 3
     for algorithm, task in pairs:
         name, row = f"{algorithm}_{task}", told[algorithm, task]
         (zoo,), ours, peers = (
