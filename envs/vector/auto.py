@@ -21,6 +21,7 @@ from envs.native.library import built, describe, passed_over, widest
 from envs.native.settings import NativeTask, native_task
 from envs.ranges import check_fields
 from envs.spaces.legal import MASK, sample_legal
+from envs.spaces.views import select
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
@@ -212,10 +213,6 @@ class _Stepped:
         if not isinstance(self._obs, Mapping) or MASK not in self._obs:
             return next(self._any)
         space, count = self._venv.single_action_space, self._venv.num_envs
-        drawn = [sample_legal(space, _row(self._obs[MASK], k)) for k in range(count)]
+        drawn = [sample_legal(space, select(self._obs[MASK], k)) for k in range(count)]
         actions: Any = create_empty_array(space, count)
         return concatenate(space, drawn, actions)
-
-
-def _row(masks: Any, k: int) -> Any:
-    return {key: _row(part, k) for key, part in masks.items()} if isinstance(masks, Mapping) else masks[k]

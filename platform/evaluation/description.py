@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.folder import finite
 from ..runs.loop import Progress
 from .fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation
 
@@ -63,9 +64,8 @@ def describe_lives(result: Evaluation) -> dict[str, str]:
 
 def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[str, Any]:
     """Return all that an evaluation has found, as strict JSON has it."""
-    low, high = map(_finite, result.interval)
     target = result.target
-    return {
+    found = {
         "run": str(run),
         "policy": options.get("which", "last"),
         "iteration": int(result.iteration),
@@ -75,16 +75,17 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
         "env": result.env.fields,
         "seed": options.get("seed", 0),
         "stochastic": options.get("stochastic", False),
-        "return_mean": _finite(float(result.returns.mean())),
-        "return_interval_95": [low, high],
-        "returns": list(map(_finite, result.returns.tolist())),
+        "return_mean": float(result.returns.mean()),
+        "return_interval_95": result.interval,
+        "returns": result.returns.tolist(),
         "lengths": result.lengths.tolist(),
-        **({"lives": [list(map(_finite, returns.tolist())) for returns in result.lives]} if result.lives else {}),
+        **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
         **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
-        "metrics": {name: list(map(_finite, told.tolist())) for name, told in result.told.items()},
+        "metrics": {name: told.tolist() for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
     }
+    return {key: finite(value) for key, value in found.items()}
 
 
 def describe_moment(progress: Progress) -> str:
@@ -110,10 +111,6 @@ def _mean(told: NDArray[np.float64]) -> float:
     """The mean of what was told; NaN where nothing was."""
     known = told[~np.isnan(told)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 def _show(value: float) -> str:

@@ -21,6 +21,7 @@ from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
+from ..runs.folder import finite
 from .players import MatchPlayer, find_players, is_dotted, players_of
 
 FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
@@ -65,8 +66,7 @@ class Matches:
                 for player, of in zip(self.players, rated, strict=True)
             ],
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
-            "points": [[None if np.isnan(share) else share for share in row] for row in results.points.tolist()],
-            "returns": [[mean if np.isfinite(mean) else None for mean in row] for row in results.returns.tolist()],
+            **{name: finite(getattr(results, name).tolist()) for name in ("points", "returns")},
         }
 
     def encode(self, suffix: str, told: Mapping[str, Any], draw: Callable[[Any, str], Any]) -> bytes:

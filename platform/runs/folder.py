@@ -166,8 +166,7 @@ class RunFolder:
         Raises:
             StorageError: the disk is full or gone.
         """
-        last = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        done = {"reason": reason, "time": now(), "metrics": last}
+        done = {"reason": reason, "time": now(), "metrics": finite(metrics)}
         with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 
@@ -247,6 +246,17 @@ def read_config(path: Path) -> dict[str, Any]:
         siblings = [str(other.parent) for other in path.parent.glob("*/config.yaml")]
         hint = nearest(str(path), siblings) if siblings else "a run folder holds config.yaml"
         raise FolderError(f"{path} is not a run folder; {hint}") from error
+
+
+def finite(value: Any) -> Any:
+    """Return plain data with None for NaN and infinity, which strict JSON has not."""
+    if isinstance(value, float):  # first, as most are
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:

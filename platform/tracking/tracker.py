@@ -11,7 +11,6 @@ a line an event, of which an iteration may have any number.
 
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 from algos.common.disk import sync
 
 from ..runs.checkpoint import storing
+from ..runs.folder import finite
 from ..runs.journal import name_damage, parse_row
 from .console import Console
 from .queue import WriteQueue
@@ -168,10 +168,10 @@ class Tracker:
 
         for event in events:
             self._events = self._events or Journal(self._told, self._iteration - 1, single=False)
-            self._events.write(_finite(event))
-        finite = _finite(row)
-        system = {key: value for key, value in finite.items() if key.startswith("system/")}
-        self._metrics.write({key: value for key, value in finite.items() if key not in system})
+            self._events.write(finite(event))
+        plain = finite(row)
+        system = {key: value for key, value in plain.items() if key.startswith("system/")}
+        self._metrics.write({key: value for key, value in plain.items() if key not in system})
         if system:
             self._system.write(head | system)
 
@@ -185,7 +185,7 @@ class Tracker:
         """
         head = {"iteration": self._iteration, "step": self._step}
         row = head | {key: _number(key, value) for key, value in metrics.items()}
-        self._metrics.write(_finite(row))
+        self._metrics.write(finite(row))
         self._show(row)
 
     def _show(self, row: Metrics) -> None:
@@ -239,17 +239,6 @@ class Tracker:
         queue = WriteQueue(type(mirror).__name__, mirror.queue_rows, switch_off)
         queue.offer(partial(mirror.open, first_step, self._console.message))
         return queue
-
-
-def _finite(value: Any) -> Any:
-    """Plain data without NaN and infinity, which strict JSON has not."""
-    if isinstance(value, float):  # first, as most are
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _whole(key: str, value: Any) -> int:
