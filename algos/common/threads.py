@@ -1,6 +1,7 @@
 """Arithmetic by one thread, where numbers must be the same everywhere."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -22,7 +23,8 @@ def one_thread(libraries: ThreadpoolController | None = None) -> Iterator[None]:
     """
     global _inside
     libraries = libraries or ThreadpoolController()
-    with libraries.limit(limits=1, user_api="openmp"):  # OpenMP's setting is the calling thread's
+    # OpenMP's setting is the calling thread's, and so is that of the MKL in torch, which only torch can reach.
+    with _torch_in_one(), libraries.limit(limits=1, user_api="openmp"):
         with _lock:
             files = tuple(library.filepath for library in libraries.lib_controllers)
             # Where threads take turns there is always one inside: only what is restored at the end is kept.
@@ -35,3 +37,12 @@ def one_thread(libraries: ThreadpoolController | None = None) -> Iterator[None]:
                 _inside -= 1
                 while not _inside and _limits:
                     _limits.popitem()[1].restore_original_limits()
+
+
+def _torch_in_one() -> contextlib.AbstractContextManager[None]:
+    """The same of torch, where it was imported: it takes seconds, and many workers never need it."""
+    if "torch" not in sys.modules:
+        return contextlib.nullcontext()
+    from algos.networks import actor_critic
+
+    return actor_critic.one_thread()

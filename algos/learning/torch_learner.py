@@ -16,7 +16,7 @@ from torch import Tensor
 
 from algos.learning.learner import Batch, BatchValues, plain_weights
 from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor_critic import ActorCritic, as_tensor, logprob_and_entropy
+from algos.networks.actor_critic import ActorCritic, as_tensor, copy_to, logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import Surrogate
 from algos.networks.training import ParameterVector, computing_with, wrap_encoders
@@ -180,7 +180,7 @@ class TorchLearner:
         return as_tensor(self.architecture.prepare(obs, weights), self.device)
 
     def _tensor(self, array: NDArray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return copy_to(array, self.device)
 
     def checksum(self) -> int:
         """See `LearnsBeside.checksum`."""

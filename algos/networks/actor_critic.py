@@ -15,6 +15,8 @@ from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
 from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
 from algos.networks.support import Support
 
+ALIGNMENT = 64  # bytes, of a tensor's memory on a CPU
+
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
@@ -183,9 +185,23 @@ def masked(out: Tensor, legal: Tensor) -> Tensor:
     return torch.where(legal, out, LOWEST)
 
 
+def copy_to(array: NDArray, device: torch.device) -> Tensor:
+    """Copy an array to a device, on a CPU to memory that torch aligns.
+
+    On some processors the last bits of products depend on whether their factors lie at a multiple of 16 bytes, which of
+    NumPy's arrays depends on where they come from: a row among others, a message.
+    """
+    return torch.tensor(array, device=device)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """Return a tensor that lies as one of its own does, as a part of another may not; see `copy_to`."""
+    return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
+
+
 def as_tensor(obs: NDArray, device: torch.device) -> Tensor:
     """Observations on a device; bytes stay bytes until the encoder."""
-    return torch.as_tensor(obs if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False), device=device)
+    return copy_to(obs if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False), device)
 
 
 class TorchActor:
@@ -203,7 +219,7 @@ class TorchActor:
         """See `Actor.load`."""
         self._weights = weights
         with self._in_turn():
-            parameters = torch.from_numpy(weights.parameters.copy()).to(self._device)
+            parameters = copy_to(weights.parameters, self._device)
             nn.utils.vector_to_parameters(parameters, self._network.parameters())
             self.log_std = self._network.log_std.detach().cpu().numpy()
 
@@ -211,7 +227,7 @@ class TorchActor:
         """See `Actor.act`."""
         with torch.inference_mode(), self._in_turn():
             seen = as_tensor(self._architecture.prepare(obs, self._weights), self._device)
-            given, after = self._network.act(seen, torch.from_numpy(state).to(self._device))
+            given, after = self._network.act(seen, copy_to(state, self._device))
             out, memory = given.cpu().numpy(), after.cpu().numpy()
         legal = self._architecture.inputs.legal(obs)
         return out if legal is None else self._architecture.head.masked(out, legal), memory

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from algos.common import threads
@@ -66,6 +67,24 @@ def test_nested_one_threads_are_one() -> None:
                 pass
             assert blas_threads() == {1}
         assert blas_threads() == {2}
+
+
+def test_one_thread_is_torch_s_too_and_of_its_mkl() -> None:
+    # A small image with its channels last and alone is convolved by MKL, whose threads torch alone can set.
+    generator = torch.Generator().manual_seed(1)
+    image = torch.randn(1, 4, 5, 32, generator=generator).permute(0, 3, 1, 2)
+    weights = torch.randn(64, 32, 3, 3, generator=generator)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        expected = torch.conv2d(image, weights)
+        torch.set_num_threads(2)
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            assert torch.equal(torch.conv2d(image, weights), expected)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:

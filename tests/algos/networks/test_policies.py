@@ -187,6 +187,29 @@ def test_a_sequence_is_its_steps_with_an_empty_memory_at_each_start() -> None:
         torch.testing.assert_close((out[t], value[t], states[t]), (expected_out, expected_value, state))
 
 
+@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 9])
+def test_an_action_does_not_depend_on_where_its_arrays_lie(rows: int, lstm: bool) -> None:
+    arch = architecture(lstm=lstm, shared=True, hidden=(16,))
+    draw = np.random.default_rng(0)
+    flat = weights_of(jolted(arch)).parameters
+    obs, state = draw.normal(size=(rows, 6)), draw.normal(size=(rows, arch.state_width))
+    found = []
+    for shift in range(4):  # in fours of bytes, from a line of 64
+
+        def laid(array: np.ndarray, shift: int = shift) -> np.ndarray:
+            room = np.empty(array.size + 32, np.float32)
+            first = -room.ctypes.data % 64 // 4 + shift
+            own = room[first : first + array.size].reshape(array.shape)
+            own[...] = array
+            return own
+
+        actor = TorchActor(arch)
+        actor.load(Weights(0, laid(flat), NOTHING, NOTHING, 10.0))
+        found.append([each.tobytes() for each in actor.act(laid(obs), laid(state))])
+    assert found[1:] == found[:1] * 3
+
+
 def test_an_lstm_changes_nothing_of_encoder_and_decoder() -> None:
     plain, recurrent = architecture(), architecture(lstm=True)
     names = {name: parameter.shape for name, parameter in ActorCritic(plain, 0).named_parameters()}

@@ -22,7 +22,7 @@ from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
 from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
 from algos.learning.offpolicy.learners.torch_returns import Quantiles, quantile_loss
 from algos.learning.replay.batch import Batch, Floats
-from algos.networks.actor_critic import ActorCritic, one_thread
+from algos.networks.actor_critic import ActorCritic, copy_to, one_thread
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.actor_critic import REPORTED, ActorCriticObjective, DeterministicPolicy, SoftPolicy
 from algos.networks.encoders import dense_layers, first_layers, legal_in, linear
@@ -155,7 +155,7 @@ class TorchActorCritic:
         """See `LearnsOfParts.learn`."""
         objective, first, (U, size), cut = self._objective, self.updates, parts[0].reward.shape, self._microbatches
         drawn = self._noise.take((objective.draws, size * cut.count, self._actions), first, U)
-        noise = torch.from_numpy(drawn).to(self._device)
+        noise = copy_to(drawn, self._device)
         given = [TorchBatch.of(part, self.architecture, self._device).split() for part in parts]
         reports, errors = [], []
         for u, own in enumerate(zip(*given, strict=True)):

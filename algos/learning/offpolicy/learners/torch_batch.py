@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -12,7 +10,7 @@ from torch import Tensor
 from algos.learning.offpolicy.learners.learner import prepare_rows
 from algos.learning.replay.batch import Batch
 from algos.learning.torch_learner import check_device
-from algos.networks.actor_critic import as_tensor
+from algos.networks.actor_critic import aligned, as_tensor, copy_to
 from algos.networks.architecture import Architecture
 from envs.errors import require
 
@@ -37,7 +35,7 @@ class TorchBatch:
             return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, batch.reward.shape)
 
         action, reward, discount, weight = (
-            to_device(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
+            copy_to(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
         )
         obs, followed = prepare(batch.obs), bool(batch.discount.any())
         next_obs = prepare(batch.next_obs) if followed else obs
@@ -46,13 +44,8 @@ class TorchBatch:
     def split(self) -> Iterator["TorchBatch"]:
         """Return what each update learns from, [B, ...]."""
         names = [field.name for field in fields(self) if field.name != "followed"]
-        parts = (getattr(self, name).unbind() for name in names)
+        parts = (map(aligned, getattr(self, name).unbind()) for name in names)
         return (replace(self, **dict(zip(names, each, strict=True))) for each in zip(*parts, strict=True))
-
-
-def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Return an array on a device; torch takes none that cannot be written."""
-    return torch.as_tensor(np.require(array, requirements="W"), device=device)
 
 
 def check_place(device: str, precision: str) -> None:

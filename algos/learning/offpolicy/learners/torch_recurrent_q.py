@@ -13,10 +13,10 @@ from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
 from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
 from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_batch import check_place, to_device
+from algos.learning.offpolicy.learners.torch_batch import check_place
 from algos.learning.offpolicy.learners.torch_returns import huber
 from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.networks.actor_critic import ActorCritic, as_tensor
+from algos.networks.actor_critic import ActorCritic, as_tensor, copy_to
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.q import REPORTED
 from algos.networks.heads import LOWEST
@@ -159,7 +159,7 @@ class TorchRecurrentQ:
         return as_tensor(prepare_rows(self.architecture, obs), self._device).unflatten(0, lead)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return to_device(array, self._device)
+        return copy_to(array, self._device)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
