@@ -126,9 +126,11 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if architecture.lstm else None
     action, output, *rest = run_file(policy, obs, state)
     (ours, _, after), (expected, _) = policy.act(obs, state), policy.outputs(obs, state)
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    # Of the large ones torch is up to 2.2e-5 from double precision where it convolves with AVX2, onnxruntime 0.9e-5.
+    apart = 5e-5 if network.startswith("large") else 1e-5
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=apart)
     assert action.dtype == ours.dtype
-    np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else 1e-5)
+    np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else apart)
     if architecture.lstm:
         np.testing.assert_allclose(rest[0], after, rtol=1e-4, atol=1e-5)
 
