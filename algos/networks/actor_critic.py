@@ -13,6 +13,7 @@ from algos.networks.dense.draw import draw_parameters
 from algos.networks.dense.shape import DenseShape
 from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
 from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
+from algos.networks.lstm import unroll
 from algos.networks.support import Support
 
 ALIGNMENT = 64  # bytes, of a tensor's memory on a CPU
@@ -112,17 +113,8 @@ class ActorCritic(nn.Module):
         features = self.encode(flat)
         states = state.new_zeros((T, B, state.shape[1]))
         if self.lstm is not None:
-            keep = (~start).to(features.dtype).unsqueeze(2)
-            outputs, memories = [], []
-            for t, (feature, kept) in enumerate(zip(features.unflatten(0, (T, B)), keep, strict=True)):
-                before = state * kept
-                output, cell = self.lstm(feature, before.chunk(2, 1))
-                state = torch.cat([output, cell], 1)
-                if acts is not None:
-                    state = torch.where(acts[t, :, None], state, before)
-                outputs.append(output)
-                memories.append(state)
-            features, states = torch.cat(outputs), torch.stack(memories)
+            states = unroll(self.lstm, features.unflatten(0, (T, B)), state, start, acts)
+            features = states[..., : self.lstm.hidden_size].flatten(0, 1)
         out, value = self.decode(features, flat)
         return out.unflatten(0, (T, B)), value.unflatten(0, (T, B)), states
 

@@ -9,6 +9,7 @@ goal      seconds until 20 episodes have a mean return of 475 on CartPole, of tr
 doorkey   MiniGrid's rows of bytes: our learner against torch, and seconds until 50 episodes have a mean return of 0.9
 selfplay  Connect Four against itself and its earlier versions, by processor time: rules in C and PettingZoo's
 spread    three agents that cover landmarks, by processor time: rules in C, in Python, and mpe2's
+memory    CartPole with an LSTM of 64, and sb3-contrib's RecurrentPPO
 limit     the learner's share of what one core's arithmetic allows, and where its time goes
 wide      products of wide layers: the lanes of envs/native/src/simd/product.h against SciPy's BLAS
 grow      hidden layers of 64 to 512, minibatches of 64 to 32,768, one thread and two: our learner against torch
@@ -52,7 +53,7 @@ from scripts.bench.harness import (  # noqa: E402
 )
 from scripts.bench.limits import learn_limit  # noqa: E402
 from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER  # noqa: E402
-from scripts.bench.rows import doorkey, selfplay, spread  # noqa: E402
+from scripts.bench.rows import doorkey, memory, selfplay, spread  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"
 WALKER_RATES = {"avx512": 60_000, "avx2": 45_000}  # steps/s on two cores, by instructions
@@ -302,6 +303,7 @@ ROWS: dict[str, Row] = {
     "doorkey": (doorkey.bench_doorkey, doorkey.render),
     "selfplay": (selfplay.bench_selfplay, contest.render),
     "spread": (spread.bench_spread, contest.render),
+    "memory": (memory.bench_memory, contest.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

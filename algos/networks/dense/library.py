@@ -13,12 +13,14 @@ from envs.errors import ConfigError, require
 from envs.native import library as environments
 
 FOLDER = Path(__file__).parent
-ABI = 7  # DENSE_ABI of dense.h
+ABI = 8  # DENSE_ABI of dense.h
 # What fingerprint.c computes; after a change of the arithmetic that is meant, scripts/native_fingerprint.py prints it.
-RECORDED = 0xE07B1F187AE36971
+RECORDED = 0x471A42B83EE4B88D
 
 _POINTER = ctypes.c_void_p
 _FUNCTIONS = {  # result, then arguments
+    "lstm_run": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
+    "lstm_tape": (ctypes.c_int64, ctypes.c_char_p, _POINTER),
     "fingerprint_dense": (ctypes.c_uint64, ctypes.c_char_p),
     "evaluate_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "update_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),

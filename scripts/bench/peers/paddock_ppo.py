@@ -49,6 +49,8 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
     }
     if "hidden" in recipe:
         values["algo.hidden"] = str(recipe["hidden"]).replace(" ", "")
+    if "lstm" in recipe:  # a network of so many features, which it remembers
+        values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden": f"[{recipe['lstm']}]"}
     if "anneal_steps" in recipe:
         values["algo.anneal_steps"] = recipe["anneal_steps"]
     env = ["env=gymnasium", f"env.id={recipe['env']}", "env.fresh=false"]

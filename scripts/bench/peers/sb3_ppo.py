@@ -26,9 +26,10 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     if recipe["normalize"]:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
     rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
-    return PPO(
-        "MlpPolicy",
-        envs,
+    kind, network = recurrent(recipe["lstm"]) if "lstm" in recipe else (PPO, {"policy": "MlpPolicy"})
+    return kind(
+        env=envs,
+        **network,
         learning_rate=(lambda left: left * rate) if falls else rate,
         clip_range=(lambda left: left * clip) if falls else clip,
         clip_range_vf=recipe["value_clip_coef"],
@@ -43,6 +44,14 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         seed=seed,
         device="cpu",
     )
+
+
+def recurrent(width: int) -> tuple[Any, dict[str, Any]]:
+    """PPO that remembers, of sb3-contrib: one LSTM of that width for policy and value, as in Paddock."""
+    from sb3_contrib import RecurrentPPO
+
+    memory = {"lstm_hidden_size": width, "shared_lstm": True, "enable_critic_lstm": False}
+    return RecurrentPPO, {"policy": "MlpLstmPolicy", "policy_kwargs": memory | {"net_arch": []}}
 
 
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
@@ -97,7 +106,8 @@ def score(recipe: dict[str, Any], setting: int, episodes: int, seed: int) -> dic
     if recipe["normalize"]:
         envs = VecNormalize(envs, training=False, norm_reward=False)
         envs.obs_rms = model.get_env().obs_rms
-    returns, _ = evaluate_policy(model, envs, episodes, return_episode_rewards=True)
+    evaluated: Any = evaluate_policy(model, envs, episodes, return_episode_rewards=True)
+    returns, _ = evaluated
     mean, version = sum(returns) / len(returns), stable_baselines3.__version__
     return {"steps": model.num_timesteps, "return_mean": mean, "version": version}
 

@@ -72,3 +72,10 @@ int actor_critic_update(const char *set, struct actor_critic *learner, const str
 {
     return find_dense(set)->actor_critic->update(learner, lessons);
 }
+
+int64_t lstm_tape(const char *set, const struct lstm *lstm) { return (int64_t)find_dense(set)->lstm_tape(lstm); }
+
+int lstm_run(const char *set, const struct lstm *lstm, const struct lstm_gradient *gradient)
+{
+    return find_dense(set)->lstm(lstm, gradient);
+}

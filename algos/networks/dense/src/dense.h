@@ -6,11 +6,12 @@
 #ifndef PADDOCK_DENSE_H
 #define PADDOCK_DENSE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 7 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 8 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
@@ -132,6 +133,31 @@ struct actor_critic_set {
     int (*update)(struct actor_critic *learner, const struct lessons *lessons); /* 0, or -1: no memory */
 };
 
+/* An LSTM of torch's over T steps of B rows; see lstm.h. */
+struct lstm {
+    const float *in_weight, *state_weight, *in_bias, *state_bias; /* [4 H, inputs], [4 H, H], [4 H] */
+    const float *inputs;         /* [T, B, inputs] */
+    const float *state;          /* [B, 2 H], the memory before: the output, and the cell's state */
+    const uint8_t *start, *acts; /* [T, B]; start: the memory is empty; acts, or NULL: if not, the memory stays */
+    float *memory;               /* [T, B, 2 H], after each step */
+    float *tape;                 /* as many floats as `lstm_tape` says, in whole lines of 64 bytes */
+    int64_t steps, rows;
+    int32_t in, width;
+    int32_t kept; /* whether the tape holds all steps, so that the gradient can go back */
+    int32_t threads;
+};
+
+/* Its gradient, by what it was given; the tape is used up. */
+struct lstm_gradient {
+    const float *memory;                                /* [T, B, 2 H], by the memory after each step */
+    float *inputs, *state;                               /* as above; either may be NULL */
+    float *in_weight, *state_weight, *bias;              /* as above; either bias has the same */
+};
+
+/* 0, or -1: no memory. Without a gradient it goes forward, else back. */
+typedef int lstm_part(const struct lstm *lstm, const struct lstm_gradient *gradient);
+typedef size_t lstm_room(const struct lstm *lstm);
+
 /* 0, or -1: no memory. */
 typedef int evaluate_part(const struct network *network, const struct evaluation *evaluation);
 typedef int update_part(const struct network *network, const struct update *update);
@@ -142,6 +168,8 @@ struct dense_set {
     update_part *update;
     const struct q_set *q;
     const struct actor_critic_set *actor_critic;
+    lstm_part *lstm;
+    lstm_room *lstm_tape;
 };
 
 /* NULL where the compiler has not got the set. */

@@ -216,6 +216,50 @@ static uint64_t learn_recorded_actor_critic(
     return failed ? 0 : hashed;
 }
 
+#define LSTM_STEPS 5
+#define LSTM_ROWS 70
+#define LSTM_IN 3
+#define LSTM_WIDTH 18
+
+struct inputs_of_lstm {
+    float in_weight[4 * LSTM_WIDTH * LSTM_IN], state_weight[4 * LSTM_WIDTH * LSTM_WIDTH];
+    float in_bias[4 * LSTM_WIDTH], state_bias[4 * LSTM_WIDTH];
+    float inputs[LSTM_STEPS * LSTM_ROWS * LSTM_IN], state[LSTM_ROWS * 2 * LSTM_WIDTH];
+    float memory[LSTM_STEPS * LSTM_ROWS * 2 * LSTM_WIDTH], back[LSTM_STEPS * LSTM_ROWS * 2 * LSTM_WIDTH];
+    uint8_t start[LSTM_STEPS * LSTM_ROWS], acts[LSTM_STEPS * LSTM_ROWS];
+};
+
+/* The same of an LSTM: what it remembers, and its gradient. */
+static uint64_t remember_recorded(const struct dense_set *set, uint64_t hashed)
+{
+    struct inputs_of_lstm *in = calloc(1, sizeof *in), *by = calloc(1, sizeof *by);
+    struct inputs inputs = {KEY};
+    float *tape = NULL;
+    int failed = !in || !by;
+    if (!failed) {
+        fill((float *)in, offsetof(struct inputs_of_lstm, memory) / sizeof(float), &inputs);
+        fill(in->back, LSTM_STEPS * LSTM_ROWS * 2 * LSTM_WIDTH, &inputs);
+        for (int i = 0; i < LSTM_STEPS * LSTM_ROWS; i++)
+            in->start[i] = next_input(&inputs) % 4 == 0, in->acts[i] = next_input(&inputs) % 4 != 0;
+        const struct lstm lstm = {
+            .in_weight = in->in_weight, .state_weight = in->state_weight, .in_bias = in->in_bias,
+            .state_bias = in->state_bias, .inputs = in->inputs, .state = in->state, .start = in->start, .acts = in->acts,
+            .memory = in->memory, .tape = NULL, .steps = LSTM_STEPS, .rows = LSTM_ROWS, .in = LSTM_IN,
+            .width = LSTM_WIDTH, .kept = 1, .threads = 2,
+        };
+        const struct lstm_gradient gradient = {
+            .memory = in->back, .inputs = by->inputs, .state = by->state, .in_weight = by->in_weight,
+            .state_weight = by->state_weight, .bias = by->in_bias,
+        };
+        struct lstm own = lstm;
+        own.tape = tape = aligned_alloc(64, (set->lstm_tape(&lstm) * sizeof *tape + 63) / 64 * 64);
+        failed = !tape || set->lstm(&own, NULL) || set->lstm(&own, &gradient);
+        hashed = hash(hash(hashed, in->memory, sizeof in->memory), by, offsetof(struct inputs_of_lstm, memory));
+    }
+    free(in), free(by), free(tape);
+    return failed ? 0 : hashed;
+}
+
 uint64_t fingerprint_dense(const char *name)
 {
     static const int32_t apart[] = {7, 19, 18, 2, 7, 19, 18, 1}, numbers[] = {0, 0}, leaf[] = {0, 0};
@@ -248,5 +292,6 @@ uint64_t fingerprint_dense(const char *name)
     if (hashed) hashed = learn_recorded_q(set, &dueling, 5 + 6, hashed);
     if (hashed) hashed = learn_recorded_actor_critic(set, &drawn, hashed);
     if (hashed) hashed = learn_recorded_actor_critic(set, &fixed, hashed);
-    return hashed ? learn_recorded_actor_critic(set, &chosen, hashed) : 0;
+    if (hashed) hashed = learn_recorded_actor_critic(set, &chosen, hashed);
+    return hashed ? remember_recorded(set, hashed) : 0;
 }

@@ -3,6 +3,7 @@
 #include "offpolicy/alternate.h"
 #include "descent.h"
 #include "loss.h"
+#include "lstm.h"
 #include "offpolicy/q_learn.h"
 
 struct work {
@@ -225,6 +226,6 @@ static int evaluate_network(const struct network *network, const struct evaluati
 }
 
 static const struct dense_set own_set = {
-    SET_NAME, evaluate_network, update_network, &own_q_set, &own_actor_critic,
+    SET_NAME, evaluate_network, update_network, &own_q_set, &own_actor_critic, lstm_run, lstm_tape,
 };
 const struct dense_set *const SET = &own_set;
