@@ -5,6 +5,7 @@ tasks of a millisecond cost thirty messages and a task of a second is told at on
 """
 
 import contextlib
+import os
 import pickle
 import sys
 import threading
@@ -21,6 +22,8 @@ from algos.pool.protocol import Closes, RemoteError
 from algos.pool.script import Script, dump, load, run_for
 
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
+UNFIT = 70  # exit code of a process whose thread cannot go on: EX_SOFTWARE of sysexits.h
+UNTOLD = pickle.dumps((RemoteError("its error could not be told, as there was no memory left for it"), ""))
 _local = threading.local()  # .client: whose task this thread runs
 
 
@@ -115,6 +118,14 @@ class Executor:
             return any(job.client is client for job in self._running)
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            # Or its task would run for ever, in a process that says it lives. No memory may be left for more words.
+            os.write(2, b"paddock: a thread of this worker could not go on, so the worker ends\n")
+            os._exit(UNFIT)
+
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 while (job := self._next()) is None:
@@ -200,22 +211,31 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
             raise MaybeEncodingError(error, value) from error
     except BaseException as error:
         # Even SystemExit is the task's own: the worker has others to run.
+        if isinstance(error, MemoryError):
+            traceback.clear_frames(error.__traceback__)  # they hold what there is too much of
         return False, dump_error(error)
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle an exception and its traceback; in words where it cannot travel."""
+    """Pickle an exception and its traceback; in words where it cannot travel, and by `UNTOLD` where nothing can."""
+    try:
+        return _in_words(error)
+    except BaseException:
+        return UNTOLD
+
+
+def _in_words(error: BaseException) -> bytes:
     try:
         text = "".join(traceback.format_exception(error))
         line = "".join(traceback.format_exception_only(error)).strip()
-    except Exception:  # of its own, where it is asked for what these tell
+    except BaseException:  # of its own, where it is asked for what these tell
         line = type(error).__qualname__
         return pickle.dumps((RemoteError(line), "".join([*traceback.format_tb(error.__traceback__), line])))
     try:
         data = dump((error, text))
         pickle.loads(data)
         return data
-    except Exception:
+    except BaseException:
         return pickle.dumps((RemoteError(line), text))
 
 

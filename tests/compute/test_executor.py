@@ -3,17 +3,21 @@
 import asyncio
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
 import pytest
+from conftest import ROOT
 from distributed.comm import CommClosedError
 
 from algos.pool import driver as driver_module
+from algos.pool import executor as executor_module
 from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
-from algos.pool.executor import Executor, Job, perform
+from algos.pool.executor import UNFIT, Executor, Job, perform
 from algos.pool.protocol import RemoteError
 
 
@@ -275,3 +279,71 @@ def _raise_the_untold(kind: bytes) -> None:
 def _wait_for_idle(executor: Executor, begun: Callable[[], bool]) -> None:
     with executor._changed:
         assert executor._changed.wait_for(lambda: begun() and not executor._running, 10)
+
+
+class Untold(Exception):
+    """Leaves its process where anybody asks for its words, or its pickle."""
+
+    def __str__(self) -> str:
+        raise SystemExit("of its words")
+
+    def __reduce__(self) -> str:
+        raise SystemExit("of its pickle")
+
+
+def test_an_error_that_leaves_where_it_is_told_is_told_all_the_same() -> None:
+    def run(_: bytes) -> None:
+        raise Untold
+
+    good, data = perform(run, b"")
+    error, _ = pickle.loads(data)
+    assert not good and isinstance(error, RemoteError) and "Untold" in str(error)
+
+
+def test_an_error_that_nothing_can_tell_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(executor_module, "_in_words", fail)
+    good, data = perform(fail, b"")
+    error, _ = pickle.loads(data)
+    assert not good and isinstance(error, RemoteError) and "no memory left" in str(error)
+
+
+OUT_OF_MEMORY = """
+import os, resource, sys, threading
+from collections import deque
+from algos.pool.executor import Executor, Job
+
+def run(_):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000, resource.RLIM_INFINITY))
+    kept, numbers = [], {}
+    while sys.argv[1] == "numbers":
+        numbers[len(numbers)] = [numbers and 1.5, {}]
+    while sys.argv[1] == "bytes":
+        kept.append(bytes(1000))
+    for size in (10**7, 10**6, 10**5, 10**4, 1000, 100):
+        try:
+            while True:
+                kept.append(bytearray(size))
+        except MemoryError:
+            pass
+    return kept
+
+class Client:
+    waits = True
+    def ended(self, task, seconds, good, data, last):
+        os._exit(1 if good else 0)
+
+Executor(1, 1.0, 0, lambda: None).add(Job(Client(), run, deque([(0, b"")]), 1, 0.0, 0))
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("kind", ["numbers", "bytes", "value"])
+def test_a_task_for_which_there_is_no_memory_is_told_or_its_worker_ends(kind: str) -> None:
+    """Its thread may not end alone: the task would run for ever, in a process that says it lives."""
+    done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY, kind], cwd=ROOT, capture_output=True, timeout=20)
+    ended = done.returncode == UNFIT and done.stderr.endswith(b"so the worker ends\n")
+    assert done.returncode == 0 or ended, done
