@@ -294,6 +294,8 @@ class Faulty(gymnasium.Env):
             match self.fault:
                 case "raise":
                     raise RuntimeError("the gearbox jammed")
+                case "leave":
+                    sys.exit("there is nothing to do here")
                 case "exit":
                     print("about to leave", file=sys.stderr)
                     os._exit(3)

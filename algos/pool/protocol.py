@@ -193,3 +193,12 @@ class TaskTimeout(PaddockError):
 
 class RemoteError(PaddockError):
     """A task's own exception, told in words because it could not travel."""
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return a task's error as one to raise: a SystemExit, which was the task's own, would end this process too."""
+    if isinstance(error, Exception):
+        return error
+    told = RemoteError(f"{type(error).__name__}: {error}")
+    told.__cause__ = error.__cause__
+    return told

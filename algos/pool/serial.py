@@ -22,6 +22,7 @@ from algos.pool.protocol import (
     TaskBatch,
     TaskOptions,
     Value,
+    as_exception,
 )
 
 
@@ -97,7 +98,7 @@ class _Resident:
 
         def value() -> Any:
             if done.error is not None:
-                raise done.error
+                raise as_exception(done.error)
             return done.value
 
         done = _end(lambda _: self._run(method, args, kwargs), None, 0, 0)
@@ -122,6 +123,6 @@ def _end(fn: Callable[[Any], Any], task: Any, index: int, retry_errors: int) -> 
         started = time.perf_counter()
         try:
             return Done(index, fn(task), None, attempts, time.perf_counter() - started)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if attempts > retry_errors:
                 return Done(index, None, error, attempts, time.perf_counter() - started)

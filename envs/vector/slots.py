@@ -26,6 +26,7 @@ LEADING = (
     *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
 )
 IDLE = -1  # in place of the number of the environment at work
+RAISED = (Exception, SystemExit)  # what an environment's own failure may be: no exit of its ends our process
 
 
 def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:
@@ -40,7 +41,7 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
         at_work[0] = i
         try:
             envs.append(spec.make())
-        except Exception as error:
+        except RAISED as error:
             raise named(error, spec, i, "make") from error
     at_work[0] = IDLE
     return envs
@@ -140,7 +141,7 @@ class EnvSlots(ABC):
             try:
                 attribute = self._get_attr(env, name)
                 found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
-            except Exception as error:
+            except RAISED as error:
                 raise named(error, self._spec, i, name) from error
         self._at_work[0] = IDLE
         return found
@@ -162,7 +163,7 @@ class EnvSlots(ABC):
             self._lived[k] = True
             started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
             return started
-        except Exception as error:
+        except RAISED as error:
             raise named(error, self._spec, i, "reset") from error
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
@@ -210,7 +211,7 @@ class Slots(EnvSlots):
             arrays.reward[rows] = rewards
             arrays.terminated[rows] = ends
             arrays.truncated[rows] = cuts
-        except Exception as error:
+        except RAISED as error:
             raise named(error, self._spec, at_work[0], "step") from error
         self._write(rows, observations)
         fresh = []
@@ -284,7 +285,7 @@ def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnas
     return spec.make(), seed
 
 
-def named(error: Exception, spec: EnvSpec, i: int, verb: str) -> PaddockError:
+def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockError:
     """Return what to raise for an error that environment i raised; its text names it and ends in the traceback."""
     if isinstance(error, PaddockError):
         return error
@@ -300,7 +301,7 @@ def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:
     return EnvError(f"{what}; mend the environment or its observation_space")
 
 
-def shortened(error: Exception) -> str:
+def shortened(error: BaseException) -> str:
     """Return an error's traceback without the frames of ours, and of Gymnasium's wrappers, that led to it."""
     told = traceback.TracebackException.from_exception(error)
     theirs = [k for k, frame in enumerate(told.stack) if not frame.filename.startswith(LEADING)]

@@ -21,7 +21,7 @@ from envs.making import close_all
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, EnvSlots, Slots, named
+from envs.vector.slots import IDLE, RAISED, EnvSlots, Slots, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner
@@ -88,7 +88,7 @@ class WorldSlots(EnvSlots):
                     told = env.step({agents[s]: mine[s] for s in range(seats) if acts[s]})
                 self._enter_lives(env, i, told, given, base, size)
             arrays.reward[rows] = given.rewards
-        except Exception as error:
+        except RAISED as error:
             raise named(error, self._spec, at_work[0], "step") from error
         if len(given.observations) == size:
             self._write(rows, given.observations)

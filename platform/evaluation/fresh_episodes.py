@@ -15,6 +15,7 @@ from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import as_exception
 from algos.protocol import Drawing, LearnsInEnv
 from envs.errors import ConfigError, require
 from envs.machine import usable_cores
@@ -158,7 +159,7 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(perform_share, tasks):
             if done.error is not None:
-                raise done.error
+                raise as_exception(done.error)
             (parts[done.index],) = done.value
     return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
 

@@ -128,6 +128,24 @@ class Counter:
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def leave(self) -> None:
+        sys.exit(3)
+
+
+def leave(code: int | None) -> None:
+    """Leave the process, but for None."""
+    if code is not None:
+        sys.exit(code)
+
+
+class Leaves:
+    """Leaves the process in which it is loaded."""
+
+    def __init__(self, _: Any) -> None: ...
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (5,)
+
 
 def add_shared(shared: Broadcast[int], x: int) -> int:
     return shared.value + x

@@ -21,12 +21,14 @@ from distributed import Client, LocalCluster
 from distributed.comm.tcp import TCP
 from pool_tasks import (
     Counter,
+    Leaves,
     Telltale,
     add_shared,
     complain_and_die,
     crash,
     fail_at_first,
     hold,
+    leave,
     look,
     look_and_die_once,
     most_at_once,
@@ -39,7 +41,7 @@ from pool_tasks import (
 )
 
 from algos.pool import messages
-from algos.pool.protocol import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
+from algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
 from paddock.compute.dask import autoscale, dispatcher
 from paddock.compute.dask.autoscale import Bounds
@@ -202,6 +204,20 @@ def test_an_object_keeps_its_state_and_its_place(pool: Any) -> None:
     counter.close()
     with pytest.raises(PoolError, match="closed"):
         counter.call("add", 1)
+
+
+def test_what_leaves_its_process_is_a_task_s_own_error_and_ends_nobody(pool: Any) -> None:
+    ends = {done.index: done for done in pool.imap_unordered(leave, [0, None])}
+    assert isinstance(ends[0].error, SystemExit) and ends[1].value is None
+    counter = pool.stateful(Counter)
+    with pytest.raises(RemoteError, match="SystemExit: 3"):
+        counter.call("leave")()
+    assert counter.call("add", 1)() == 1
+
+
+def test_a_value_that_leaves_where_it_is_loaded_is_a_task_s_own_error(two: DaskPool) -> None:
+    [done] = two.imap_unordered(Leaves, [None])
+    assert isinstance(done.error, SystemExit)
 
 
 def test_an_object_of_this_process_is_closed_by_its_own_close_as_one_on_a_worker() -> None:

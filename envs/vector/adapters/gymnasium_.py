@@ -28,7 +28,7 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.slots import named, rebuild
+from envs.vector.slots import RAISED, named, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -197,7 +197,7 @@ class Slot(gymnasium.Wrapper):
             self._lived = True
             self._return, self._length = 0.0, 0
             return self.env.reset(seed=seed, options=options or None)
-        except Exception as error:
+        except RAISED as error:
             raise named(error, self._recipe, self._number, "reset") from error
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -205,7 +205,7 @@ class Slot(gymnasium.Wrapper):
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
             self._return += float(reward)
-        except Exception as error:
+        except RAISED as error:
             raise named(error, self._recipe, self._number, "step") from error
         self._length += 1
         if self._statistics and (terminated or truncated):

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from algos.pool.broadcast import collecting
-from algos.pool.protocol import Needs, PoolError
+from algos.pool.protocol import Needs, PoolError, as_exception
 
 from .connection import WorkerConnection, as_tuple
 from .tasks import Driver, Ended, Item, finish
@@ -59,7 +59,7 @@ class ActorHandle:
         def value() -> Any:
             done = future.result()()
             if done.error is not None:
-                raise done.error
+                raise as_exception(done.error)
             return done.value
 
         return value

@@ -214,7 +214,7 @@ class Ended:
             elif error is None:
                 error, text = pickle.loads(self._data)
                 error.__cause__ = RemoteTraceback(text)
-        except Exception as broken:
+        except BaseException as broken:  # even one that leaves as it is loaded
             error = broken
         return Done(self.index, value, error, self._attempts, self._seconds)
 

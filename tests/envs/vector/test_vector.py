@@ -26,7 +26,7 @@ import yaml
 from conftest import ROOT, alive, call_main, env_spec, wait_until
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from toy_envs import GYMNASIUMS
+from toy_envs import GYMNASIUMS, Faulty
 
 import envs.making
 from envs.errors import ConfigError, split_details
@@ -637,6 +637,7 @@ def faulty(fault: str, on: int | None = 104, at: int = 2) -> EnvSpec:
 
 FAULTS = {
     "raise": r"environment 4 \(toy_envs:Faulty-v0\) raised in step: RuntimeError: the gearbox jammed",
+    "leave": r"environment 4 \(toy_envs:Faulty-v0\) raised in step: SystemExit: there is nothing to do here",
     "shape": r"environment 4 .* returned an observation with shape \(3,\) where \(2,\) is declared",
     "exit": "environment 4 .* exited with status 3",
     "segfault": "environment 4 .* killed by SIGSEGV",
@@ -665,6 +666,20 @@ def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> N
     vec.close()
     vec.close()
     assert not any(process.is_running() for process in processes)
+
+
+@pytest.mark.parametrize("verb", ["make", "reset", "step"])
+def test_an_environment_that_leaves_ends_no_process_of_ours(
+    make: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: Any, **__: Any) -> Any:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(Faulty, "__init__" if verb == "make" else verb, leave)
+    with pytest.raises(EnvError, match=f"environment 0 .*Faulty-v0. raised in {verb}: SystemExit: 0"):
+        vec = make(SERIAL, faulty(""))
+        vec.reset(seed=100)
+        vec.step(np.zeros(N, int))
 
 
 def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
