@@ -94,7 +94,9 @@ class _Unroll(torch.autograd.Function):
             None if each is None else torch.empty_like(each) for each in (*asked, in_weight, state_weight, bias)
         ]
         pointers = [None if each is None else each.data_ptr() for each in (to_memory, *gradients)]
+        assert ctx.described.tape, "whoever goes back twice needs a tape for each"
         _run(ctx.described, _Gradient(*pointers))
+        ctx.described.tape = None  # used up
         to_inputs, to_state, to_in_weight, to_state_weight, to_bias = gradients
         return None, to_inputs, to_state, None, None, to_in_weight, to_state_weight, to_bias, to_bias
 

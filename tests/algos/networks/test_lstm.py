@@ -105,6 +105,14 @@ def test_only_what_is_asked_for_gets_a_gradient() -> None:
     assert of.inputs.grad is None and of.state.grad is None
 
 
+def test_nobody_goes_back_over_a_tape_that_is_used_up() -> None:
+    of = Sequences("small")
+    memory = compiled.unroll(*of.given())
+    memory.sum().backward(retain_graph=True)
+    with pytest.raises(AssertionError, match="back twice"):
+        memory.sum().backward()
+
+
 @pytest.mark.parametrize("where", ["inputs", "weight_hh"])
 def test_what_is_no_number_stays_none(where: str) -> None:
     of = Sequences("small")
