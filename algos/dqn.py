@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from algos.learning.learner import is_dense
-from algos.learning.offpolicy.from_replay import learn_in_torch, needs_of_parts
+from algos.learning.offpolicy.from_replay import check_pairs, learn_in_torch, needs_of_parts
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
@@ -53,6 +53,9 @@ class DQN(QLearning):
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + needs_of_parts(self)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             return DenseQLearner(architecture, self.objective, seed, **settings)
+        for name in ("quantiles", "atoms"):
+            if count := given[name]:
+                check_pairs(self, name, count, count)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import OwnNoise
-from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
+from algos.learning.offpolicy.from_replay import FromReplay, check_pairs, make_actor_critic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, report, store
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
@@ -65,6 +65,8 @@ class SAC(FromReplay):
             usual = -float(head.components)
         left = quantiles is None or self.drop < quantiles
         require(left, f"algo.drop={self.drop} leaves none of algo.quantiles={quantiles}; lower it")
+        if quantiles:
+            check_pairs(self, "quantiles", quantiles, self.critics * (quantiles - self.drop))
         policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []

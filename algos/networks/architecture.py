@@ -58,10 +58,10 @@ class Architecture:
         Raises:
             ConfigError: a width is not positive or too large, there is no image to convolve, or no choice to mask.
         """
-        check_hidden(hidden, [64, 64])
         require(
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )
+        check_hidden(hidden, [64, 64], (1 if shared else 2) * hidden[-1] if lstm else 0)
         rest = (hidden, activation, shared, lstm, initial_log_std, support, layer_norm)
         if network is not None:
             require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")

@@ -21,17 +21,37 @@ from envs.spaces.layout import Layout
 Activation = Literal["tanh", "relu"]
 
 
-def check_hidden(hidden: Sequence[int], usual: Sequence[int]) -> None:
+def check_hidden(hidden: Sequence[int], usual: Sequence[int], features: int = 0) -> None:
     """Check the widths of hidden layers.
+
+    Args:
+        features: F, the width of what an LSTM takes and gives; 0: there is none.
 
     Raises:
         ConfigError: one is not positive, or their weights do not fit in this machine's memory.
     """
     told = f"hidden={list(hidden)}"
     require(all(width >= 1 for width in hidden), f"{told} must list positive widths; try {list(usual)}")
-    taken, memory = 4 * sum(math.prod(two) for two in itertools.pairwise((1, *hidden, 1))), memory_bytes()  # at least
-    remedy = f"take less, such as {list(usual)}"
-    require(taken <= memory, f"{told} has {spell(taken)} of weights, and this machine has {spell(memory)}; {remedy}")
+    count = sum(math.prod(two) for two in itertools.pairwise((1, *hidden, 1)))
+    # An LSTM has four gates, each of which takes the features and its own last output.
+    check_memory(told + " with an LSTM" * bool(features), count + 8 * features**2, "weights", list(usual))
+
+
+def check_memory(setting: str, count: int, what: str, usual: object) -> None:
+    """Check that this machine has the memory that a setting takes at least.
+
+    Args:
+        setting: with its value.
+        count: of numbers, of 4 bytes each.
+        what: they are.
+        usual: a value that suits most.
+
+    Raises:
+        ConfigError: it has less.
+    """
+    taken, memory = 4 * count, memory_bytes()
+    remedy = f"take less, such as {usual}"
+    require(taken <= memory, f"{setting} has {spell(taken)} of {what}, and this machine has {spell(memory)}; {remedy}")
 
 
 @dataclass(frozen=True)

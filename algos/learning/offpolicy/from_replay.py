@@ -25,6 +25,7 @@ from algos.learning.rollouts.actors import check_shares
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective
+from algos.networks.flat import check_memory
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveInt, Range
 
@@ -172,6 +173,20 @@ def needs_of_parts(settings: FromReplay) -> list[str]:
     """Return which settings ask for several learners, or parts of batches, as `is_dense` takes them."""
     keys = {"learners": settings.learners, "microbatches": settings.microbatches or 1}
     return [f"algo.{name}={count}" for name, count in keys.items() if count > 1]
+
+
+def check_pairs(settings: FromReplay, key: str, count: int, targets: int) -> None:
+    """Check that there is memory to learn a distribution of returns: each number that it is given by meets each target.
+
+    Args:
+        key: says how many numbers there are.
+        targets: of each return.
+
+    Raises:
+        ConfigError: this machine has less.
+    """
+    rows = max(1, settings.batch_size // settings.pieces)  # of which pairs are there at once
+    check_memory(f"algo.{key}={count}", rows * count * targets, "pairs to compare in a batch", 50)
 
 
 def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyLearner:

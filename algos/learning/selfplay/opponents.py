@@ -13,6 +13,7 @@ from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
 from algos.learning.selfplay.sides import sides_of
 from algos.networks.architecture import Weights
+from algos.networks.flat import check_memory
 from algos.networks.multiagent.parts import Parts, PolicyPart
 from algos.networks.multiagent.versions import stack
 from envs.errors import require
@@ -85,8 +86,17 @@ class Opponents:
         return told
 
     def begin(self, first: Sequence[Weights]) -> None:
-        """Have these first policies."""
-        self._places = [] if self._settings is None else [[weights] * self._settings.keep for weights in first]
+        """Have these first policies.
+
+        Raises:
+            ConfigError: this machine has no memory for so many versions.
+        """
+        if self._settings is None:
+            return
+        keep = self._settings.keep
+        count = keep * sum(len(weights.parameters) for weights in first)
+        check_memory(f"opponents.keep={keep}", count, "weights", 10)
+        self._places = [[weights] * keep for weights in first]
 
     def observe(self, newest: Sequence[Weights]) -> None:
         """Keep the policies after an iteration, if it is the turn of that one."""

@@ -259,6 +259,10 @@ def test_a_policy_is_the_most_likely_action_and_keeps_its_memory() -> None:
             {"hidden": (10**6, 10**6)},
             r"has 4000\.0 GB of weights, and this machine has .*; take less, such as \[64, 64\]",
         ),
+        (
+            {"lstm": True, "shared": True, "hidden": (10**6,)},
+            r"hidden=\[1000000\] with an LSTM has 32000\.0 GB of weights, and this machine has .*; take less",
+        ),
         ({"encoder": "cnn"}, "encoder=cnn needs images"),
         ({"lstm": True, "hidden": ()}, "an LSTM needs features"),
     ],

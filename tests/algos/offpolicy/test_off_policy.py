@@ -256,6 +256,15 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "algo.noisy_sigma=0"], "noisy_sigma=0 must be positive, or null"),
         (["algo=dqn", "algo.atoms=1"], "atoms=1 must be at least 2"),
         (["algo=dqn", "algo.atoms=51", "algo.v_min=3", "algo.v_max=3"], "algo.v_min=3 must be below algo.v_max=3"),
+        (
+            ["algo=dqn", "algo.quantiles=1000000000"],
+            "algo.quantiles=1000000000 has 256000000000.0 GB of pairs to compare",
+        ),
+        (["algo=dqn", "algo.atoms=1000000000"], "algo.atoms=1000000000 has 256000000000.0 GB of pairs to compare"),
+        (
+            ["algo=sac", "env=pendulum", "algo.quantiles=1000000000", "algo.drop=999999000", "algo.batch_size=64"],
+            "algo.quantiles=1000000000 has 512000.0 GB of pairs to compare in a batch, and this machine has ",
+        ),
         (["algo=dqn", "algo.updates_per_step=0"], "updates_per_step"),
         (["algo=dqn", "algo.updates_per_step=4e-7"], "updates_per_step=4e-07 must be at least 1e-6"),
         (["algo=pqn", "env=pendulum"], "algo=pqn takes one choice"),
