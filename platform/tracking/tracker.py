@@ -64,6 +64,10 @@ class Journal:
     Opening cuts it back to `start_iteration`: rows written after the checkpoint that the run resumes from, and what a
     crash spoiled behind the last row kept, are dropped. A damaged line before it stays as it is.
 
+    Attributes:
+        last: iteration and step of the last row kept; None: there is none.
+        damaged: numbers, from 1, of lines before it that are no rows.
+
     Args:
         path: the file; created if missing.
         start_iteration: the restored iteration; 0 for a fresh run.
@@ -72,8 +76,8 @@ class Journal:
 
     def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
         self._single = single
-        self.last_step: int | None = None  # of the last row kept
-        self.damaged: list[int] = []  # numbers, from 1, of lines before it that are no rows
+        self.last: tuple[int, int] | None = None
+        self.damaged: list[int] = []
         self.path = path
         with storing(path):
             # Unbuffered: a row is in the kernel's hands once it is written.
@@ -105,7 +109,7 @@ class Journal:
                     self._file.close()
 
     def _end_of(self, iteration: int) -> int:
-        end, at, last = 0, 0, None
+        end, at = 0, 0
         damaged: list[int] = []
         # Rows are in order of iteration, so all that follows the first one to drop goes with it.
         with open(self.path, "rb") as lines:
@@ -115,10 +119,11 @@ class Journal:
                 if row is None or "step" not in row:
                     damaged.append(number)
                     continue
-                if row["iteration"] > iteration or (self._single and row["iteration"] == last):
+                again = self._single and self.last is not None and row["iteration"] == self.last[0]
+                if row["iteration"] > iteration or again:
                     break
                 end, self.damaged = at, list(damaged)
-                last, self.last_step = row["iteration"], row["step"]
+                self.last = row["iteration"], row["step"]
         return end
 
 
@@ -139,13 +144,20 @@ class Tracker:
             sync(run_dir)
         self._told = run_dir / "events.jsonl"
         self._events = Journal(self._told, start_iteration, single=False) if self._told.exists() else None
-        self._iteration, self._step = start_iteration, self._metrics.last_step or 0
+        last = self._metrics.last
+        self._iteration, self._step = start_iteration, last[1] if last else 0
         self._console = console
         self._closed = False
         for journal in self._journals():
             if journal.damaged:
                 console.warn(f"{name_damage(journal.path, journal.damaged)}, and stays so; all rows around it are kept")
-        first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
+        for journal in (self._metrics, self._system):
+            # A checkpoint is of the iteration of a row, which was on the disk before it.
+            first = journal.last[0] + 1 if journal.last else 1
+            if first <= start_iteration:
+                which = f"iterations {first} to {start_iteration}" if first < start_iteration else f"iteration {first}"
+                console.warn(f"{journal.path}: the rows of {which} are missing; the run goes on without them")
+        first_step = last[1] + 1 if last else 0
         self._queues = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
 
     def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -90,7 +90,7 @@ def test_metrics_of_a_killed_and_resumed_run_are_byte_identical_wherever_the_fil
         for cut in range(end, len(expected) + 1):
             path.write_bytes(expected[:cut])
             resumed = Journal(path, restored)
-            assert resumed.last_step == (10 * restored or None)
+            assert resumed.last == ((restored, 10 * restored) if restored else None)
             for each in rows[restored:]:
                 resumed.write(each)
             resumed.close()
@@ -127,6 +127,36 @@ def test_what_power_loss_spoiled_behind_the_last_row_is_dropped_and_all_before_i
         f"{tmp_path / name}: line 2 is damaged, and stays so; all rows around it are kept"
         for name in ("metrics.jsonl", "system.jsonl", "events.jsonl")
     ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (
+            [1, 3, 6, 7],
+            None,
+        ),  # an algorithm may write no row for an iteration, and those after the checkpoint come again
+        ([1, 3, 5], "the rows of iteration 6 are missing"),
+        ([1, 3, 9], "the rows of iterations 4 to 6 are missing"),
+        ([], "the rows of iterations 1 to 6 are missing"),
+    ],
+)
+def test_rows_that_the_end_of_a_journal_lacks_are_told_once_and_the_run_goes_on(
+    kept: list[int], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for journal in ("metrics.jsonl", "system.jsonl"):
+        (tmp_path / journal).write_bytes(b"".join(b'{"iteration": %d, "step": %d}\n' % (i, i) for i in [1, 6]))
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(b'{"iteration": %d, "step": %d}\n' % (i, i) for i in kept))
+    said: list[str] = []
+    console = quiet()
+    monkeypatch.setattr(console, "warn", said.append)
+    for restored in (6, 7):  # later the run has rows of its own again
+        tracker = Tracker(tmp_path, [], restored, console)
+        tracker.log(row(restored + 1) | {"system/seconds": 1.0})
+        tracker.close()
+    assert said == ([] if told is None else [f"{path}: {told}; the run goes on without them"])
+    assert [each["iteration"] for each in rows_of(path)] == [*(i for i in kept if i <= 6), 7, 8]
 
 
 def test_events_are_lines_of_strict_json_and_cut_back_with_the_rows(tmp_path: Path) -> None:
