@@ -128,13 +128,13 @@ def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:
 
 
 def write_output(key: str, path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; of several processes that write it at once, the last one's stays.
 
     Raises:
         ConfigError: the disk is full or refuses.
     """
     try:
-        write_atomically(path, content)
+        write_atomically(path, content, alone=False)
     except OSError as error:
         raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another place") from error
 

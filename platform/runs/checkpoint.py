@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -219,9 +220,14 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
             raise StateMismatch(f"'{leaf}' has shape {np.shape(got)} in the checkpoint and {want.shape} in this run")
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Put content at path so that a reader, or a crash at any moment, meets the old file or the new one whole."""
-    temporary = path.with_name(f".{path.name}.tmp")
+def write_atomically(path: Path, content: bytes, *, alone: bool = True) -> None:
+    """Put content at path so that a reader, or a crash at any moment, meets the old file or the new one whole.
+
+    Args:
+        alone: nobody else writes it meanwhile, so that the next writer overwrites what a killed one left.
+    """
+    name = path.name if alone else f"{path.name}.{secrets.token_hex(4)}"
+    temporary = path.with_name(f".{name}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)

@@ -1,6 +1,7 @@
 """`python -m paddock.report`, by the laws it obeys, on real runs and in a real browser; numbers are worked by hand."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -352,6 +353,23 @@ def test_rows_of_evaluations_alone_are_no_damage(tmp_path: Path) -> None:
 
 
 # The command
+
+
+def test_who_writes_the_same_page_meanwhile_disturbs_nobody(
+    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, sync = write(tmp_path / "run", [{"eval/return_mean": 1.0}]), os.fsync
+
+    def report_again(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        assert main(run)[::2] == (0, "")  # while the first one's page is not yet in its place
+        (run / "report.html").unlink()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", report_again)
+    assert main(run)[::2] == (0, "")
+    assert (run / "report.html").read_bytes().endswith(b"</html>\n")
+    assert not list(run.glob(".*.tmp"))
 
 
 def test_the_command_writes_beside_one_folder_and_here_for_several(main: Main, tmp_path: Path) -> None:
