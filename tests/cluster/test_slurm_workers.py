@@ -228,7 +228,8 @@ def test_jobs_that_keep_ending_are_submitted_ever_more_seldom(monkeypatch: pytes
 
     monkeypatch.setattr(autoscale.time, "monotonic", lambda: now)
     fleet = autoscale.WorkerFleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them)
-    worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, objects=0, idle_since=0)
+    worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, objects=0, idle_since=0, stuck=False)
+    fleet.note(worker)
     for now in range(200):
         asyncio.run(fleet.follow(0, 0.0, [worker] if now == 0 else []))
     # Seen to have ended at 1, 11, 21, 31, 44 and 85; between two tries are at least 5, 10, 20, 40 and 80 seconds.

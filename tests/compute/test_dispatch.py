@@ -8,20 +8,21 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import distributed.comm
 import pytest
+from distributed import Security
 from distributed.comm import CommClosedError
 from pool_tasks import Counter, square
 
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask import connection, membership, worker_stderr
+from paddock.compute.dask import autoscale, connection, membership, worker_stderr
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
@@ -548,10 +549,12 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
 def test_a_suspended_process_has_lost_nobody(amid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "TICK_S", 0.01)
     monkeypatch.setattr(membership, "ANSWER_S", 0.1)
+    monkeypatch.setattr(membership, "STUCK_S", 0.5)
     monkeypatch.setattr(dispatcher_module, "SILENCE_S", 0.5)
 
     async def watch() -> None:
         worker: Any = FakeWorker("tcp://a")
+        lost = FakeWorker("tcp://b")  # a moment ago, and may come again
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
         asked = 0
         silences: list[bool] = []
@@ -577,16 +580,16 @@ def test_a_suspended_process_has_lost_nobody(amid: str, monkeypatch: pytest.Monk
                 over.set()
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        fleet: Any = SimpleNamespace(follow=follow)
+        fleet: Any = SimpleNamespace(follow=follow, connections={"lost": lost})
         members = Membership(client, dispatcher, fleet, None, {}, lambda worker: None, "nowhere", look)
         dispatcher.workers[worker.address] = worker
         worker.items[0] = dispatcher.open(square, Ends(), **SETTINGS)._item(1)
-        worker.heard = time.monotonic()
+        worker.heard = lost.heard = time.monotonic()
         await members.open(1, timeout_s=60)
         await over.wait()
         await members.close()
         assert dispatcher.failure is None
-        assert not any(silences)
+        assert not any(silences) and not lost.stuck
 
     asyncio.run(watch())
 
@@ -829,6 +832,50 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
 
     leaving, staying = asyncio.run(main())
     assert not leaving and len(staying) == 1
+
+
+@pytest.mark.parametrize(
+    ("given_up", "reachable", "ended"),
+    [
+        ("ab", "", ["job"]),  # its machine is stuck
+        ("ab", "b", []),  # one nanny has ended, the other starts its worker again
+        ("a", "", []),  # the nanny of a worker that has retired before the others of its job
+        ("", "", []),
+    ],
+)
+def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_reached(
+    given_up: str, reachable: str, ended: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def kill(_: Any, worker: WorkerConnection) -> bool:
+        return worker.answer["name"].removeprefix("job-") in reachable
+
+    monkeypatch.setattr(autoscale, "kill", kill)
+    # A job that no worker has come of may wait in a queue for hours.
+    spec: dict[str, dict[str, Any]] = {"job": {"group": ["-a", "-b"]}, "waiting": {"group": ["-a", "-b"]}}
+    over: list[str] = []
+    started: list[int] = []
+
+    async def scale_down(names: Collection[str]) -> None:
+        over.extend(names)
+        for name in names:
+            del spec[name], cluster.workers[name]
+
+    async def follow() -> None:
+        fleet = WorkerFleet(cluster, Bounds(2, 2), ended=_nobody)
+        for name in "ab":
+            worker = FakeWorker(f"tcp://{name}")
+            worker.answer["name"] = f"job-{name}"
+            fleet.note(worker)
+            if name in given_up:
+                worker.give_up()
+        for _ in range(2):  # looks; at the second there is nobody who would be ended again
+            await fleet.follow(0, 0.0, [])
+
+    cluster = SimpleNamespace(
+        worker_spec=spec, workers=dict(spec), scale_down=scale_down, scale=started.append, security=Security()
+    )
+    asyncio.run(follow())
+    assert over == ended and started == [2] * len(ended)
 
 
 def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:

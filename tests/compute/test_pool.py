@@ -396,6 +396,27 @@ def test_a_worker_that_is_stuck_is_replaced(two: DaskPool, tmp_path: Path) -> No
     wait_until(lambda: two.size == 2)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["greeted in vain", "unknown to the scheduler"])
+def test_a_worker_that_is_stuck_is_replaced_though_its_connection_broke(two: DaskPool, known: bool) -> None:
+    """The kernel breaks it within 30 s where much was on its way; and a worker's loop may end by itself."""
+    wait_until(lambda: two.size == 2)
+    worker, cluster = next(iter(two._dispatcher.workers.values())), two._client.cluster
+    process = psutil.Process(worker.answer["pid"])
+    process.suspend()
+    try:
+        assert cluster is not None
+        if not known:
+            cluster.sync(cluster.scheduler.remove_worker, worker.address, stimulus_id="test")
+        two._dispatcher.call(worker.abort)
+        wait_until(lambda: worker not in list(two._dispatcher.workers.values()))
+        worker.heard -= 3600
+        wait_until(lambda: not process.is_running(), 15)
+    finally:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    wait_until(lambda: two.size == 2)
+
+
 def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=1.0)
     try:

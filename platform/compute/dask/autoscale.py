@@ -1,16 +1,20 @@
-"""How many workers a pool has: between two bounds, more while work waits, fewer when some have had nothing to do."""
+"""How many workers a pool has: between two bounds, more while work waits, fewer when some have had nothing to do.
 
+Those that have ended are started again, and so are those that are stuck, once they were ended.
+"""
+
+import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from algos.pool.protocol import PoolError
 
-if TYPE_CHECKING:
-    from .connection import WorkerConnection
+from .connection import WorkerConnection
+from .exit_reports import kill
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,7 @@ class WorkerFleet:
         ended: says which of its workers have ended for good; asked of those that are not in the pool.
         again_s: between two tries to start what is missing; doubles while what is started does not come.
         look_s: between two of those questions.
+        connections: the last connection to each worker that came, by its name.
     """
 
     cluster: Any
@@ -79,18 +84,25 @@ class WorkerFleet:
     again_s: float = AGAIN_S
     look_s: float = LOOK_S
     asked: int = 0
+    connections: dict[str, WorkerConnection] = field(default_factory=dict)
     _target: int = field(init=False)
     _pressed: float = 0.0
     _again: float = 0.0  # when starting workers may be tried again
     _look: float = 0.0  # when jobs may be asked after again
-    _joined: set[Any] = field(default_factory=set)  # names of jobs whose worker came
-    _came: bool = False  # whether any did
+    _came: bool = False  # whether any worker did
     _failures: int = 0  # in a row, of jobs to bring a worker
 
     def __post_init__(self) -> None:
         self._target = self.bounds.min
 
-    async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
+    def note(self, worker: WorkerConnection) -> None:
+        """Note that a worker has joined, for the first time or again."""
+        name = worker.answer["name"]
+        if name not in self.connections:
+            self._came, self._failures = True, 0
+        self.connections[name] = worker
+
+    async def follow(self, tasks: int, work_s: float, workers: list[WorkerConnection]) -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
@@ -98,6 +110,7 @@ class WorkerFleet:
         """
         now = time.monotonic()
         await self._strike_off(workers, now)
+        await self._end_stuck()
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
         target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
         if target > self._target:
@@ -115,28 +128,48 @@ class WorkerFleet:
             self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
 
-    async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
+    async def _strike_off(self, workers: list[WorkerConnection], now: float) -> None:
         """Forget workers that have ended, so that they are missed."""
         present = {worker.answer["name"] for worker in workers}
-        speaking = {name for name in self.cluster.workers if not present.isdisjoint((str(name), *self._members(name)))}
-        if speaking - self._joined:
-            self._joined |= speaking
-            self._came, self._failures = True, 0
-        silent = set(self.cluster.workers) - speaking
+        silent = {name for name in self.cluster.workers if present.isdisjoint(self._members(name))}
         if not silent or now < self._look:
             return
         self._look = now + self.look_s
         over = set(await self.ended(silent))
         for name in over:
             self.cluster.workers.pop(name, None)
-        if stillborn := over - self._joined:
+        if stillborn := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
             self._failures += 1
             if not self._came and not self.cluster.workers and self._failures >= self.tries:
                 raise NoneCame("every worker ended before it joined")
             log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
-        self._joined -= over
+        self._forget(member for name in over for member in self._members(name))
 
-    def _idle(self, workers: "list[WorkerConnection]", now: float) -> list[Any]:
+    async def _end_stuck(self) -> None:
+        """End workers that were given up, so that others come: by their nannies, or with a job that has no others."""
+        names = {*self.cluster.worker_spec, *self.cluster.workers}
+        jobs = {member: name for name in names for member in self._members(name)}
+        self._forget(self.connections.keys() - jobs.keys())
+        stuck = {name: worker for name, worker in self.connections.items() if worker.stuck}
+        if not stuck:
+            return
+        connection, now = self.cluster.security.get_connection_args("client"), time.monotonic()
+        reached = await asyncio.gather(*(kill(connection, worker) for worker in stuck.values()))
+        unreached = [name for name, answered in zip(stuck, reached, strict=True) if not answered]
+        self._forget(unreached)
+        over = {jobs[name] for name in unreached if self.connections.keys().isdisjoint(self._members(jobs[name]))}
+        for name, worker in stuck.items():
+            if name not in unreached or jobs[name] in over:
+                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, now - worker.heard)
+            worker.stuck, worker.heard = False, time.monotonic()  # the next has as long to come
+        if over:
+            await self.cluster.scale_down(over)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.connections.pop(name, None)
+
+    def _idle(self, workers: list[WorkerConnection], now: float) -> list[Any]:
         """The names, in the cluster, of workers that may go: none where an object waits for its next call."""
         return [
             name
@@ -145,9 +178,9 @@ class WorkerFleet:
             and not any(worker.items or worker.objects or now - worker.idle_since < IDLE_S for worker in its)
         ]
 
-    def _connections_of(self, name: Any, workers: "list[WorkerConnection]") -> "list[WorkerConnection]":
+    def _connections_of(self, name: Any, workers: list[WorkerConnection]) -> list[WorkerConnection]:
         """Of a job with several processes, each has the job's name and a number."""
-        return [worker for worker in workers if worker.answer["name"] in (str(name), *self._members(name))]
+        return [worker for worker in workers if worker.answer["name"] in self._members(name)]
 
     def _members(self, name: Any) -> list[str]:
-        return [f"{name}{suffix}" for suffix in self.cluster.worker_spec.get(name, {}).get("group", ())]
+        return [str(name), *(f"{name}{suffix}" for suffix in self.cluster.worker_spec.get(name, {}).get("group", ()))]

@@ -53,7 +53,7 @@ LEAN = {
     # The fleet sees to those that ended.
     "distributed.deploy.lost-worker-timeout": "1d",
     # And it ends workers that it has not heard of for five minutes: all of them, where this process was stopped for so
-    # long. `Membership` replaces what is stuck.
+    # long. The fleet replaces what is stuck.
     "distributed.scheduler.worker-ttl": "1d",
 }
 

@@ -25,7 +25,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import math
 import time
 import weakref
 from collections import deque
@@ -125,16 +124,10 @@ class Dispatcher:
         finally:
             self._run(self._lose, worker)
 
-    def watch(self, suspended_s: float = 0.0, patience_s: float = math.inf) -> None:
-        """Give the work of silent workers to others; called about once a second.
-
-        Args:
-            suspended_s: since the last call, in which this process did not run and so heard nobody.
-            patience_s: after which one that was silent before is waited for no longer, as it may never speak again.
-        """
+    def watch(self) -> None:
+        """Give the work of silent workers to others; called about once a second."""
         now = time.monotonic()
         for worker in list(self.workers.values()):
-            worker.heard = min(worker.heard + suspended_s, now)
             quiet_s = now - worker.heard
             if worker.items and not worker.silent and quiet_s > SILENCE_S:
                 worker.silent = True
@@ -142,9 +135,6 @@ class Dispatcher:
                 self.workers.place(worker)
                 self._requeue(item for item in worker.items.values() if len(item.holders) < COPIES)
                 self.placement.leave(worker)
-            elif worker.silent and quiet_s > patience_s:
-                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, quiet_s)
-                worker.give_up()
             # A task that holds the interpreter keeps its worker from ending it in time.
             if worker.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]

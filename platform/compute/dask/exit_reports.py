@@ -12,6 +12,7 @@ from algos.pool.exit_report import QUESTION, last_lines
 from .connection import WorkerConnection
 
 NANNY_S = 2.0  # a nanny that has not heard of the end by then is not asked any more
+END_S = 1.0  # a worker that is to end and has not by then is killed
 
 
 async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str:
@@ -29,14 +30,23 @@ async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str
     return "\n".join([cause or "its process or machine ended", *last])
 
 
-async def kill(connection: dict[str, Any], worker: WorkerConnection) -> None:
-    """Have a worker's nanny, if it has one, end it and start another."""
-    if worker.answer["nanny"] is None:
-        return
-    with contextlib.suppress(OSError, TimeoutError):
-        async with _reaching(connection, worker.answer["nanny"]) as nanny:
-            await nanny.write({"op": "kill", "reason": "it is stuck"})
-            await nanny.read()
+async def kill(connection: dict[str, Any], worker: WorkerConnection) -> bool:
+    """Have a worker's nanny end it and start another.
+
+    Args:
+        connection: arguments of connections to nannies.
+
+    Returns:
+        whether it has a nanny, and that could be reached.
+    """
+    reached = False
+    if worker.answer["nanny"] is not None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with _reaching(connection, worker.answer["nanny"]) as nanny, asyncio.timeout(NANNY_S):
+                reached = True
+                await nanny.write({"op": "kill", "reason": "it is stuck", "timeout": END_S})
+                await nanny.read()
+    return reached
 
 
 async def _ask(connection: dict[str, Any], worker: Mapping[str, Any]) -> tuple[str | None, list[str]]:

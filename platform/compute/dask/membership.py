@@ -16,7 +16,6 @@ from ..preflight import install
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher, own_fault
-from .exit_reports import kill
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +114,8 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
-            self._dispatcher.watch(self._suspended_s, math.inf if self._fleet is None else STUCK_S)
-            self._suspended_s = 0.0
+            self._give_up_stuck()
+            self._dispatcher.watch()
             self._look()
             self._announce()
             if self._fleet is not None:
@@ -131,6 +130,21 @@ class Membership:
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
             self._ran_since(begun)
+
+    def _give_up_stuck(self) -> None:
+        """Give up workers of ours that have been silent for long, whether they are connected or not.
+
+        Nobody is blamed for the time in which this process did not run, and so heard nobody.
+        """
+        workers = set(self._dispatcher.workers.values())
+        if self._fleet is not None:
+            workers.update(self._fleet.connections.values())
+        now = time.monotonic()
+        for worker in workers:
+            worker.heard = min(worker.heard + self._suspended_s, now)
+            if self._fleet is not None and now - worker.heard > STUCK_S:
+                worker.give_up()
+        self._suspended_s = 0.0
 
     async def _wait_for(self, coroutine: Coroutine[Any, Any, Any], left_s: float) -> Any:
         """Return what comes of a coroutine.
@@ -162,9 +176,9 @@ class Membership:
             async with self._greeting:
                 worker = await self._welcome(address)
             self._check_script(worker)
+            if self._fleet is not None:
+                self._fleet.note(worker)
             await self._dispatcher.serve(worker)
-            if worker.stuck and self._fleet is not None:
-                await kill(self._client.connection_args, worker)
         except PoolError as error:
             self._refused[address] = str(error)
             if self._announced is not None:
