@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from pool_tasks import Counter, square
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask import autoscale, connection, membership, worker_stderr
+from paddock.compute.dask import autoscale, connection, exit_reports, membership, worker_stderr
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
@@ -832,6 +833,23 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
 
     leaving, staying = asyncio.run(main())
     assert not leaving and len(staying) == 1
+
+
+def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "GREETING_S", 0.1)
+    monkeypatch.setattr(exit_reports, "NANNY_S", 0.1)
+
+    async def reach() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as stopped:
+            worker = FakeWorker(f"tcp://127.0.0.1:{stopped.getsockname()[1]}")
+            worker.answer["nanny"] = worker.address
+            assert not await exit_reports.kill({}, worker)
+            with pytest.raises(TimeoutError):
+                await connection.greet(worker.address, {}, {})
+
+    asyncio.run(asyncio.wait_for(reach(), 10))
 
 
 @pytest.mark.parametrize(

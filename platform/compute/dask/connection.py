@@ -129,7 +129,9 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
     Raises:
         OSError, TimeoutError: it is out of reach.
     """
-    comm = await distributed.comm.connect(address, GREETING_S, **connection)
+    # Dask's limit is not for the handshake, which a worker that was stopped does not answer.
+    async with asyncio.timeout(GREETING_S):
+        comm = await distributed.comm.connect(address, GREETING_S, **connection)
     try:
         sent = time.time()
         await comm.write({"op": OPERATION, "hello": hello})

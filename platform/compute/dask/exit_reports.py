@@ -65,7 +65,9 @@ async def _ask(connection: dict[str, Any], worker: Mapping[str, Any]) -> tuple[s
 
 @contextlib.asynccontextmanager
 async def _reaching(connection: dict[str, Any], address: str) -> AsyncIterator[Any]:
-    comm = await distributed.comm.connect(address, NANNY_S, **connection)
+    # Dask's limit is not for the handshake, which a nanny that was stopped does not answer.
+    async with asyncio.timeout(NANNY_S):
+        comm = await distributed.comm.connect(address, NANNY_S, **connection)
     try:
         yield comm
     finally:
