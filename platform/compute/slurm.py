@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from algos.pool.protocol import PoolError
 from ..runs.state import RUNNING, WAITING, ask_queue
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import LEAN, open_pool, quieten
+from .dask.exit_reports import kill
 from .dask.pool import DaskPool
 from .keys import SlurmKeys
 from .tls import security
@@ -55,7 +57,8 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
-        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, recipe.cores)
+        end = partial(kill, client.connection_args)
+        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, end, recipe.cores)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"

@@ -229,6 +229,7 @@ def test_rows_repeats_and_pufferlib_are_options() -> None:
         "doorkey",
         "selfplay",
         "spread",
+        "memory",
         "limit",
         "wide",
         "grow",

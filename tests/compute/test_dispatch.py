@@ -16,14 +16,13 @@ from typing import Any, cast
 
 import distributed.comm
 import pytest
-from distributed import Security
 from distributed.comm import CommClosedError
 from pool_tasks import Counter, square
 
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask import autoscale, connection, exit_reports, membership, worker_stderr
+from paddock.compute.dask import connection, exit_reports, membership, worker_stderr
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
@@ -789,7 +788,7 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
         actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
         await _turns()
         cluster = SimpleNamespace(worker_spec={worker.address: {} for worker in workers})
-        fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody), workers[0].heard
+        fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody, kill=_unreached), workers[0].heard
         assert fleet._idle(workers, now) == ["tcp://b"]
         workers[0].end.set_result(None)
         await _turns()
@@ -823,7 +822,7 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
             await _turns()
 
         cluster = SimpleNamespace(worker_spec=dict(names), workers=dict(names), scale_down=scale_down)
-        fleet = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody)
+        fleet = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody, kill=_unreached)
         fleet._target, fleet._again = 2, workers[0].heard + 600
         await fleet.follow(0, 0.0, workers)
         for worker in workers:
@@ -862,12 +861,11 @@ def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connection
     ],
 )
 def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_reached(
-    given_up: str, reachable: str, ended: list[str], monkeypatch: pytest.MonkeyPatch
+    given_up: str, reachable: str, ended: list[str]
 ) -> None:
-    async def kill(_: Any, worker: WorkerConnection) -> bool:
+    async def kill(worker: WorkerConnection) -> bool:
         return worker.answer["name"].removeprefix("job-") in reachable
 
-    monkeypatch.setattr(autoscale, "kill", kill)
     # A job that no worker has come of may wait in a queue for hours.
     spec: dict[str, dict[str, Any]] = {"job": {"group": ["-a", "-b"]}, "waiting": {"group": ["-a", "-b"]}}
     over: list[str] = []
@@ -879,7 +877,7 @@ def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_r
             del spec[name], cluster.workers[name]
 
     async def follow() -> None:
-        fleet = WorkerFleet(cluster, Bounds(2, 2), ended=_nobody)
+        fleet = WorkerFleet(cluster, Bounds(2, 2), ended=_nobody, kill=kill)
         for name in "ab":
             worker = FakeWorker(f"tcp://{name}")
             worker.answer["name"] = f"job-{name}"
@@ -889,9 +887,7 @@ def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_r
         for _ in range(2):  # looks; at the second there is nobody who would be ended again
             await fleet.follow(0, 0.0, [])
 
-    cluster = SimpleNamespace(
-        worker_spec=spec, workers=dict(spec), scale_down=scale_down, scale=started.append, security=Security()
-    )
+    cluster = SimpleNamespace(worker_spec=spec, workers=dict(spec), scale_down=scale_down, scale=started.append)
     asyncio.run(follow())
     assert over == ended and started == [2] * len(ended)
 
@@ -921,6 +917,10 @@ def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again(
 
 async def _nobody(_: Any) -> list[Any]:
     return []
+
+
+async def _unreached(_: WorkerConnection) -> bool:
+    return False
 
 
 def _error(value: Callable[[], Any]) -> BaseException | None:

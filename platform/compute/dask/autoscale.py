@@ -9,12 +9,12 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algos.pool.protocol import PoolError
 
-from .connection import WorkerConnection
-from .exit_reports import kill
+if TYPE_CHECKING:  # what checks a configuration needs bounds alone, and takes no second to import Dask
+    from .connection import WorkerConnection
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ LONGEST_AGAIN_S = 640.0
 LOOK_S = 10.0
 
 Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these workers of a cluster, those that have ended
+Kill = Callable[["WorkerConnection"], Awaitable[bool]]
 
 
 class NoneCame(PoolError):
@@ -71,6 +72,7 @@ class WorkerFleet:
 
     Attributes:
         ended: says which of its workers have ended for good; asked of those that are not in the pool.
+        kill: has a worker's nanny end it; returns whether that could be reached.
         again_s: between two tries to start what is missing; doubles while what is started does not come.
         look_s: between two of those questions.
         connections: the last connection to each worker that came, by its name.
@@ -79,12 +81,13 @@ class WorkerFleet:
     cluster: Any
     bounds: Bounds
     ended: Ended
+    kill: Kill
     threads: int = 1  # of each worker
     tries: int = 1  # times that the first workers may all end before they joined
     again_s: float = AGAIN_S
     look_s: float = LOOK_S
     asked: int = 0
-    connections: dict[str, WorkerConnection] = field(default_factory=dict)
+    connections: "dict[str, WorkerConnection]" = field(default_factory=dict)
     _target: int = field(init=False)
     _pressed: float = 0.0
     _again: float = 0.0  # when starting workers may be tried again
@@ -95,14 +98,14 @@ class WorkerFleet:
     def __post_init__(self) -> None:
         self._target = self.bounds.min
 
-    def note(self, worker: WorkerConnection) -> None:
+    def note(self, worker: "WorkerConnection") -> None:
         """Note that a worker has joined, for the first time or again."""
         name = worker.answer["name"]
         if name not in self.connections:
             self._came, self._failures = True, 0
         self.connections[name] = worker
 
-    async def follow(self, tasks: int, work_s: float, workers: list[WorkerConnection]) -> None:
+    async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
@@ -128,7 +131,7 @@ class WorkerFleet:
             self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
 
-    async def _strike_off(self, workers: list[WorkerConnection], now: float) -> None:
+    async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
         """Forget workers that have ended, so that they are missed."""
         present = {worker.answer["name"] for worker in workers}
         silent = {name for name in self.cluster.workers if present.isdisjoint(self._members(name))}
@@ -153,8 +156,8 @@ class WorkerFleet:
         stuck = {name: worker for name, worker in self.connections.items() if worker.stuck}
         if not stuck:
             return
-        connection, now = self.cluster.security.get_connection_args("client"), time.monotonic()
-        reached = await asyncio.gather(*(kill(connection, worker) for worker in stuck.values()))
+        now = time.monotonic()
+        reached = await asyncio.gather(*map(self.kill, stuck.values()))
         unreached = [name for name, answered in zip(stuck, reached, strict=True) if not answered]
         self._forget(unreached)
         over = {jobs[name] for name in unreached if self.connections.keys().isdisjoint(self._members(jobs[name]))}
@@ -169,7 +172,7 @@ class WorkerFleet:
         for name in names:
             self.connections.pop(name, None)
 
-    def _idle(self, workers: list[WorkerConnection], now: float) -> list[Any]:
+    def _idle(self, workers: "list[WorkerConnection]", now: float) -> list[Any]:
         """The names, in the cluster, of workers that may go: none where an object waits for its next call."""
         return [
             name
@@ -178,7 +181,7 @@ class WorkerFleet:
             and not any(worker.items or worker.objects or now - worker.idle_since < IDLE_S for worker in its)
         ]
 
-    def _connections_of(self, name: Any, workers: list[WorkerConnection]) -> list[WorkerConnection]:
+    def _connections_of(self, name: Any, workers: "list[WorkerConnection]") -> "list[WorkerConnection]":
         """Of a job with several processes, each has the job's name and a number."""
         return [worker for worker in workers if worker.answer["name"] in self._members(name)]
 

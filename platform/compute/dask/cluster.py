@@ -27,7 +27,7 @@ from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 from ..preflight import Examination, hello
 from .autoscale import Bounds, NoneCame, WorkerFleet
 from .dispatcher import Dispatcher
-from .exit_reports import read_exit
+from .exit_reports import kill, read_exit
 from .membership import Membership
 from .pool import DaskPool
 from .worker_stderr import Echo, open_folder
@@ -97,7 +97,8 @@ def local(
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
-        fleet = WorkerFleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
+        ended, end = partial(_closed, cluster), partial(kill, client.connection_args)
+        fleet = WorkerFleet(cluster, bounds, ended, end, tries=TRIES, again_s=0.5, look_s=0.0)
         try:
             echo = Echo(errors)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
