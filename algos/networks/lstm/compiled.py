@@ -49,25 +49,15 @@ def unroll(inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *w
 class _Unroll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        kept: bool,
-        inputs: Tensor,
-        state: Tensor,
-        start: Tensor,
-        acts: Tensor | None,
-        in_weight: Tensor,
-        state_weight: Tensor,
-        in_bias: Tensor,
-        state_bias: Tensor,
+        ctx: Any, kept: bool, inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *given: Tensor
     ) -> Tensor:
-        T, B, F = inputs.shape
-        H = state_weight.shape[1]
-        weights = [each.contiguous() for each in (in_weight, state_weight, in_bias, state_bias)]
-        given = [each.contiguous() for each in (inputs, state, start)]
+        weights = [each.contiguous() for each in given]
+        (T, B, F), H = inputs.shape, weights[1].shape[1]
+        arrays = [each.contiguous() for each in (inputs, state, start)]
         flags = None if acts is None else acts.contiguous()
         memory = inputs.new_empty((T, B, 2 * H))
         described = _Lstm(
-            *(each.data_ptr() for each in (*weights, *given)),
+            *(each.data_ptr() for each in (*weights, *arrays)),
             None if flags is None else flags.data_ptr(),
             memory.data_ptr(),
             None,
@@ -78,7 +68,7 @@ class _Unroll(torch.autograd.Function):
         tape = inputs.new_empty(library.load().lstm_tape(find_set(), ctypes.byref(described)))
         described.tape = tape.data_ptr()
         _run(described, None)
-        ctx.save_for_backward(*weights, *given, flags, memory, tape)
+        ctx.save_for_backward(*weights, *arrays, flags, memory, tape)
         ctx.described = described
         return memory
 

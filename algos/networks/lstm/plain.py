@@ -22,16 +22,9 @@ class _Unroll(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        inputs: Tensor,
-        state: Tensor,
-        start: Tensor,
-        acts: Tensor | None,
-        in_weight: Tensor,
-        state_weight: Tensor,
-        in_bias: Tensor,
-        state_bias: Tensor,
+        ctx: Any, inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *weights: Tensor
     ) -> Tensor:
+        in_weight, state_weight, in_bias, state_bias = weights
         T, B, _ = inputs.shape
         H = state_weight.shape[1]
         gates = torch.addmm(in_bias + state_bias, inputs.flatten(0, 1), in_weight.t()).unflatten(0, (T, B))
