@@ -62,8 +62,7 @@ CARTPOLE_RATE, PUFFERLIB_TIMES = 1_000_000, 2.5
 LEARN_SEEDS, LEARN_EVERY = (1, 2, 3, 4, 5), 65_536  # of runs that show that ours learn; steps between evaluations
 GOAL_S, PROCESS_S = 1.0, 4.0
 FILE = "paddock_ppo.py"
-NATIVE = ["vec=native"]
-THREADS = [1, 2]
+NATIVE, THREADS = ["vec=native"], [1, 2]
 WAYS = [  # to use two cores
     [*NATIVE, "algo.threads=2"],
     [*NATIVE, "vec.threads=2", "algo.threads=2"],
