@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.pool.protocol import Done, End, Pool, PoolError, as_exception
+from algos.pool.protocol import Done, End, Pool, PoolError
 
 Item = TypeVar("Item")
 
@@ -152,7 +152,7 @@ class Together(Generic[Key, Result]):
 
     def _take(self, done: Done) -> None:
         if isinstance(done.error, PoolError):
-            raise as_exception(done.error)
+            raise done.error
         self.worker_s += done.seconds
         self.retries += done.attempts - 1
         running, place = self._waiting.pop(done.index)
