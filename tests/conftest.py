@@ -33,6 +33,8 @@ from paddock.compute.recipes import Slurm
 from paddock.launch import main
 from paddock.runs.checkpoint import read
 
+pytest.register_assert_rewrite("vector_cases")  # whose asserts tell what they compared, as those of tests do
+
 ROOT = Path(__file__).resolve().parent.parent
 TINY = [  # a run of the real thing that takes about a second, or 12 ms an iteration
     "algo=es",

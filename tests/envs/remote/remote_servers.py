@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import test_vector as contract
-from conftest import env_spec
+from conftest import ROOT, env_spec
+from vector_cases import N
 
 from envs.spec import EnvSpec
 from envs.vector import Multiprocess, Remote, Serial
@@ -27,7 +27,6 @@ from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.server.service import EnvironmentServer  # noqa: E402
 from envs.remote.server.settings import ServerSettings  # noqa: E402
 
-N = contract.N
 CARTPOLE = env_spec("CartPole-v1")
 WORKERS = Multiprocess(num_envs=16, workers=2, batch_size=None, restart=False, timeout_s=60.0)
 
@@ -227,6 +226,6 @@ def start_process(address: str = "127.0.0.1:0", vec: str = "serial") -> tuple["s
     """Serve CartPole in a process of its own; returns it and its address."""
     arguments = ["env=cartpole", f"vec={vec}", "vec.num_envs=8", f"serve.address={address}"]
     command = [sys.executable, "-m", "paddock.serve", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=contract.ROOT)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     return process, process.stdout.readline().split(" at ")[1].partition(",")[0]

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import test_vector as contract
-from conftest import call_main
+from conftest import ROOT, call_main
 from gymnasium.utils.env_checker import check_env
 from remote_servers import (  # noqa: F401
     CARTPOLE,
@@ -24,6 +24,17 @@ from remote_servers import (  # noqa: F401
     remote,
     serve_fixture,
     undisturbed_fixture,
+)
+from vector_cases import (  # noqa: F401
+    EVERYTHING,
+    GYMNASIUM,
+    SERIAL,
+    STRUCTURED,
+    TASKS,
+    assert_same,
+    make_fixture,
+    multiprocess,
+    play_in_rows,
 )
 
 from envs.errors import ConfigError
@@ -37,27 +48,25 @@ from envs.remote.frames import Frame, Kind, join, split  # noqa: E402
 from envs.remote.spaces import build_space, describe_space  # noqa: E402
 from envs.remote.values import INTEGER, Garbled, Unsayable, decode, encode  # noqa: E402
 
-make = contract.make
 
-
-@pytest.mark.parametrize("task", contract.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_server_gives_what_gymnasiums_gives(make: Any, task: str) -> None:
-    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), contract.TASKS[task])
+    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), TASKS[task])
 
 
 def test_a_server_with_workers_gives_what_gymnasiums_gives(make: Any) -> None:
-    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(WORKERS), contract.TASKS["parts"])
+    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(WORKERS), TASKS["parts"])
 
 
 @pytest.mark.parametrize("task", ["padded", "oneof", "graph", "choice"])
 def test_a_server_gives_every_kind_of_space(make: Any, task: str) -> None:
-    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), contract.STRUCTURED[task])
+    contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), STRUCTURED[task])
 
 
 def test_rows_from_a_server_have_the_same_bytes(make: Any) -> None:
-    here, there = (make(vec, contract.EVERYTHING, packed=True) for vec in (contract.SERIAL, Served()))
-    told = list(contract.play_in_rows(here, contract.EVERYTHING, 8))
-    assert list(contract.play_in_rows(there, contract.EVERYTHING, 8)) == told
+    here, there = (make(vec, EVERYTHING, packed=True) for vec in (SERIAL, Served()))
+    told = list(play_in_rows(here, EVERYTHING, 8))
+    assert list(play_in_rows(there, EVERYTHING, 8)) == told
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def test_a_remote_environment_is_one_of_gymnasiums(serve: Any) -> None:
 
 
 def test_every_kind_of_space_comes_back_as_it_was() -> None:
-    spaces = [one for spec in [*contract.STRUCTURED.values(), contract.EVERYTHING] for one in spec.spaces]
+    spaces = [one for spec in [*STRUCTURED.values(), EVERYTHING] for one in spec.spaces]
     spaces += [gymnasium.spaces.Box(np.array([-0.0, -np.inf]), np.array([0.0, np.inf]), dtype=np.float64)]
     for space in spaces:
         again = build_space(decode(encode(describe_space(space))))
@@ -124,7 +133,7 @@ def test_every_value_comes_back_as_it_was() -> None:
         3: True,
     }
     again = decode(encode(values))
-    contract.assert_same(again["objects"], values["objects"])
+    assert_same(again["objects"], values["objects"])
     assert again["é"] == values["é"] and list(again) == list(values)
     for one, other in zip(again["numbers"], values["numbers"], strict=True):
         assert type(one) is type(other) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
@@ -142,7 +151,7 @@ def test_every_value_comes_back_as_it_was() -> None:
 
 def test_an_environments_number_decides_its_seeds_and_not_its_row(make: Any) -> None:
     whole = make(Serial(num_envs=N), COUNTING)
-    parts = [make(Serial(num_envs=2), COUNTING), make(contract.multiprocess(num_envs=4, workers=1), CARTPOLE)]
+    parts = [make(Serial(num_envs=2), COUNTING), make(multiprocess(num_envs=4, workers=1), CARTPOLE)]
     expected = whole.begin(3)[0]
     parts[0].renumber([4, 1])
     np.testing.assert_array_equal(parts[0].begin(3)[0], expected[[4, 1]])
@@ -153,7 +162,7 @@ def test_an_environments_number_decides_its_seeds_and_not_its_row(make: Any) -> 
     parts[1].renumber([7, 0, 1, 5])
     np.testing.assert_array_equal(parts[1].begin(3)[0], whole.begin(3)[0][[7, 0, 1, 5]])
     with pytest.raises(VectorMisuse, match="keys seeds by rows alone"):
-        make(contract.GYMNASIUM, CARTPOLE).renumber([1, 2, 3, 4, 5, 6])
+        make(GYMNASIUM, CARTPOLE).renumber([1, 2, 3, 4, 5, 6])
 
 
 def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:
@@ -171,7 +180,7 @@ def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:
             venv.reset(seed=7, options={"reset_mask": masks[0] | masks[N - 1]})
             venv.reset(seed=8, options={"reset_mask": masks[1]})
         for _ in range(40):
-            contract.assert_same(there.step(np.ones(N, np.int64)), here.step(np.ones(N, np.int64)))
+            assert_same(there.step(np.ones(N, np.int64)), here.step(np.ones(N, np.int64)))
 
 
 def test_two_servers_equal_one(serve: Any, undisturbed: str) -> None:
@@ -238,7 +247,7 @@ def test_es_at_a_server_has_the_same_bytes(serve: Any, tmp_path: Path) -> None:
 
 def test_only_who_chooses_a_server_needs_grpc() -> None:
     look = "import sys, envs.vector, paddock.launch, paddock.serve, paddock.doctor; print('grpc' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", look], cwd=contract.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 

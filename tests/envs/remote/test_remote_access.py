@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from remote_servers import (  # noqa: F401
     CARTPOLE,
@@ -28,6 +27,7 @@ from remote_servers import (  # noqa: F401
     settings,
     undisturbed_fixture,
 )
+from vector_cases import workers_of
 
 from envs.errors import ConfigError
 from envs.remote.versions import read_versions
@@ -320,7 +320,7 @@ def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
     venv = remote(server.address).make(CARTPOLE)
     venv.begin(1)
     [session] = server.sessions._sessions.values()
-    workers = contract.workers_of(session.venv)
+    workers = workers_of(session.venv)
     venv.step(np.zeros(N, np.int64))
     venv.close()
     assert not any(worker.is_running() for worker in workers) and server.sessions.rows == 0

@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from remote_servers import (
     COUNTING,
@@ -23,6 +22,7 @@ from remote_servers import (
     turn,
 )
 from toy_worlds import Bidding
+from vector_cases import FAULTS, TRACES, faulty
 
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.serial import SerialVectorEnv
@@ -36,14 +36,14 @@ from envs.remote.server import seats, sessions, steps  # noqa: E402
 
 
 def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:
-    spec = contract.faulty("raise")
+    spec = faulty("raise")
     server = serve(spec)
     with closing(remote(server.address).make(spec)) as venv:
         venv.reset(seed=100)
         venv.step(np.zeros(N, int))
-        with pytest.raises(EnvError, match=contract.FAULTS["raise"]) as caught:
+        with pytest.raises(EnvError, match=FAULTS["raise"]) as caught:
             venv.step(np.zeros(N, int))
-        assert contract.TRACES["raise"] in str(caught.value)
+        assert TRACES["raise"] in str(caught.value)
         with pytest.raises(VectorMisuse, match="call reset first"):
             venv.send(np.zeros(N, int))
         venv.reset(seed=0)
@@ -51,12 +51,12 @@ def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) 
 
 
 def test_an_environment_that_crashes_kills_a_worker_and_not_the_server(serve: Any) -> None:
-    spec = contract.faulty("segfault")
+    spec = faulty("segfault")
     server = serve(spec, WORKERS)
     with closing(remote(server.address).make(spec)) as venv, closing(remote(server.address).make(spec)) as other:
         venv.reset(seed=100), other.reset(seed=0)
         venv.step(np.zeros(N, int))
-        with pytest.raises(EnvError, match=contract.FAULTS["segfault"]):
+        with pytest.raises(EnvError, match=FAULTS["segfault"]):
             venv.step(np.zeros(N, int))
         other.step(np.zeros(N, int))
 

@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
 from toy_worlds import Bidding, Scripted
+from vector_cases import assert_same
 
 from envs.errors import ConfigError
 from envs.vector import EnvError, Serial, VectorMisuse
@@ -194,7 +194,7 @@ def test_several_clients_are_told_what_one_is_whoever_comes_first(serve: Any, wh
         return come_in_turn
 
     hooks = [hook_of(client) for client in range(len(order))]
-    contract.assert_same(play_jointly(server.address, parts_of(spec, len(order)), hooks), expected)
+    assert_same(play_jointly(server.address, parts_of(spec, len(order)), hooks), expected)
     wait_until(lambda: server.sessions.rows == 0)  # the world has ended with its last seat
     assert not server.sessions._joint
 
@@ -213,7 +213,7 @@ def test_a_client_killed_between_any_two_steps_comes_back_to_its_seat(serve: Any
             server.sessions.end(session, "the test says so")
 
     told = play_jointly(server.address, parts_of(spec, 2), [lambda episode, t: None, lose_session], wait_s=30.0)
-    contract.assert_same(told, expected)
+    assert_same(told, expected)
     assert len(kills) > 3
 
 
@@ -227,7 +227,7 @@ def test_a_server_killed_under_a_joint_world_costs_no_number(serve: Any, whole: 
             servers.append(serve(spec, Serial(num_envs=2), address=servers[0].address))
 
     told = play_jointly(servers[0].address, parts_of(spec, 2), [lambda episode, t: None, kill], wait_s=30.0)
-    contract.assert_same(told, expected)
+    assert_same(told, expected)
     assert len(servers) == 3
 
 
@@ -523,9 +523,7 @@ def test_where_all_is_shown_everybody_sees_what_the_others_do(
 
     play_jointly(servers[0].address, parts_of(spec, 2), [lambda episode, t: None, kill], wait_s=30.0)
     one, other = Watching.kept.values()
-    contract.assert_same(
-        [list(map(vars, row.values())) for row in one], [list(map(vars, row.values())) for row in other]
-    )
+    assert_same([list(map(vars, row.values())) for row in one], [list(map(vars, row.values())) for row in other])
     acted, episode, t = 0, -1, 0
     spaces = {seat.agent: seat.action_space for seat in spec.seating}
     for seen, told in zip(one, expected, strict=True):
@@ -535,9 +533,9 @@ def test_where_all_is_shown_everybody_sees_what_the_others_do(
         for agent, said in seen.items():
             given = [said.observation, said.reward, said.terminated, said.truncated]
             own = told.get(agent, ())[: 1 if begins else 4] or [None, 0.0, False, False]
-            contract.assert_same(given[: len(own)], list(own))
+            assert_same(given[: len(own)], list(own))
             if said.action is not None:
-                contract.assert_same(said.action, action_of(agent, spaces[agent], episode, t))
+                assert_same(said.action, action_of(agent, spaces[agent], episode, t))
                 acted += 1
     assert acted >= 10
 

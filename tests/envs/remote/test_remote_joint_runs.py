@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import Command, assert_same_run, call_main, env_spec, rows, wait_until
 from numpy.typing import NDArray
 from remote_servers import remote, serve_fixture  # noqa: F401
+from vector_cases import assert_same
 
 from algos.learning.rollouts.environments import Environments
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -68,7 +68,7 @@ def test_each_is_told_of_its_seats_what_one_with_all_seats_is(serve: Any, spec: 
             stack.enter_context(closing(seats))
             done.append(pool.submit(play, seats, actions[:, own], np.ones(own.sum(), np.bool_)))
         for one, known in zip(done, expected, strict=True):
-            contract.assert_same(one.result(60), known)
+            assert_same(one.result(60), known)
 
 
 def together(*calls: Callable[[], Any]) -> list[Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from gymnasium.vector import AutoresetMode
 from remote_servers import (  # noqa: F401
     COUNTING,
@@ -19,6 +18,7 @@ from remote_servers import (  # noqa: F401
     signal,
     undisturbed_fixture,
 )
+from vector_cases import assert_same
 
 from envs.vector import Serial
 
@@ -68,7 +68,7 @@ def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_t
         serve(COUNTING, address=server.address)
 
     with closing(remote(server.address, journal_mb=0.001).make(COUNTING, AutoresetMode.DISABLED)) as venv:
-        contract.assert_same(drive(venv, kill), expected)
+        assert_same(drive(venv, kill), expected)
         assert venv.restarts == 1
 
 
@@ -91,5 +91,5 @@ def test_signals_are_replayed_though_episodes_before_were_too_long_to_be_kept(se
         serve(WINDY, address=server.address)
 
     with closing(remote(server.address, journal_mb=0.001).make(WINDY)) as venv:
-        contract.assert_same(drive(venv, signal, kill), expected)
+        assert_same(drive(venv, signal, kill), expected)
         assert venv.restarts == 1

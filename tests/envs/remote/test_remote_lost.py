@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import (  # noqa: F401
@@ -31,6 +30,7 @@ from remote_servers import (  # noqa: F401
     start_process,
     undisturbed_fixture,
 )
+from vector_cases import assert_same
 
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.remote import make_place
@@ -145,7 +145,7 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
     with closing(Serial(num_envs=N).make(COUNTING, AutoresetMode.DISABLED)) as here:
         expected = drive(here, lambda: None)
     with closing(remote(servers[0].address).make(COUNTING, AutoresetMode.DISABLED)) as venv:
-        contract.assert_same(drive(venv, kill), expected)
+        assert_same(drive(venv, kill), expected)
         assert venv.restarts == 11  # nobody asked after the last one
 
 
@@ -167,7 +167,7 @@ def test_keys_are_over_in_a_replay_where_they_were_by_a_reset_that_nobody_needs_
         serve(COUNTING, address=server.address)
 
     with closing(Serial(num_envs=N).make(COUNTING)) as here, closing(remote(server.address).make(COUNTING)) as there:
-        contract.assert_same(drive(there, kill), drive(here, lambda: None))
+        assert_same(drive(there, kill), drive(here, lambda: None))
         assert there.restarts == 1
 
 

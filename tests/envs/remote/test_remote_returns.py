@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import make_other, remote, serve_fixture  # noqa: F401
+from vector_cases import assert_same
 
 from envs.vector import EnvError, Serial
 
@@ -85,7 +85,7 @@ def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(se
             lose(server, PARTS[1])
             lost.append((episode, t))
 
-    contract.assert_same(play_both(server, seeds, lose_session), expected)
+    assert_same(play_both(server, seeds, lose_session), expected)
     assert {episode for episode, _ in lost} == {0, 1, 2}
 
 
@@ -109,7 +109,7 @@ def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(
         if (episode, t) == (1, 2):
             lose(servers[-1], PARTS[1])
 
-    contract.assert_same(play_both(servers[0], seeds, lose_both), expected)
+    assert_same(play_both(servers[0], seeds, lose_both), expected)
     assert len(servers) == 2
 
 

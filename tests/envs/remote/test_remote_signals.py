@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import env_spec, wait_until
 from remote_servers import COUNTING, WINDY, N, Raw, call, remote, serve_fixture, signal  # noqa: F401
 from toy_worlds import Told
+from vector_cases import assert_same
 
 from envs.vector import EnvError, Serial, VectorMisuse
 
@@ -52,7 +52,7 @@ def test_signals_come_between_the_same_steps_here_there_and_in_a_replay(serve: A
             servers.append(serve(WINDY, address=servers[0].address))
 
     with closing(remote(servers[0].address).make(WINDY)) as venv:
-        contract.assert_same(play(venv, signal, kill), expected)
+        assert_same(play(venv, signal, kill), expected)
         assert venv.restarts == 3
     with closing(RemoteEnv(servers[-1].address)) as env:
         env.signal("x", {"by": 0.5})
@@ -139,7 +139,7 @@ def test_a_value_may_be_used_again_by_whoever_told_it(serve: Any) -> None:
                 if env is venv and t == 2:
                     servers[0].close()
                     servers.append(serve(WINDY, address=servers[0].address))
-        contract.assert_same(told[1], told[0])
+        assert_same(told[1], told[0])
         assert venv.restarts == 1
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_vector as contract
 from conftest import call_main, env_spec
 from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
+from vector_cases import assert_same
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -63,7 +63,7 @@ def test_a_server_gives_the_bytes_of_serial_worlds_though_it_is_killed(serve: An
         assert sum("final_obs" in step[4] for step in expected[1:]) > 5, "lives end"
         servers[1:] = []
         with closing(remote(servers[0].address, num_envs=W).make(spec, packed=packed)) as venv:
-            contract.assert_same(play(venv, kill if packed else lambda t: None), expected)
+            assert_same(play(venv, kill if packed else lambda t: None), expected)
             assert venv.restarts == (2 if packed else 0)
         servers[:1] = servers[-1:]
 
@@ -74,7 +74,7 @@ def test_two_servers_of_worlds_equal_one_and_worker_processes_too(serve: Any) ->
         expected = play(here)
     servers = [serve(WORLDS["lives"], vec) for vec in (Serial(num_envs=W), workers)]
     with closing(remote(*(one.address for one in servers), num_envs=W).make(WORLDS["lives"])) as venv:
-        contract.assert_same(play(venv), expected)
+        assert_same(play(venv), expected)
         assert servers[0].sessions.rows == servers[1].sessions.rows == W // 2
 
 
@@ -94,7 +94,7 @@ def test_worlds_wait_for_their_reset_where_they_are_asked_to(serve: Any) -> None
     with closing(Serial(num_envs=W).make(spec, AutoresetMode.DISABLED)) as here:
         expected = drive(here)
     with closing(remote(server.address, num_envs=W).make(spec, AutoresetMode.DISABLED)) as venv:
-        contract.assert_same(drive(venv), expected)
+        assert_same(drive(venv), expected)
     assert len(expected) > 65
 
 
@@ -131,7 +131,7 @@ def test_a_remote_world_tells_what_its_own_does(serve: Any, name: str) -> None:
                 if isinstance(other, dict):  # those left when the world ends unsaid count as truncated at a server
                     alike = [a for a in other if k != 3 or other[a] == part[a] or not part[a]]
                     part, other = ({a: one[a] for a in alike} for one in (part, other))
-                contract.assert_same(part, other)
+                assert_same(part, other)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is None, reason="pip install -e '.[multiagent]'")

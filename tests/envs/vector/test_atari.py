@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import call_main, env_section, rows
 from gymnasium.vector import AutoresetMode
-from test_vector import assert_same
+from vector_cases import assert_same
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec

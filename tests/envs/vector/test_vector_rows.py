@@ -1,0 +1,229 @@
+"""Vector environments in which everything is a row of bytes: what rows hold, and what they have no room for."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import GYMNASIUMS
+from vector_cases import (  # noqa: F401
+    EVERYTHING,
+    GYMNASIUM,
+    SERIAL,
+    STRUCTURED,
+    TASKS,
+    N,
+    actions_for,
+    assert_same,
+    make_fixture,
+    multiprocess,
+    play_in_rows,
+    samples,
+)
+
+from envs.errors import ConfigError
+from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
+from envs.vector import EnvError, VectorMisuse
+from envs.vector.buffers import MANY, Buffer, Refused
+
+FROZEN_LAKE = env_spec("FrozenLake-v1")
+THEIR_BOUNDS = {f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()}
+GYMNASIUMS_OWN = samples("gymnasiums", "gymnasiums", bounds=THEIR_BOUNDS, action_bounds=THEIR_BOUNDS)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) -> None:
+    serial, other = make(SERIAL, EVERYTHING, packed=True), make(multiprocess(workers=workers), EVERYTHING, packed=True)
+    assert list(play_in_rows(other, EVERYTHING, 10)) == list(play_in_rows(serial, EVERYTHING, 10))
+
+
+def test_final_observations_of_rows_are_rows_and_last_as_observations_do(make: Any) -> None:
+    env, finals = TASKS["box"], []
+    for copy in (True, False):
+        venv = make(SERIAL, env, packed=True, copy=copy)
+        objects = make(SERIAL, env)
+        for one in (venv, objects):
+            one.begin(5)
+        for action in actions_for(objects, 40):
+            infos, told = venv.step(action)[4], objects.step(action)[4]
+            assert ("final_obs" in infos) == ("final_obs" in told)
+            if "final_obs" not in infos:
+                continue
+            assert infos["final_obs"].dtype == np.float32 and told["final_obs"].dtype == object
+            for i, final in enumerate(told["final_obs"]):
+                assert infos["_final_obs"][i] == (final is not None)
+                assert final is None or infos["final_obs"][i].tobytes() == final.tobytes()
+            assert np.shares_memory(infos["final_obs"], venv._table.arrays.final) == (not copy)
+            finals.append(infos["final_obs"])
+    assert finals
+
+
+def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:
+    ours = make(multiprocess(workers=1), GYMNASIUMS_OWN)
+    theirs = SyncVectorEnv([GYMNASIUMS_OWN.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    observation, _ = ours.reset(seed=2)
+    assert_same(observation, theirs.reset(seed=2)[0])
+    assert observation in ours.observation_space
+    ends = 0
+    for action in actions_for(ours, 5):
+        got, expected = ours.step(action), theirs.step(action)
+        assert_same(got[:4], expected[:4])
+        assert got[4]["did"].tolist() == expected[4]["did"].tolist()  # the action that each environment was given
+        finals = [one for one in got[4].get("final_obs", []) if one is not None]
+        assert all(one in ours.single_observation_space for one in finals)
+        ends += len(finals)
+    assert ends > 1
+
+
+@pytest.mark.parametrize("env", [*STRUCTURED.values(), EVERYTHING, FROZEN_LAKE])
+def test_rows_hold_what_gymnasiums_form_holds(make: Any, env: EnvSpec) -> None:
+    rows, batches, theirs = make(SERIAL, env, packed=True), make(SERIAL, env), make(GYMNASIUM, env, packed=True)
+    steps = 25 if env is FROZEN_LAKE else 12
+    told = list(play_in_rows(rows, env, steps))
+    assert list(play_in_rows(theirs, env, steps)) == told
+    layout, ends = env.observations, 0
+    for action, (whole, _, finals) in zip([None, *actions_for(batches, steps)], told, strict=True):
+        observation, *_, infos = batches.begin(5) if action is None else batches.step(action)
+        assert observation in batches.observation_space
+        packed = layout.zeros(N)
+        layout.pack(observation, packed)
+        assert packed.tobytes() == whole  # bytes between the leaves are zeros
+        ended = [one for one in infos.get("final_obs", []) if one is not None]
+        packed = layout.zeros(len(ended))
+        write = layout.writer(packed)
+        for k, one in enumerate(ended):
+            write(k, one)
+        assert packed.tobytes() == finals
+        ends += len(ended)
+    assert ends > 4
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> None:
+    env = samples("pile", bounds={"pile": 2})
+    vec = make(SERIAL if workers is None else multiprocess(workers=workers), env)
+    with pytest.raises(
+        EnvError, match=r"environment \d .*Samples.*items at \['pile'\].*raise env.bounds.pile"
+    ) as caught:
+        for _ in range(20):
+            vec.reset()
+    assert "\n" not in str(caught.value)
+    vec = make(
+        SERIAL if workers is None else multiprocess(workers=workers),
+        samples("start", "pile", action_bounds={"pile": 2}),
+    )
+    vec.reset(seed=0)
+    [action] = actions_for(vec, 1)
+    piles = tuple(pile[:2] for pile in action["pile"])
+    with pytest.raises(VectorMisuse, match=r"3 items at \['pile'\] where 2 at most.*raise env.action_bounds.pile"):
+        vec.step(action | {"pile": (piles[0], (np.zeros(2, np.float32),) * 3, *piles[2:])})
+    vec.step(action | {"pile": piles})
+
+
+def mixed(**changes: Any) -> dict[str, Any]:
+    return {"gear": 1, "wheel": np.ones(2, np.float32), "lamps": np.ones(2, np.int8)} | changes
+
+
+@pytest.mark.parametrize(
+    ("element", "wrong"),
+    [
+        (mixed(wheel=np.ones(2)), ""),  # as numbers of its kind are
+        (mixed(gear=np.int64(-1), lamps=[1, 0]), ""),
+        (mixed(gear=2), r"2 at \['gear'\] where -1 to 1 is declared"),
+        (mixed(wheel=np.ones(3, np.float32)), r"shape \(3,\) at \['wheel'\]"),
+        (mixed(wheel=np.ones((2, 1), np.float32)), r"shape \(2, 1\) at \['wheel'\]"),
+        (mixed(lamps=np.ones(2)), r"dtype float64 at \['lamps'\]"),
+        ({"gear": 1}, "no 'lamps', which is declared|no 'wheel', which is declared"),
+    ],
+)
+def test_many_elements_at_once_are_taken_and_refused_as_one_is(element: Any, wrong: str) -> None:
+    spec = samples("mixed")
+    layout, elements = spec.observations, [mixed() for _ in range(MANY)]
+    rows = layout.zeros(MANY + 2)
+    buffer = Buffer.of(spec.spaces[0], layout, rows, packed=True)
+    buffer.write(slice(1, MANY + 1), elements)
+    elements[5] = element
+    if wrong:
+        with pytest.raises(Refused) as caught:
+            buffer.write(slice(1, MANY + 1), elements)
+        assert caught.value.row == 6 and re.match(wrong, str(caught.value.cause))
+        return
+    buffer.write(slice(1, MANY + 1), elements)
+    alone = layout.zeros(MANY + 2)
+    write = layout.writer(alone)
+    for k, one in enumerate(elements):
+        write(k + 1, one)
+    assert alone.tobytes() == rows.tobytes()
+
+
+ROWS = np.zeros(N, "V8")
+
+
+@pytest.mark.parametrize(
+    ("actions", "named"),
+    [
+        (
+            {"gear": np.zeros(N, int)},
+            r"actions must be a mapping with keys \['gear', 'lamps', 'wheel'\]; got .*\['gear'",
+        ),
+        (ROWS, "rows of 8 bytes where 24 are declared"),
+        (ROWS[:2], r"rows of shape \(2,\) for 6 environments"),
+        (
+            {"gear": np.full(N, 2), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)},
+            r"2 at \['gear'\] where -1",
+        ),
+        (
+            {"gear": np.zeros(N, int), "wheel": np.zeros((N, 3)), "lamps": np.zeros((N, 2), int)},
+            r"\(6, 3\) at \['wheel'",
+        ),
+        ({"gear": np.zeros(N, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2))}, r"float64 at \['lamps'\]"),
+        ({"gear": np.zeros(2, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)}, r"\['gear'\] .* of 6"),
+    ],
+)
+def test_actions_of_another_structure_are_one_clear_line(make: Any, actions: Any, named: str) -> None:
+    vec = make(SERIAL, samples("start", "mixed"))
+    vec.reset(seed=0)
+    with pytest.raises(VectorMisuse, match=named) as caught:
+        vec.send(actions)
+    assert "\n" not in str(caught.value)
+    vec.step(actions_for(vec, 1)[0])
+
+
+def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
+    env = samples("pile", "stacked")
+    theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    ours = make(SERIAL, env)
+    assert_same(ours.reset(seed=0), theirs.reset(seed=0))
+    actions = actions_for(ours, 20)
+    for action in actions:
+        assert_same(ours.step(action)[0], theirs.step(action)[0])
+    with pytest.raises(VectorMisuse, match="actions must be a sequence of 6; got 2"):
+        ours.send(actions[0][:2])
+    with pytest.raises(
+        ConfigError,
+        match=r"actions .* size: the space is a Sequence.*\+env.action_bounds.element=n, or wrap .*vec=serial",
+    ):
+        multiprocess().make(samples("start", "stacked"))
+    with pytest.raises(ConfigError, match=r"observations have no fixed size: .*at pile"):
+        SERIAL.make(env, packed=True)
+    with pytest.raises(ConfigError, match=r"no fixed size.*at pile is a Sequence.*env.bounds.*vec=serial") as caught:
+        multiprocess().make(env)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), np.array([0, 1])], ids=["slice", "numbers"])
+@pytest.mark.parametrize("shapes", [[(1, 3, 2), (3, 3, 2)], [(2, 2, 3), (2, 2, 3)], [(2, 3, 2), (2, 6)]])
+def test_shapes_that_are_wrong_alone_and_right_in_sum_are_refused(rows: Any, shapes: list[tuple[int, ...]]) -> None:
+    space = spaces.Box(-1, 1, (2, 3, 2), np.float32)
+    layout = Layout.of(space, {}, ())
+    array = layout.fields(layout.zeros(2))
+    buffer = Buffer.of(space, layout, array)
+    buffer.write(rows, [np.ones((2, 3, 2), np.float32)] * 2)
+    with pytest.raises(Refused, match=r"shape .* where \(2, 3, 2\) is declared"):
+        buffer.write(rows, [np.zeros(shape, np.float32) for shape in shapes])
+    assert array.min() == 1
