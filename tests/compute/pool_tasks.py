@@ -18,6 +18,26 @@ def square(x: int) -> int:
     return x * x
 
 
+def power(base: int, exponent: int = 2) -> int:
+    return int(base**exponent)
+
+
+def fail_on(bad: tuple[int, ...], x: int) -> int:
+    if x in bad:
+        raise ValueError(x)
+    return x
+
+
+def touch(path: str) -> None:
+    with open(path, "a") as file:
+        file.write(".")
+
+
+def note(path: str, x: int) -> int:
+    touch(path)
+    return x
+
+
 def process_id(_: Any = None) -> int:
     return os.getpid()
 

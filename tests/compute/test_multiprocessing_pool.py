@@ -1,8 +1,7 @@
-"""The semantics of the standard library's `multiprocessing.Pool`, held on every backend, and what it adds."""
+"""The standard library's `multiprocessing.Pool` on every backend: its beginning, its end and its workers."""
 
 import gc
 import itertools
-import multiprocessing
 import os
 import pickle
 import random
@@ -12,79 +11,23 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from multiprocessing.pool import MaybeEncodingError, RemoteTraceback  # type: ignore[attr-defined]
+from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from conftest import ROOT, alive, command_line, wait_until
+from pool_tasks import fail_on, note, power, square, touch
+from pools import local_fixture, pool_fixture, workers_fixture  # noqa: F401
 
-from algos.pool.protocol import Done, PoolError, WorkerLost
-from algos.pool.serial import SerialPool
+from algos.pool.protocol import PoolError, WorkerLost
 from envs.errors import ConfigError
 from paddock.compute import Pool
-from paddock.config.build import build
-from paddock.config.overrides import compose_sections
 
 initialized: list[int] = []  # in a worker: what its initializer was given
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Any]:
-    """Three processes that most tests share."""
-    section = compose_sections(["compute"], ["compute=local", "compute.workers=3"])["compute"]
-    opened = build("compute", section).open(("algos", "envs"))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(params=["serial", "local"])
-def pool(request: pytest.FixtureRequest, workers: Any) -> Iterator[Pool]:
-    with Pool(compute="serial" if request.param == "serial" else workers) as opened:
-        yield opened
-
-
-@pytest.fixture
-def local(workers: Any) -> Iterator[Pool]:
-    with Pool(compute=workers) as opened:
-        yield opened
-
-
-def square(x: int) -> int:
-    return x * x
-
-
-def power(base: int, exponent: int = 2) -> int:
-    return int(base**exponent)
-
-
-def fail_on(bad: tuple[int, ...], x: int) -> int:
-    if x in bad:
-        raise ValueError(x)
-    return x
-
-
-def exhaust_after(count: int) -> Iterator[int]:
-    yield from range(count)
-    raise KeyError("exhausted")
-
-
-def touch(path: str) -> None:
-    with open(path, "a") as file:
-        file.write(".")
-
-
-def await_file(path: str) -> str:
-    wait_until(Path(path).exists, 60)
-    return path
-
-
-def note(path: str, x: int) -> int:
-    touch(path)
-    return x
 
 
 def nap(x: int) -> int:
@@ -113,10 +56,6 @@ def told_slowly(task: Any) -> Any:
 
 def refuse() -> None:
     raise LookupError("this host lacks the data")
-
-
-def leave(_: Any) -> None:
-    sys.exit(3)
 
 
 def add(handle: Any, x: int) -> int:
@@ -172,237 +111,6 @@ def same(x: Any) -> Any:
     return x
 
 
-# Calls
-
-
-def test_apply_passes_positional_and_keyword_arguments(pool: Pool) -> None:
-    assert pool.apply(power, (3,)) == 9
-    assert pool.apply(power, (), {"base": 2, "exponent": 5}) == 32
-    assert pool.apply(power, [3, 3]) == 27
-
-
-def test_a_result_is_ready_and_successful_or_not(pool: Pool) -> None:
-    good, bad = pool.apply_async(square, (7,)), pool.apply_async(fail_on, ((1,), 1))
-    good.wait()
-    bad.wait()
-    assert good.ready() and good.successful() and good.get() == 49 == good.get()
-    assert bad.ready() and not bad.successful()
-    with pytest.raises(ValueError, match="1"):
-        bad.get()
-
-
-def test_a_result_that_has_not_come_says_so(local: Pool, tmp_path: Path) -> None:
-    result = local.apply_async(await_file, (str(tmp_path / "go"),))
-    assert not result.ready()
-    with pytest.raises(ValueError, match="not ready"):
-        result.successful()
-    with pytest.raises(multiprocessing.TimeoutError):
-        result.get(timeout=0.01)
-    touch(str(tmp_path / "go"))
-    assert result.get(timeout=60) == str(tmp_path / "go")
-
-
-def test_an_exception_comes_with_the_workers_traceback(local: Pool) -> None:
-    with pytest.raises(ValueError) as caught:
-        local.apply(fail_on, ((3,), 3))
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert "raise ValueError(x)" in str(caught.value.__cause__)
-
-
-def test_an_exit_in_a_task_is_its_error_and_the_pool_goes_on(local: Pool) -> None:
-    with pytest.raises(SystemExit, match="3"):
-        local.apply(leave, (0,))
-    assert local.apply(square, (2,)) == 4
-
-
-# Maps
-
-
-@pytest.mark.parametrize("chunksize", [None, 1, 7, 100])
-def test_map_keeps_the_order(pool: Pool, chunksize: int | None) -> None:
-    assert pool.map(square, range(50), chunksize) == [x * x for x in range(50)]
-    assert pool.map_async(square, iter(range(50)), chunksize).get() == [x * x for x in range(50)]
-
-
-@pytest.mark.parametrize("chunksize", [None, 1, 7])
-def test_starmap_spreads_the_arguments(pool: Pool, chunksize: int | None) -> None:
-    pairs = [(x, 3) for x in range(20)]
-    assert pool.starmap(power, pairs, chunksize) == [x**3 for x in range(20)]
-    assert pool.starmap_async(power, pairs, chunksize).get() == [x**3 for x in range(20)]
-
-
-def test_no_items_no_values(pool: Pool) -> None:
-    assert pool.map(square, []) == [] == pool.starmap(power, [], chunksize=3)
-    assert list(pool.imap(square, [])) == [] == list(pool.imap_unordered(square, []))
-    heard: list[Any] = []
-    pool.map_async(square, [], callback=heard.append).wait()
-    assert heard == [[]]
-
-
-def test_map_raises_the_first_failure_after_everything_has_ended(pool: Pool, tmp_path: Path) -> None:
-    trace = str(tmp_path / "trace")
-    with pytest.raises(ValueError, match="3"):
-        pool.map(partial(fail_on, (11, 3, 7)), range(12), chunksize=1)
-    result = pool.map_async(partial(note, trace), range(30), chunksize=4)
-    assert result.get() == list(range(30)) and Path(trace).stat().st_size == 30
-
-
-def test_map_raises_the_iterables_own_exception_at_the_call(pool: Pool) -> None:
-    methods: list[Callable[..., Any]] = [pool.map, pool.map_async, pool.starmap]
-    for method in methods:
-        with pytest.raises(KeyError, match="exhausted") as caught:
-            method(square, exhaust_after(3))
-        assert caught.value.__cause__ is None
-
-
-@pytest.mark.parametrize("chunksize", [0, -1])
-def test_chunks_hold_one_item_at_least(pool: Pool, chunksize: int) -> None:
-    methods: list[Callable[..., Any]] = [pool.imap, pool.imap_unordered, pool.map]
-    for method in methods:
-        with pytest.raises(ValueError, match=r"Chunksize must be 1\+"):
-            method(square, range(3), chunksize)
-
-
-# Iterators
-
-
-@pytest.mark.parametrize("chunksize", [1, 4, 100])
-def test_imap_keeps_the_order_and_imap_unordered_keeps_the_items(pool: Pool, chunksize: int) -> None:
-    results = pool.imap(square, iter(range(30)), chunksize)
-    assert iter(results) is results
-    assert [next(results) for _ in range(30)] == [x * x for x in range(30)]
-    with pytest.raises(StopIteration):
-        next(results)
-    assert sorted(pool.imap_unordered(square, range(30), chunksize)) == [x * x for x in range(30)]
-
-
-def test_imap_gives_the_items_before_its_iterable_raised(pool: Pool) -> None:
-    for count, chunksize, given in ((0, 1, 0), (3, 1, 3), (7, 2, 6), (7, 4, 4)):
-        results = pool.imap(square, exhaust_after(count), chunksize)
-        assert [next(results) for _ in range(given)] == [x * x for x in range(given)]
-        with pytest.raises(KeyError, match="exhausted"):
-            next(results)
-        assert list(results) == []
-
-
-def test_imap_goes_on_after_an_item_that_raised(pool: Pool) -> None:
-    results = pool.imap(partial(fail_on, (1,)), range(3))
-    assert next(results) == 0
-    with pytest.raises(ValueError, match="1"):
-        next(results)
-    assert list(results) == [2]
-
-
-def test_imap_takes_an_endless_iterable(pool: Pool) -> None:
-    assert list(itertools.islice(pool.imap(square, itertools.count()), 100)) == [x * x for x in range(100)]
-    assert len(set(itertools.islice(pool.imap_unordered(square, itertools.count()), 100))) == 100
-
-
-def test_an_iterator_waits_no_longer_than_it_may(local: Pool, tmp_path: Path) -> None:
-    go = str(tmp_path / "go")
-    results = local.imap(await_file, [go])
-    with pytest.raises(multiprocessing.TimeoutError):
-        results.next(timeout=0.01)
-    touch(go)
-    assert results.next(timeout=60) == go
-
-
-def test_imap_unordered_gives_first_what_comes_first(local: Pool, tmp_path: Path) -> None:
-    done, go = str(tmp_path / "done"), str(tmp_path / "go")
-    touch(done)
-    results = local.imap_unordered(await_file, [go, done])
-    assert next(results) == done
-    touch(go)
-    assert next(results) == go
-
-
-# Callbacks
-
-
-def test_a_callback_is_called_once_before_the_result_is_ready_in_a_thread_of_the_pool(pool: Pool) -> None:
-    heard: list[Any] = []
-    failed: list[Any] = []
-
-    def hear(value: Any) -> None:
-        heard.append((value, threading.current_thread().name))
-
-    pool.apply_async(square, (3,), callback=hear, error_callback=failed.append).wait()
-    pool.map_async(square, range(9), callback=hear, error_callback=failed.append).wait()
-    pool.starmap_async(power, [(2, 3)], callback=hear).wait()
-    assert heard == [(value, "Pool results") for value in (9, [x * x for x in range(9)], [8])]
-    pool.apply_async(fail_on, ((1,), 1), callback=hear, error_callback=failed.append).wait()
-    pool.map_async(partial(fail_on, (1,)), range(3), callback=hear, error_callback=failed.append).wait()
-    assert len(heard) == 3 and [str(error) for error in failed] == ["1", "1"]
-
-
-def test_callbacks_come_in_the_order_of_completion(local: Pool, tmp_path: Path) -> None:
-    heard: list[str] = []
-    go, done = str(tmp_path / "go"), str(tmp_path / "done")
-    touch(done)
-    slow = local.apply_async(await_file, (go,), callback=heard.append)
-    local.apply_async(await_file, (done,), callback=heard.append).wait(60)
-    touch(go)
-    slow.wait(60)
-    assert heard == [done, go]
-
-
-def test_a_callback_that_raises_harms_no_other(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
-    result = pool.apply_async(square, (3,), callback=lambda value: 1 // 0)
-    assert result.get(60) == 9
-    assert "ZeroDivisionError" in caplog.text
-    assert pool.apply_async(square, (3,), callback=sys.exit).get(60) == 9
-    heard: list[int] = []
-    pool.apply_async(square, (4,), callback=heard.append).wait()
-    assert heard == [16]
-
-
-def test_a_result_that_was_interrupted_keeps_no_other_from_its_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As by Ctrl-C when the last call was put, and before anybody has the result."""
-    told: list[Any] = []
-    delivered: list[Any] = []
-
-    class Batch:
-        def put(self, task: Any) -> int:
-            delivered.append(task)
-            return len(delivered) - 1
-
-        def cancel(self) -> None: ...
-
-    class Workers(SerialPool):
-        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
-            told.append(deliver)
-            return Batch()
-
-    pool = Pool(compute=Workers())
-    put = pool._thread.put
-
-    def interrupt_after(*given: Any) -> None:
-        put(*given)
-        signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
-        interrupted.setattr(pool._thread, "put", interrupt_after)
-        pool.apply_async(square, (1,))
-    result = pool.apply_async(square, (2,))
-    told[0]([lambda: Done(0, 1), lambda: Done(1, 4)])
-    assert result.get(10) == 4
-    assert "could not be handled" not in caplog.text
-    pool.terminate()
-
-
-def test_a_callback_may_use_the_pool(pool: Pool) -> None:
-    later: list[Any] = []
-    pool.apply_async(square, (3,), callback=lambda value: later.append(pool.apply_async(square, (value,)))).wait()
-    assert later[0].get(60) == 81
-
-
-def test_a_task_in_this_process_may_use_its_pool() -> None:
-    with Pool(compute="serial") as pool:
-        assert pool.apply_async(lambda: pool.apply(square, (3,))).get(60) == 9
-
-
 # What cannot travel
 
 
@@ -412,8 +120,8 @@ def test_a_task_that_cannot_be_pickled_is_its_own_error(local: Pool) -> None:
         lambda: local.map(same, [Unpicklable()] * 10),
         lambda: local.starmap(same, [(Unpicklable(),)]),
         lambda: next(local.imap(same, [Unpicklable()])),
-        lambda: local.map(partial(fail_on, (Unpicklable(),)), [1]),  # type: ignore[arg-type]
-        lambda: next(local.imap(partial(fail_on, (Unpicklable(),)), [1])),  # type: ignore[arg-type]
+        lambda: local.map(partial(fail_on, (Unpicklable(),)), [1]),
+        lambda: next(local.imap(partial(fail_on, (Unpicklable(),)), [1])),
     ):
         with pytest.raises(RuntimeError, match="cannot be pickled"):
             call()

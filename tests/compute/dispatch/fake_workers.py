@@ -1,0 +1,58 @@
+"""Workers that are none, for tests of the driver's half of the pool."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from algos.pool.protocol import ONE_CPU, Done, End
+from algos.pool.script import dump
+from paddock.compute.dask.connection import WorkerConnection
+
+SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
+
+
+class FakeWorker(WorkerConnection):
+    """A worker that says what it is told to."""
+
+    def __init__(self, address: str, threads: int = 1) -> None:
+        capacity = {"cpu": threads, "memory_gb": 1.0, "gpu": 0}
+        super().__init__(address, SimpleNamespace(abort=lambda: None), {"capacity": capacity, "leaving": False})
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def talk(self, heed: Callable[[WorkerConnection, Sequence[tuple[Any, ...]]], None]) -> None:
+        self.heed = heed
+        await self.end
+
+    @property
+    def runs(self) -> list[int]:
+        """The numbers of the tasks that it was sent."""
+        return [number for operation, *rest in self._out if operation == "run" for number, _ in rest[1]]
+
+    def answer_all(self) -> None:
+        """End what it has."""
+        ends = [(number, 0.001, True, dump("done")) for number in self.items]
+        self.heed(self, [("ends", ends)])
+
+
+class Ends:
+    """Collects what a batch delivers."""
+
+    def __init__(self) -> None:
+        self.done: list[Done] = []
+
+    def __call__(self, ends: Sequence[End]) -> None:
+        self.done.extend(end() for end in ends)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def nobody(_: Any) -> list[Any]:
+    return []
+
+
+async def unreached(_: WorkerConnection) -> bool:
+    return False

@@ -1,0 +1,260 @@
+"""Workers that are stuck, stopped or silent: who takes over, and what is not lost by mistake."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import distributed.comm
+import pytest
+from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns
+from pool_tasks import Counter, square
+
+from algos.pool.protocol import ONE_CPU, Done, PoolError
+from paddock.compute.dask import connection, exit_reports, membership
+from paddock.compute.dask import dispatcher as dispatcher_module
+from paddock.compute.dask.actors import ActorHandle
+from paddock.compute.dask.autoscale import Bounds, WorkerFleet
+from paddock.compute.dask.connection import WorkerConnection
+from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
+from paddock.compute.dask.membership import Membership
+
+
+def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> None:
+    async def fall_silent() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=1.0)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        silent, other = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
+        serving = [asyncio.ensure_future(dispatcher.serve(silent))]
+        await turns()
+        assert silent.runs
+        serving.append(asyncio.ensure_future(dispatcher.serve(other)))
+        await turns()
+        silent.heard -= SILENCE_S + 0.1
+        dispatcher.watch()  # gives the task to the other
+        await turns()
+        silent.heard -= 3600
+        dispatcher.watch()
+        assert other.runs and not ends.done
+        other.answer_all()
+        for worker in (silent, other):
+            worker.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (done,) = asyncio.run(fall_silent())
+    assert done.value == "done" and done.error is None
+
+
+def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_over_is_lost() -> None:
+    async def lose() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        silent, lost, third = (FakeWorker(f"tcp://{name}:1") for name in "abc")
+        serving = [asyncio.ensure_future(dispatcher.serve(silent))]
+        await turns()
+        serving.append(asyncio.ensure_future(dispatcher.serve(lost)))
+        await turns()
+        silent.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        assert silent.runs and lost.runs
+        lost.end.set_result(None)
+        await turns()
+        serving.append(asyncio.ensure_future(dispatcher.serve(third)))
+        await turns()
+        dispatcher.watch()
+        third.answer_all()
+        for worker in (silent, third):
+            worker.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (done,) = asyncio.run(lose())
+    assert (done.value, done.attempts) == ("done", 2)
+
+
+def test_a_task_waits_once_and_has_lost_one_worker_however_often_that_fell_silent() -> None:
+    async def lose() -> tuple[Done, list[int]]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends, waiting = Ends(), []
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        batch.mean_s = 0.001  # so that more is given to a worker that has some
+        batch.put(1)
+        worker, other = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
+        serving = [asyncio.ensure_future(dispatcher.serve(worker))]
+        await turns()
+        for _ in range(3):
+            worker.heard -= SILENCE_S + 0.1
+            dispatcher.watch()
+            waiting.append(len(batch.waiting))
+            worker.heard += SILENCE_S + 0.1
+            worker.heed(worker, [("alive",)])
+            waiting.append(len(batch.waiting))
+        assert len(worker.runs) == 1
+        worker.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        worker.end.set_result(None)
+        await turns()
+        waiting.append(len(batch.waiting))
+        serving.append(asyncio.ensure_future(dispatcher.serve(other)))
+        await turns()
+        other.answer_all()
+        other.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done[0], waiting
+
+    done, waiting = asyncio.run(lose())
+    assert (done.value, done.attempts) == ("done", 2)
+    assert waiting == [1, 0, 1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("amid", ["an answer", "changing the number of workers"])
+def test_a_suspended_process_has_lost_nobody(amid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "TICK_S", 0.01)
+    monkeypatch.setattr(membership, "ANSWER_S", 0.1)
+    monkeypatch.setattr(membership, "STUCK_S", 0.5)
+    monkeypatch.setattr(dispatcher_module, "SILENCE_S", 0.5)
+
+    async def watch() -> None:
+        worker: Any = FakeWorker("tcp://a")
+        lost = FakeWorker("tcp://b")  # a moment ago, and may come again
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        asked = 0
+        silences: list[bool] = []
+        over = asyncio.Event()
+
+        async def ncores() -> dict[str, int]:
+            nonlocal asked
+            asked += 1
+            await be_suspended(amid == "an answer")
+            return {}
+
+        async def follow(*_: Any) -> None:
+            await be_suspended(amid != "an answer")
+
+        async def be_suspended(here: bool) -> None:
+            if here and asked == 2:
+                time.sleep(1.0)  # nothing of this process runs
+                await asyncio.sleep(0.05)  # and then what it waits for comes
+
+        def look() -> None:
+            silences.append(worker.silent)
+            if asked == 3:
+                over.set()
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        fleet: Any = SimpleNamespace(follow=follow, connections={"lost": lost})
+        members = Membership(client, dispatcher, fleet, None, {}, lambda worker: None, "nowhere", look)
+        dispatcher.workers[worker.address] = worker
+        worker.items[0] = dispatcher.open(square, Ends(), **SETTINGS)._item(1)
+        worker.heard = lost.heard = time.monotonic()
+        await members.open(1, timeout_s=60)
+        await over.wait()
+        await members.close()
+        assert dispatcher.failure is None
+        assert not any(silences) and not lost.stuck
+
+    asyncio.run(watch())
+
+
+def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "GREETING_S", 0.1)
+    monkeypatch.setattr(exit_reports, "NANNY_S", 0.1)
+
+    async def reach() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as stopped:
+            worker = FakeWorker(f"tcp://127.0.0.1:{stopped.getsockname()[1]}")
+            worker.answer["nanny"] = worker.address
+            assert not await exit_reports.kill({}, worker)
+            with pytest.raises(TimeoutError):
+                await connection.greet(worker.address, {}, {})
+
+    asyncio.run(asyncio.wait_for(reach(), 10))
+
+
+@pytest.mark.parametrize(
+    ("given_up", "reachable", "ended"),
+    [
+        ("ab", "", ["job"]),  # its machine is stuck
+        ("ab", "b", []),  # one nanny has ended, the other starts its worker again
+        ("a", "", []),  # the nanny of a worker that has retired before the others of its job
+        ("", "", []),
+    ],
+)
+def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_reached(
+    given_up: str, reachable: str, ended: list[str]
+) -> None:
+    async def kill(worker: WorkerConnection) -> bool:
+        return worker.answer["name"].removeprefix("job-") in reachable
+
+    # A job that no worker has come of may wait in a queue for hours.
+    spec: dict[str, dict[str, Any]] = {"job": {"group": ["-a", "-b"]}, "waiting": {"group": ["-a", "-b"]}}
+    over: list[str] = []
+    started: list[int] = []
+
+    async def scale_down(names: Collection[str]) -> None:
+        over.extend(names)
+        for name in names:
+            del spec[name], cluster.workers[name]
+
+    async def follow() -> None:
+        fleet = WorkerFleet(cluster, Bounds(2, 2), ended=nobody, kill=kill)
+        for name in "ab":
+            worker = FakeWorker(f"tcp://{name}")
+            worker.answer["name"] = f"job-{name}"
+            fleet.note(worker)
+            if name in given_up:
+                worker.give_up()
+        for _ in range(2):  # looks; at the second there is nobody who would be ended again
+            await fleet.follow(0, 0.0, [])
+
+    cluster = SimpleNamespace(worker_spec=spec, workers=dict(spec), scale_down=scale_down, scale=started.append)
+    asyncio.run(follow())
+    assert over == ended and started == [2] * len(ended)
+
+
+def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:
+    async def fall_silent() -> Any:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        dispatcher.open(square, Ends(), **SETTINGS).put(1)
+        await turns()
+        worker.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        value = actor.call("add", 1)
+        await turns()
+        worker.heed(worker, [("alive",)])
+        worker.answer_all()
+        await turns()
+        worker.end.set_result(None)
+        await serving
+        dispatcher.fail(PoolError("the call was never sent"))
+        return value()
+
+    assert asyncio.run(fall_silent()) == "done"
+
+
+def test_a_worker_stopped_before_its_greeting_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing, not even a greeting that no buffer holds."""
+    monkeypatch.setattr(connection, "GREETING_S", 1.0)
+
+    async def greet() -> None:
+        stopped = asyncio.Event()
+
+        async def handle(comm: Any) -> None:
+            await stopped.wait()
+
+        async with distributed.comm.listen("tcp://127.0.0.1:0", handle) as listener:
+            with pytest.raises(TimeoutError):
+                await connection.greet(listener.contact_address, {}, {"experiment": bytes(64_000_000)})
+            stopped.set()
+
+    asyncio.run(asyncio.wait_for(greet(), 60))
