@@ -18,7 +18,7 @@ import forkserver
 import psutil
 import pytest
 from conftest import TINY, call_main, wait_until
-from test_track import history, row, rows_of, tensorboard, wandb, wandb_home  # noqa: F401
+from mirrored import history, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
 from paddock.tracking.child import in_turn
 from paddock.tracking.console import Console
@@ -122,7 +122,7 @@ def test_wandb_without_an_answer_goes_offline_and_the_run_ends_with_the_same_byt
     server: Server,
     untracked: bytes,
     tmp_path: Path,
-    wandb_home: Path,  # noqa: F811
+    wandb_home: Path,
     monkeypatch: pytest.MonkeyPatch,
     mark: str,
     capfd: pytest.CaptureFixture[str],
@@ -169,7 +169,7 @@ def test_rows_go_on_while_a_service_hangs_and_the_end_does_not_wait_for_it(
     name: str,
     silent: Server,
     tmp_path: Path,
-    wandb_home: Path,  # noqa: F811
+    wandb_home: Path,
     monkeypatch: pytest.MonkeyPatch,
     mark: str,
 ) -> None:
@@ -192,7 +192,7 @@ def test_rows_go_on_while_a_service_hangs_and_the_end_does_not_wait_for_it(
     wait_until(lambda: not marked(mark))
 
 
-def test_wandb_goes_offline_where_its_own_service_hangs(silent: Server, tmp_path: Path, wandb_home: Path) -> None:  # noqa: F811
+def test_wandb_goes_offline_where_its_own_service_hangs(silent: Server, tmp_path: Path, wandb_home: Path) -> None:
     code = """
 import os, sys, types
 from paddock.tracking import wandb
@@ -282,7 +282,7 @@ def full_disk(folder: Path) -> Iterator[None]:
 def test_a_mirror_whose_disk_is_full_is_off_after_one_warning(
     name: str,
     tmp_path: Path,
-    wandb_home: Path,  # noqa: F811
+    wandb_home: Path,
     mark: str,
 ) -> None:
     with full_disk(tmp_path / name):
@@ -316,7 +316,7 @@ def test_a_disk_that_fills_up_on_the_way_turns_tensorboard_off(tmp_path: Path) -
 
 def test_wandb_whose_disk_fills_up_on_the_way_costs_the_run_nothing(
     tmp_path: Path,
-    wandb_home: Path,  # noqa: F811
+    wandb_home: Path,
     mark: str,
 ) -> None:
     with full_disk(tmp_path / "wandb"):

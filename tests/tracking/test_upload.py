@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import TINY, call_main
-from test_track import history, records, wandb_home  # noqa: F401
+from mirrored import history, records, wandb_home_fixture  # noqa: F401
 
 from paddock.upload import main, read_rows
 
@@ -45,7 +45,7 @@ def of_kind(session: list[Any], kind: str) -> list[Any]:
 
 def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_id(
     run: Path,
-    wandb_home: Path,  # noqa: F811
+    wandb_home: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(2):

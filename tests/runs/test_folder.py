@@ -1,0 +1,211 @@
+"""The folder of a run: one process at a time, no two runs in one, and what stands in it."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TINY, assert_same_run, call_main, rows
+from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
+
+from algos.pool.late import LatePool
+from algos.pool.protocol import PoolError
+from paddock.config import experiment
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder
+from paddock.runs.provenance import find_source
+from paddock.runs.state import last_metrics
+
+# Two at once
+
+
+def test_a_run_is_locked_before_its_pool_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, opened = tmp_path / "run", LatePool.open
+
+    def open_slowly(pool: LatePool, *settings: Any) -> None:
+        with pytest.raises(FolderError, match="is in use by another process"):
+            RunFolder.open(run, {})
+        opened(pool, *settings)
+
+    monkeypatch.setattr(LatePool, "open", open_slowly)
+    assert call_main(*arguments(run, 2)) == 0, capsys.readouterr().err
+    assert len(rows(run)) == 2
+
+
+def test_a_run_is_not_in_use_because_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as `paddock.status` does, for a moment
+        threading.Timer(0.05, fcntl.flock, [lock, fcntl.LOCK_UN]).start()
+        RunFolder.open(run, {}).release()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(FolderInUse):
+            RunFolder.open(run, {})
+
+
+def test_what_another_process_added_before_the_lock_was_free_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, ahead, opened = tmp_path / "run", tmp_path / "ahead", RunFolder.open
+    assert call_main(*arguments(run, 2)) == 0
+    shutil.copytree(run, ahead)
+    assert call_main(*arguments(ahead, 6)) == 0
+
+    def open_late(path: Path, config: Any, **how: bool) -> RunFolder:
+        shutil.rmtree(run)
+        shutil.copytree(ahead, run)
+        return opened(path, config, **how)
+
+    monkeypatch.setattr(RunFolder, "open", open_late)
+    assert call_main(*arguments(run, 4)) == 0
+    assert "has reached budget.iterations=4 before" in capsys.readouterr().out
+    assert_same_run(run, ahead)
+
+
+@pytest.mark.parametrize("when", ["before it is checked", "before it is locked"])
+def test_of_runs_that_begin_in_the_same_second_each_has_a_folder(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rival, opened, chosen = tmp_path / "rival", RunFolder.open, experiment.new_path
+    assert call_main(*arguments(rival, 1), "seed=1") == 0
+    begun: list[Path] = []
+
+    def begin(path: Path) -> None:
+        if not begun:
+            begun.append(shutil.copytree(rival, path))
+
+    def choose(root: Path, name: str) -> Path:
+        path = chosen(root, name)
+        if when == "before it is checked":
+            begin(path)
+        return path
+
+    def open_late(path: Path, config: Any, **how: bool) -> RunFolder:
+        begin(path)
+        return opened(path, config, **how)
+
+    monkeypatch.setattr(experiment, "new_path", choose)
+    monkeypatch.setattr(RunFolder, "open", open_late)
+    words = [word for word in arguments(rival, 2) if not word.startswith("run.dir=")]
+    assert call_main(*words, f"run.root={tmp_path / 'runs'}") == 0, capsys.readouterr().err
+    theirs, own = sorted((tmp_path / "runs").iterdir())
+    assert (theirs, rows(theirs), len(rows(own))) == (begun[0], rows(rival), 2)
+
+
+def test_of_grids_that_begin_in_the_same_second_each_has_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    this_second = SimpleNamespace(strftime=lambda _: "this second")
+    monkeypatch.setattr("hydra.core.utils.datetime", SimpleNamespace(now=lambda: this_second))
+    grid = [*TINY, "compute=serial", "budget.iterations=1", "--multirun"]
+    for words in (["seed=1,2"], ["seed=1,2"], ["seed=3"], ["seed=4", "algo.sigma=-1"]):
+        assert call_main(*grid, *words) == (2 if "algo.sigma=-1" in words else 0), capsys.readouterr().err
+    assert "has reached" not in capsys.readouterr().out
+    found = {str(path.parent.relative_to(tmp_path / "multirun")) for path in tmp_path.rglob("metrics.jsonl")}
+    assert found == {f"this second{n}/{job}" for n, job in [("", 0), ("", 1), ("-2", 0), ("-2", 1), ("-3", 0)]}
+    assert len(list((tmp_path / "multirun").iterdir())) == 3
+
+
+def test_another_number_of_environments_is_named_by_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["algo=ppo", "env=cartpole", "algo.num_steps=4", "algo.hidden=[8]", "compute=serial", "budget.iterations=1"]
+    run = [*small, f"run.dir={tmp_path}", "algo.minibatch_size=8"]
+    assert call_main(*run, "vec.num_envs=2") == 0
+    capsys.readouterr()
+    assert call_main(*run, "vec.num_envs=4") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"run.dir={tmp_path}" in line and "vec.num_envs was 2 and is now 4; use the run's own value, or" in line
+
+
+def test_a_file_system_without_locks_is_one_line_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(FolderError, match=r"cannot be locked \(Function not implemented\); .*run.dir="):
+        RunFolder.open(tmp_path / "run", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"cannot be written \(File name too long\); .*run.dir="):
+        experiment.new_path(tmp_path, 300 * "a")
+
+
+def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PoolError("no scheduler")
+
+    monkeypatch.setattr(LatePool, "open", refuse)
+    assert call_main(*arguments(tmp_path / "new" / "run", 2)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# The folder
+
+
+# What stands in it
+
+
+def test_a_run_folder_describes_itself(undisturbed: Path) -> None:
+    told = json.loads((undisturbed / "provenance.json").read_text())
+    assert "platform" in told["command"] and f"run.dir={undisturbed}" in told["command"]
+    assert told["packages"]["numpy"] == np.__version__
+    for key in ("started", "commit", "python", "cpu", "cpus", "memory_gb", "gpus", "host"):
+        assert key in told, key
+    done = json.loads((undisturbed / "done.json").read_text())
+    assert done["reason"] == f"budget.iterations={ITERATIONS}"
+    assert done["metrics"]["iteration"] == ITERATIONS
+    assert "seed: 0" in (undisturbed / "config.yaml").read_text()
+    system = rows(undisturbed, "system.jsonl")
+    assert len(system) == ITERATIONS and system[-1]["system/steps_per_s"] > 0
+
+
+def test_how_a_run_ended_is_strict_json_whatever_its_last_metrics(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, {})
+    folder.finish("SIGTERM", {"iteration": 3, "train/return_mean": float("nan"), "score/0": float("-inf")})
+    folder.release()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    done = json.loads((tmp_path / "done.json").read_text(), parse_constant=refuse)
+    assert done["metrics"] == {"iteration": 3, "train/return_mean": None, "score/0": None}
+    metrics, _ = last_metrics(tmp_path)
+    assert metrics["iteration"] == 3 and np.isnan(metrics["train/return_mean"])
+
+
+@pytest.mark.parametrize(
+    "context", [b"\n\n\n", b"caf\xe9\n", b"carriage\r\nreturn\r\n"], ids=["blank", "latin-1", "crlf"]
+)
+def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_path: Path, context: bytes) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b", *arguments], check=True
+        )
+
+    code = tmp_path / "code"
+    code.write_bytes(b"old\n" + context)
+    git("init", "-q")
+    git("config", "color.ui", "always")
+    git("add", "code")
+    git("commit", "-qm", "all")
+    code.write_bytes(b"new\n" + context)
+    _, diff = find_source(tmp_path)
+    assert diff is not None
+    (tmp_path / "code.diff").write_bytes(diff.encode(errors="surrogateescape"))
+    git("checkout", "-q", "code")
+    git("apply", "code.diff")
+    assert code.read_bytes() == b"new\n" + context

@@ -1,0 +1,200 @@
+"""What a run says on a terminal, into a pipe and into its log: a line now and then, whoever reads it or does not."""
+
+import fcntl
+import io
+import logging
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mirrored import rows_of, run_code
+
+from paddock.tracking.console import LEGEND, Console, LiveLine
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_pipe_gets_plain_lines_at_most_one_a_second_and_always_the_last() -> None:
+    reader, writer = os.pipe()
+    clock = Clock()
+    with open(writer, "w") as out:
+        console = Console(out, io.StringIO(), {"iterations": 10, "steps": None, "minutes": 2}, clock)
+        for i in range(1, 6):
+            clock.now = 0.4 * i
+            console.log(
+                {
+                    "iteration": i,
+                    "step": 300_000 * i,
+                    "system/seconds": 20.0 * i,
+                    "system/steps_per_s": 15_000.0,
+                    "train/return_mean": 210.0 + i,
+                    "train/return_max": 300.0 - i if i != 4 else float("nan"),
+                }
+                | ({"eval/return_mean": 1234.5} if i == 1 else {})
+            )
+        console.close()
+        console.close()
+    with open(reader) as text:
+        # Shown at 0.4 s, 1.6 s (the first a second later) and the last. 20 s an iteration: nine more are 180 s, but
+        # the two minutes end after 100 s; after iteration 5, both have 100 s and 20 s left.
+        assert text.read() == (
+            f"{LEGEND}\n"
+            "iteration 1 | 300.0k steps | 15.0k steps/s | mean 211 | best 299 | eval 1.2k | 1m40s left\n"
+            "iteration 4 | 1.2M steps | 15.0k steps/s | mean 214 | best 299 | eval 1.2k | 40s left\n"
+            "iteration 5 | 1.5M steps | 15.0k steps/s | mean 215 | best 299 | eval 1.2k | 20s left\n"
+        )
+
+
+def test_no_time_left_is_said_without_a_budget_or_an_elapsed_time() -> None:
+    for budget, extra in (({}, {"system/seconds": 3.0}), ({"steps": 100}, {})):
+        out = io.StringIO()
+        console = Console(out, io.StringIO(), budget)
+        console.log({"iteration": 1, "step": 10, **extra})
+        console.close()
+        assert out.getvalue() == "iteration 1 | 10 steps\n"
+
+
+def test_what_rows_say_is_explained_once_before_the_first_that_says_it() -> None:
+    out, clock = io.StringIO(), Clock()
+    console = Console(out, io.StringIO(), {}, clock)
+    for i in range(1, 5):
+        clock.now = 2.0 * i
+        console.log({"iteration": i, "step": 10 * i} | ({"train/return_mean": 5.0} if i > 2 else {}))
+    console.close()
+    explained = [line == LEGEND for line in out.getvalue().splitlines()]
+    assert explained == [False, False, True, False, False]
+
+
+def test_a_log_file_keeps_a_row_every_ten_seconds_and_the_last(tmp_path: Path) -> None:
+    clock = Clock()
+    console = Console(io.StringIO(), io.StringIO(), {}, clock)
+    console.log({"iteration": 1, "step": 10})
+    handler = logging.FileHandler(tmp_path / "log.txt")
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    console.keep(handler)
+    for i in range(2, 26):
+        clock.now = float(i)
+        console.log({"iteration": i, "step": 10 * i})
+    console.close()
+    console.close()
+    handler.close()
+    kept = [f"INFO paddock.tracking.console: iteration {i} | {10 * i} steps" for i in (2, 12, 22, 25)]
+    assert (tmp_path / "log.txt").read_text().splitlines() == kept
+
+
+def test_progress_is_one_line_on_a_terminal_which_goes_and_elsewhere_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    main, side = pty.openpty()
+    out, clock = io.StringIO(), Clock()
+    with open(side, "w") as terminal:
+        lines = [LiveLine(terminal, clock), LiveLine(out, clock)]
+        for k in range(300):
+            clock.now = k / 20
+            for line in lines:
+                line.show(f"frame {k}")
+        for line in lines:
+            line.close()
+        terminal.write("END")
+    shown = ""
+    while not shown.endswith("END"):  # the kernel passes it on in pieces
+        shown += os.read(main, 65536).decode()
+    os.close(main)
+    assert shown.startswith("\r\x1b[Kframe 0\r\x1b[Kframe 2") and shown.endswith("\r\x1b[KEND") and "\n" not in shown
+    assert out.getvalue() == "frame 200\n"
+
+
+def test_a_signal_handler_may_speak_in_the_midst_of_a_row() -> None:
+    out = io.StringIO()
+
+    def interrupted() -> float:
+        console.message("stopping")
+        return 0.0
+
+    console = Console(out, io.StringIO(), {}, interrupted)
+    console.log({"iteration": 1, "step": 10})
+    console.close()
+    assert out.getvalue() == "iteration 1 | 10 steps\nstopping\niteration 1 | 10 steps\n"
+
+
+def on_terminal(columns: int, use: Callable[[Console, Clock], None]) -> str:
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    clock = Clock()
+    with open(side, "w") as out:
+        console = Console(out, io.StringIO(), {"steps": 1000}, clock)
+        use(console, clock)
+        console.close()
+        out.write("END")
+        out.flush()
+        text = b""
+        while not text.endswith(b"END"):
+            text += os.read(main, 65536)
+    os.close(main)
+    return text.decode().removesuffix("END")
+
+
+def show_rows(console: Console, clock: Clock) -> None:
+    for i in range(1, 5):
+        clock.now += 0.06
+        console.log({"iteration": i, "step": 100 * i, "system/seconds": float(i), "train/return_mean": 0.5})
+        if i == 2:
+            console.message("a worker was lost")
+
+
+def test_a_terminal_has_one_live_line_and_messages_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    clear = "\r\x1b[K"
+    # Drawn at 0.06 s, for the message, and at 0.18 s (0.1 s after the first); iteration 4 comes at the end.
+    assert on_terminal(80, show_rows) == (
+        f"{clear}{LEGEND}\r\n"
+        f"{clear}iteration 1 | 100 steps | mean 0.5 | 9s left"
+        f"{clear}a worker was lost\r\n"
+        f"{clear}iteration 2 | 200 steps | mean 0.5 | 8s left"
+        f"{clear}iteration 3 | 300 steps | mean 0.5 | 7s left"
+        f"{clear}iteration 4 | 400 steps | mean 0.5 | 6s left\r\n"
+    )
+
+
+def test_the_live_line_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for columns, last in ((42, "iteration 4 | 400 steps | mean 0.5"), (20, "iteration 4"), (6, "itera")):
+        assert on_terminal(columns, show_rows).split("\x1b[K")[-1] == last + "\r\n"
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run_nor_spoil_its_exit_status(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = run_code(tmp_path, "go([], 5).close(); print('bye')", stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
+    assert len(rows_of(tmp_path / "metrics.jsonl")) == 5
+
+
+def test_a_reader_that_stops_reading_does_not_stop_the_run(tmp_path: Path) -> None:
+    reader, writer = os.pipe()  # holds 64 KiB, and nobody reads
+    code = """
+tracker = go([], 2)
+for _ in range(100):
+    tracker._console.message("x" * 4096)
+tracker.log({"iteration": 3, "step": 3})
+tracker.close()
+"""
+    process = run_code(tmp_path, code, stdout=writer, stderr=subprocess.PIPE)
+    assert process.wait(60) == 0
+    assert len(rows_of(tmp_path / "metrics.jsonl")) == 3
+    os.close(writer)
+    os.close(reader)
