@@ -1,0 +1,165 @@
+"""Where runs of sweeps and grids are launched: side by side on this machine, on Dask's workers, in Slurm's queue."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from conftest import TINY, command_line, rows, wait_until
+from optuna.trial import TrialState
+from run_folders import write
+from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
+from sweep_commands import FINISHED, PACED, PRUNED, SPACE, Desk, desk_fixture  # noqa: F401
+
+from paddock.runs.loop import RunFailed
+from paddock.sweep.launchers import LocalKeys, LocalLauncher, _run_all, estimate_left_s
+from paddock.sweep.placement import End, Plan
+
+
+def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk) -> None:
+    base = [sys.executable, "-m", "paddock", *TINY, "compute=serial", "budget.iterations=2", "--multirun", "seed=1,2,3"]
+    outs = {}
+    here = desk.here / "schön"  # of which each run is told the path
+    here.mkdir()
+    for folder, launcher in {"beside": "local", "after": "basic"}.items():
+        command = [*base, f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
+        done = subprocess.run(command, cwd=here, env=desk.environment, check=True, capture_output=True, text=True)
+        outs[folder] = done.stdout
+    assert all(out.endswith("3 done\n") for out in outs.values())
+    for number in "012":
+        one, other = (here / folder / number / "metrics.jsonl" for folder in outs)
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_time_left_is_that_of_runs_like_those_that_have_ended() -> None:
+    # Two took 15 s on average: one that has run for 5 s needs 10 s more, and three have not begun.
+    assert estimate_left_s([10.0, 20.0], [5.0], waiting=3, slots=2) == (10 + 3 * 15) / 2
+    assert estimate_left_s([10.0], [], waiting=1, slots=4) == 10
+    assert estimate_left_s([10.0], [2.0, 40.0], waiting=0, slots=4) == 8
+    assert estimate_left_s([10.0], [], waiting=0, slots=4) == 0
+
+
+def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Ended:
+        def __init__(self, run: Path) -> None:
+            self.run = run
+
+        def ended(self) -> End:
+            if self.run.name == "wrong":
+                return End(1, ["it burned"])
+            write(self.run, [{"eval/return_mean": 7.0}])
+            return End(0, [])
+
+        def stop(self) -> None:
+            raise AssertionError
+
+    class OneByOne:
+        stays, slots = False, 1
+
+        def start(self, plan: Plan) -> Ended:
+            return Ended(plan.run)
+
+        def close(self) -> None:
+            pass
+
+    plans = [Plan([f"seed={name}"], tmp_path / name, []) for name in ("a", "b", "wrong")]
+    with pytest.raises(RunFailed):
+        _run_all(OneByOne(), plans, tmp_path)
+    out, err = capsys.readouterr()
+    lines = [re.sub(r"about \S+ left", "about T left", line) for line in out.splitlines()]
+    assert f"ended {tmp_path / 'a'}: budget.iterations=2, return 7  (1 of 3, about T left)" in lines
+    assert f"ended {tmp_path / 'b'}: budget.iterations=2, return 7  (2 of 3, about T left)" in lines
+    assert err.splitlines() == [f"{tmp_path / 'wrong'} ended with exit code 1  (3 of 3)", "    | it burned"]
+
+
+def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+    class Full:
+        stays, slots = False, 1
+
+        def start(self, plan: Plan) -> Any:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def close(self) -> None:
+            pass
+
+    launcher = LocalLauncher()
+    launcher._config = SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir=tmp_path)))  # type: ignore[assignment]
+    launcher._keys = SimpleNamespace(open=Full)
+    with pytest.raises(RunFailed, match=r"is stopped \(No space left on device\); .*hydra.sweep.dir=\S+ goes on"):
+        launcher._run([Plan([], tmp_path / "0", [])])
+
+
+def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Path) -> None:
+    target = LocalKeys(jobs=None, cpus=3, gpus=(4, 7)).open()
+    code = "import os; print(*(os.environ[k] for k in ('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS', 'PYTHON_CPU_COUNT')))"
+    plans = [Plan([], tmp_path / name, ["python", "-c", code]) for name in "abc"]
+    assert target.slots == 2
+    running = [target.start(plan) for plan in plans[:2]]
+    ends = [wait_until(run.ended) for run in running if run is not None]
+    running = [target.start(plans[2])]
+    ends += [wait_until(run.ended) for run in running if run is not None]
+    assert [(end.code, end.said) for end in ends] == [(0, ["4 3 3"]), (0, ["7 3 3"]), (0, ["4 3 3"])]
+
+
+def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str, worker: Callable[..., str]) -> None:
+    for _ in range(2):
+        worker()
+    line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
+    desk.slow.touch()
+    process = desk.begin(*line, "hydra/launcher=dask", f"hydra.launcher.address={scheduler}")
+    wait_until(lambda: rows(desk.sweep / "0"), 120)
+    [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in command_line(p)]
+    parent = victim.parent()
+    assert parent is not None
+    parent.kill()
+    assert len(rows(desk.sweep / "0")) < 6
+    desk.slow.unlink()
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert desk.count(TrialState.COMPLETE) == 3
+    assert [row["iteration"] for row in rows(desk.sweep / "0")] == [*range(1, 7)]
+
+
+def test_runs_on_dask_workers_end_with_their_sweep_and_the_same_line_goes_on(
+    desk: Desk, scheduler: str, worker: Callable[..., str]
+) -> None:
+    worker()
+    line = [*PACED, "budget.iterations=20", "hydra/launcher=dask", f"hydra.launcher.address={scheduler}"]
+    desk.slow.touch()
+    process = desk.begin(*line, SPACE, "hydra.sweeper.n_trials=1", "hydra.sweeper.pruner=none")
+    run = desk.sweep / "0"
+    wait_until(lambda: rows(run), 120)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not [p for p in psutil.process_iter() if f"run.dir={run}" in command_line(p)], 60)
+    assert 0 < len(rows(run)) < 20
+    desk.slow.unlink()
+    code, _, err = desk.call(*line, SPACE, "hydra.sweeper.n_trials=1", "hydra.sweeper.pruner=none")
+    assert (code, err) == (0, "")
+    assert [row["iteration"] for row in rows(run)] == [*range(1, 21)]
+
+
+@pytest.mark.slurm
+def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm) -> None:  # noqa: F811
+    desk.environment |= slurm.environment
+    line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
+    line += ["hydra.launcher.max_parallel=2"]
+    desk.slow.touch()
+    process = desk.begin(*line)
+    wait_until(lambda: rows(desk.sweep / "0"))
+    desk.kill(process)
+    assert len(rows(desk.sweep / "0")) < 6
+    desk.slow.unlink()
+    submitted = json.loads((desk.sweep / "0" / "submission.json").read_text())["job"]
+    code, _, err = desk.call(*line)
+    assert (code, err) == (0, "")
+    assert desk.count(*FINISHED) == 3
+    assert json.loads((desk.sweep / "0" / "submission.json").read_text())["job"] == submitted  # not a second one

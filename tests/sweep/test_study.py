@@ -1,0 +1,141 @@
+"""Which sweep a folder and a study hold: what is refused before anything is written, and what goes on."""
+
+import re
+from pathlib import Path
+
+import optuna
+import pytest
+from conftest import TINY, call_main
+from optuna.trial import TrialState
+from run_folders import write_sweep
+from sweep_commands import QUICK, SPACE, SWEEP
+
+from paddock.sweep.study import open_study
+from paddock.sweep.trials import SweepSession
+
+
+def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = {
+        "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
+        "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
+        "algo.population=interval(16, 64)": "has the wrong type; allowed: a whole number",
+        f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
+        f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
+        f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
+        "seed=1": "the sweep has nothing to choose",
+    }
+    for arguments, says in wrong.items():
+        key, _, rest = arguments.partition(") ")
+        words = [f"{key})", *rest.split()] if rest else [arguments]
+        code = call_main(*TINY, *QUICK, *SWEEP, "budget.iterations=1", *words)
+        err = capfd.readouterr().err
+        assert code == 2 and says in err and len(err.splitlines()) == 1, (arguments, err)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_folder_of_another_sweep_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(write_sweep(tmp_path / "sweep", trials=1).parent)
+    other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
+    for extra, says in {
+        "hydra.sweeper.seed=5": "holds the sweep s, which this line is not",
+        "hydra.sweeper.study=s": "holds a sweep with other objectives, constraints or storage",
+    }.items():
+        code = call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", other, extra)
+        err = capfd.readouterr().err
+        assert code == 2 and says in err and len(err.splitlines()) == 1
+
+
+def test_a_named_study_is_of_one_experiment_and_its_choices_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = [*TINY, *QUICK, *SWEEP, "hydra.sweeper.study=s", "hydra.sweeper.n_trials=1", "budget.iterations=1"]
+    assert call_main(*named, "algo.population=16,32") == 0
+    capfd.readouterr()
+    before = (tmp_path / "sweep" / "sweep.json").read_bytes()
+    more = "hydra.sweeper.n_trials=2"
+    for arguments, says in {
+        ("algo.population=16,32", "env=acrobot"): "of env=cartpole, and this line says env=acrobot; use its own, or",
+        (
+            "algo.population=16,32",
+            "hydra.sweeper.constraints=['step <= 9']",
+        ): "other objectives, constraints or storage",
+        ("algo.population=16,64",): "algo.population was drawn from 16,32 in the study s, and is now 16,64; use",
+        ("algo.population=int(interval(16, 64))",): "from 16,32 in the study s, and is now a whole number; use its own",
+    }.items():
+        code = call_main(*named, *arguments, more)
+        err = capfd.readouterr().err
+        assert code == 2 and says in err and len(err.splitlines()) == 1, err
+    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == before
+    assert call_main(*named, "algo.population=16,32", more, "compute=local", "compute.workers=1") == 0
+    assert [trial.state for trial in open_study(tmp_path / "sweep").get_trials()] == [TrialState.COMPLETE] * 2
+
+
+def test_the_name_of_a_study_knows_how_many_environments_where_that_changes_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def name(*arguments: str) -> str:
+        line = ["env=cartpole", *QUICK, "budget.iterations=1", "-m", "hydra/sweeper=optuna", "dry_run=true", SPACE]
+        assert call_main(*line, *arguments) == 0
+        return capfd.readouterr().out.split()[1]
+
+    assert name("algo=es", "vec=native") == name("algo=es") == name("algo=es", "vec.num_envs=16")
+    assert name("algo=ppo", "vec=multiprocess") == name("algo=ppo") != name("algo=ppo", "vec.num_envs=16")
+    assert name("algo=ppo", "vec.num_envs=64") == name("algo=ppo", "vec=native")
+
+
+def test_a_named_study_is_of_one_number_of_environments_however_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ppo = ["algo=ppo", "env=cartpole", "algo.hidden=[8]", "algo.num_steps=8", "algo.minibatch_size=32"]
+    ppo += ["algo.eval_every=1", "algo.eval_episodes=1", "budget.iterations=1", "algo.gamma=interval(0.9, 0.99)"]
+    named = [*ppo, *QUICK, *SWEEP, "hydra.sweeper.study=s"]
+    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(optuna.trial.create_trial(value=1.0)))
+    assert call_main(*named, "hydra.sweeper.n_trials=1", "vec=serial") == 0
+    capfd.readouterr()
+    assert call_main(*named, "hydra.sweeper.n_trials=2", "vec=native") == 2
+    err = capfd.readouterr().err
+    assert "trials of vec.num_envs=8, and this line says vec.num_envs=64; use its own" in err
+    assert len(err.splitlines()) == 1
+    assert call_main(*named, "hydra.sweeper.n_trials=1", "vec.num_envs=8") == 0
+
+
+def test_a_study_in_a_database_has_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = [*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", "hydra.sweeper.n_trials=1"]
+    line += [f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db"]
+    assert call_main(*line) == 0
+    capfd.readouterr()
+    assert call_main(*line, "hydra.sweep.dir=other", "hydra.sweeper.n_trials=2") == 2
+    err = capfd.readouterr().err
+    assert "has trials already, whose runs are not in other; name their folder by hydra.sweep.dir=" in err
+    assert len(err.splitlines()) == 1 and not (tmp_path / "other" / "sweep.json").exists()
+    assert call_main(*line, "hydra.sweeper.n_trials=2") == 0
+    capfd.readouterr()
+    (tmp_path / "study.db").unlink()
+    assert call_main(*line, "hydra.sweeper.n_trials=2") == 2  # or it would tell values of what was drawn before
+    err = capfd.readouterr().err
+    assert re.search(r"sweep has runs that are no trials of the study \S+, as 0, 1; name another folder", err)
+    assert len(err.splitlines()) == 1
+
+
+def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep")
+    journal = sweep / "study.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # as a full disk does, or a kill
+    study = open_study(sweep)
+    assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 2 + [TrialState.RUNNING]
+    for _ in range(2):
+        study.tell(study.ask(), 1.0)
+    assert [trial.state for trial in open_study(sweep).get_trials()[3:]] == [TrialState.COMPLETE] * 2

@@ -1,0 +1,254 @@
+"""Trials of a sweep: what is drawn, reported and told of each, and what ends a sweep and costs no trial."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import optuna
+import pytest
+from conftest import TINY, call_main
+from optuna.trial import TrialState
+from run_folders import write_sweep
+from sweep_commands import QUICK
+
+from algos.pool.late import LatePool
+from algos.pool.protocol import Done, Needs, PoolError
+from algos.pool.serial import SerialPool
+from envs.errors import NO_ROOM, NO_WORKERS
+from paddock.runs.loop import RunFailed
+from paddock.sweep.placement import End, OnWorkers, Plan
+from paddock.sweep.study import open_study
+from paddock.sweep.sweeper import OptunaSweeper
+from paddock.sweep.trial import Note, Reporter
+from paddock.sweep.trials import SweepSession
+
+
+def make_session(
+    sweep: Path,
+    target: Any,
+    draw: Callable[[optuna.Trial], list[str]],
+    n_trials: int = 1,
+    retries: int = 0,
+    constraints: Sequence[str] = (),
+    parallel: int | None = 1,
+) -> SweepSession:
+    """A process's part in a sweep, by random values of a seed that is the trial's number."""
+    keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
+    keys |= {"constraints": constraints}
+    keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
+    keys |= {"objectives": ["maximize eval/return_mean"]}
+    settings: Any = SimpleNamespace(**keys)
+    return SweepSession(
+        open_study(sweep),
+        sweep,
+        settings,
+        target,
+        lambda trial, run: (drawn := draw(trial), Plan(drawn, run, [])),
+    )
+
+
+class Ending:
+    """A launch target whose runs end with these codes, one after the other; with 0 as a run that has been played."""
+
+    stays, slots = False, 1
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+
+    def start(self, plan: Plan) -> Any:
+        code = self.codes.pop(0)
+        if code == 0:
+            (plan.run / "done.json").write_text(
+                json.dumps({"reason": "budget.iterations=2", "metrics": {"eval/return_mean": 7.0, "eval/falls": None}})
+            )
+        return SimpleNamespace(ended=lambda: End(code, []))
+
+    def close(self) -> None:
+        pass
+
+
+def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    trial = open_study(sweep).ask()
+    Note(trial.number, "gone", ["k=1"], starts=9).write(sweep / "1")  # eight times it was stopped and gone on with
+    assert make_session(sweep, Ending(-9, 0), lambda trial: ["k=1"], n_trials=2, retries=1).run() is None
+    assert open_study(sweep).get_trials()[1].state == TrialState.COMPLETE
+    trial = open_study(sweep).ask()
+    assert make_session(sweep, Ending(-9, -9), lambda trial: ["k=1"], n_trials=3, retries=1).run() is None
+    lost = open_study(sweep).get_trials()[2]
+    assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
+
+
+def test_what_is_no_number_keeps_within_no_bound(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    bounds = ["eval/falls <= 9", "eval/falls >= 0", "eval/unknown <= 9", "eval/return_mean <= 9"]
+    assert make_session(sweep, Ending(0), lambda trial: [], n_trials=2, constraints=bounds).run() is None
+    trial = open_study(sweep).get_trials()[1]
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 7.0)
+    assert [trial.constraints[bound] > 0 for bound in bounds] == [True, True, True, False]
+
+
+def test_a_trial_that_ends_after_its_sweep_was_killed_keeps_what_was_drawn(tmp_path: Path) -> None:
+    class Killed(Ending):
+        def start(self, plan: Plan) -> Any:
+            super().start(plan)
+            raise KeyboardInterrupt  # the process is gone where the run has begun
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    with pytest.raises(KeyboardInterrupt):
+        make_session(sweep, Killed(0), lambda trial: ["k=1"], n_trials=2).run()
+    assert make_session(sweep, Ending(), lambda trial: ["k=1"], n_trials=2).run() is None
+    note = Note.read(sweep / "1")
+    assert note is not None and note.overrides == ["k=1"]
+    assert open_study(sweep).get_trials()[1].value == 7.0
+
+
+def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_before(tmp_path: Path) -> None:
+    def draw(trial: optuna.Trial) -> list[str]:
+        return [f"k={trial.suggest_float('k', 0, 1)}"]
+
+    drawn = []
+    for killed in (False, True):
+        sweep = write_sweep(tmp_path / f"{killed}", trials=1)
+        if killed:
+            trial = open_study(sweep).ask()
+            Note(trial.number, "gone").write(sweep / "1")
+        assert make_session(sweep, Ending(0), draw, n_trials=2).run() is None
+        drawn.append(open_study(sweep).get_trials()[1].params)
+    assert drawn[0] == drawn[1] != {}
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (NO_ROOM, "the disk of trial 1 is full or gone; the trial is kept"),
+        (NO_WORKERS, "the workers of trial 1 are out of reach; the trial is kept"),
+    ],
+)
+def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, says: str, tmp_path: Path) -> None:
+    class Refused:
+        stays, slots = False, 1
+
+        def __init__(self) -> None:
+            self.started: list[str] = []
+
+        def start(self, plan: Plan) -> Any:
+            self.started.append(plan.run.name)
+            return SimpleNamespace(ended=lambda: End(code, ["paddock: no room"]))
+
+        def close(self) -> None:
+            pass
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    for _ in range(2):  # the same command again, while it is still so
+        session = make_session(sweep, target := Refused(), lambda trial: [], n_trials=9)
+        assert session.run() is None and session.failed is None
+        assert session.unable == says
+        assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+@pytest.mark.parametrize(("part", "alone"), [(LatePool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
+def test_a_trial_says_by_its_exit_code_that_workers_are_out_of_reach(
+    part: Any, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PoolError("no scheduler")
+
+    monkeypatch.setattr(part, "open" if part is LatePool else "imap_unordered", refuse)
+    for run, code in ((write_sweep(tmp_path / "sweep", trials=1) / "1", NO_WORKERS), (tmp_path / "alone", alone)):
+        if code == NO_WORKERS:
+            Note(1, "me").write(run)
+        assert call_main(*TINY, *QUICK, "budget.iterations=1", f"run.dir={run}") == code
+
+
+def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
+    class Gone:
+        """A pool that fails as a whole once a task is on its way."""
+
+        size = 1
+
+        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
+            self.deliver = deliver
+            return self
+
+        def put(self, task: Any) -> int:
+            self.deliver([lambda: Done(0, error=PoolError("lost the scheduler"))])
+            return 0
+
+        def cancel(self) -> None: ...
+        def close(self) -> None: ...
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    target = OnWorkers(Gone(), Needs())  # type: ignore[arg-type]
+    with pytest.raises(PoolError, match="lost the scheduler"):
+        make_session(sweep, target, lambda trial: [], n_trials=2, retries=0).run()
+    note = Note.read(sweep / "1")
+    assert note is not None and note.losses == 0
+    assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+def test_a_sweep_waits_for_workers_and_not_for_a_pool_that_has_failed(tmp_path: Path) -> None:
+    class Empty:
+        """A pool without workers, whose scheduler goes after a second look."""
+
+        size, looks = 0, 0
+
+        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
+            self.looks += 1
+            if self.looks > 2:
+                raise PoolError("lost the scheduler")
+            return self
+
+        def cancel(self) -> None: ...
+        def close(self) -> None: ...
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    target = OnWorkers(Empty(), Needs())  # type: ignore[arg-type]
+    with pytest.raises(PoolError, match="lost the scheduler"):
+        make_session(sweep, target, lambda trial: [], n_trials=2, parallel=None).run()
+    assert len(open_study(sweep).get_trials()) == 1
+
+
+def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sweeper = OptunaSweeper()
+    sweeper._folder = tmp_path
+    with pytest.raises(
+        RunFailed, match=r"is stopped \(No space left on device\); mend that, and the same command goes"
+    ):
+        sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
+
+
+def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    trial = open_study(sweep).ask()
+    run = sweep / str(trial.number)
+    Note(trial.number, "me").write(run)
+    reporter = Reporter(run, Note(trial.number, "me"))
+    (sweep / "study.journal").rename(tmp_path / "gone")
+    (sweep / "study.journal").mkdir()
+    for percent in (10, 20):
+        assert reporter.judge({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
+    assert caplog.text.count("out of reach") == 1
+
+
+def test_an_evaluation_is_reported_at_the_share_of_the_policy_evaluated(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    study = open_study(sweep)
+    trial = study.ask()
+    note = Note(trial.number, "me")
+    note.write(sweep / str(trial.number))
+    reporter = Reporter(sweep / str(trial.number), note)
+    for iteration, late, value in ((10, 10, 1.0), (20, 10, 2.0), (30, 20, 3.0), (30, 30, 4.0)):
+        row = {"iteration": iteration, "step": 1, "eval/return_mean": value, "eval/of_iteration": late}
+        assert reporter.judge(row, iteration / 100) is None
+    reported = study.get_trials()[trial.number].intermediate_values
+    assert reported == {p: 1.0 if p <= 10 else 3.0 if p <= 20 else 4.0 for p in range(1, 31)}
