@@ -1,51 +1,19 @@
 """Bad input dies at the border: one line on the error stream, exit code 2, and nothing left behind."""
 
-import fcntl
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from conftest import ROOT, TINY, Command, call_main
+from refusals import Refused, refused_fixture  # noqa: F401
 
 from paddock import COMMANDS
 from paddock.config.command import open_standard_files
 from paddock.runs import late
-from paddock.runs.checkpoint import Checkpoints
-
-Refused = Callable[..., str]
-
-
-def traces(folder: Path) -> dict[str, int]:
-    """Every file below a folder, with its size."""
-    return {str(path): path.stat().st_size if path.is_file() else -1 for path in folder.rglob("*")}
-
-
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
-    """Call the command in tmp_path; the one line that it says, after the checks that hold for all bad input."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str, code: int = 2) -> str:
-        before, children = traces(tmp_path), set(psutil.Process().children(recursive=True))
-        capfd.readouterr()
-        ended = call_main(*arguments)
-        out, err = capfd.readouterr()
-        assert ended == code, (out, err)
-        assert err.startswith("paddock: ") and err.endswith("\n") and err.count("\n") == 1, err
-        assert out == ""
-        assert traces(tmp_path) == before
-        assert set(psutil.Process().children(recursive=True)) <= children
-        return err
-
-    return call
-
 
 # The command line and the files it names
 
@@ -366,6 +334,17 @@ def test_the_command_itself_answers_in_one_line_with_exit_code_2(start: Callable
     assert not any(tmp_path.iterdir())
 
 
+def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_closed() -> None:
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        open_standard_files()
+        assert os.path.samestat(os.fstat(2), os.stat(os.devnull)) and os.get_inheritable(2)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 # Sweeps
 
 
@@ -406,194 +385,3 @@ def test_a_dry_run_of_a_sweep_shows_every_job_and_leaves_no_trace(
 def test_a_large_sweep_is_checked_for_every_single_value(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.config.compose.CHECKED_JOBS", 3)
     assert "algo.population=7 is odd" in refused("--multirun", "seed=range(0,100)", "algo.population=7,8")
-
-
-# Folders that hold a run
-
-RUN = [*TINY, "compute=serial", "algo.population=4", "checkpoint.keep=3", "run.dir=run"]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(folder)
-        assert call_main(*RUN, "budget.iterations=3") == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
-    """A finished run of three iterations, in tmp_path."""
-    subprocess.run(["cp", "-r", finished, tmp_path / "run"], check=True)
-    return tmp_path / "run"
-
-
-def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
-    line = refused(*RUN, "algo.sigma=0.3", "seed=4", "budget.iterations=5")
-    assert "run.dir=run holds a run of another configuration" in line
-    assert "algo.sigma was 0.1 and is now 0.3" in line
-    assert "seed was 0 and is now 4" in line
-    assert "use the run's own values, or another run.dir=" in line
-
-
-def test_of_another_algorithm_or_environment_the_name_alone_is_told(run: Path, refused: Refused) -> None:
-    line = refused("algo=ppo", "env=pendulum", "compute=serial", "seed=4", "run.dir=run")
-    assert "algo was es and is now ppo, env was CartPole-v1 and is now Pendulum-v1, seed was 0 and is now 4;" in line
-
-
-def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
-    line = refused(*RUN[:-1], "run.root=.", "resume=last", "algo.hidden=[4]")
-    assert "algo.hidden was [8] and is now [4]" in line
-
-
-def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
-    with open(run / "lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "run.dir=run is in use by another process" in refused(*RUN, "budget.iterations=5", code=75)
-
-
-def test_a_configuration_that_cannot_be_read_is_named(run: Path, refused: Refused) -> None:
-    (run / "config.yaml").write_text("algo: [")
-    assert "config.yaml is damaged" in refused(*RUN, "budget.iterations=5")
-
-
-def test_without_a_whole_checkpoint_a_run_does_not_go_on(run: Path, refused: Refused) -> None:
-    for path in (run / "checkpoints").iterdir():
-        path.write_bytes(path.read_bytes()[:-100])
-    line = refused(*RUN, "budget.iterations=5")
-    assert "none of 3 is whole" in line and "delete run/checkpoints to start again" in line
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
-    damage: str, run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    newest, before = Checkpoints(run / "checkpoints", keep=3).paths()[:2]
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    damaged = {"cut": bytes(content[:-100]), "flipped": bytes(content), "empty": b"", "text": b"not an archive"}[damage]
-    newest.write_bytes(damaged)
-    monkeypatch.chdir(run.parent)
-    assert call_main(*RUN, "budget.iterations=4") == 0
-    out, err = capfd.readouterr()
-    assert f"warning: checkpoint run/checkpoints/{newest.name} is damaged" in err
-    assert f"going on from run/checkpoints/{before.name}" in err
-    assert "after 4 iterations" in out
-
-
-# Schedulers and their workers
-
-
-@pytest.fixture
-def dask(scheduler: str, tmp_path: Path) -> list[str]:
-    return [*TINY, "compute=dask", f"compute.address={scheduler}", "budget.iterations=1", f"run.dir={tmp_path}/run"]
-
-
-@pytest.mark.parametrize(
-    ("address", "part"),
-    [
-        ("nonsense", "tcp://HOST:PORT"),
-        ("127.0.0.1", "tcp://HOST:PORT"),
-        ("tcp://127.0.0.1:port", "tcp://HOST:PORT"),
-        ("tpc://127.0.0.1:8786", "did you mean 'tcp'?"),
-        ("3", "text or null"),
-    ],
-)
-def test_a_nonsense_address_is_refused_at_once(address: str, part: str, refused: Refused) -> None:
-    line = refused("compute=dask", f"compute.address={address}", "dry_run=true")
-    assert f"compute.address={address} " in line and part in line
-
-
-def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..., Command], tmp_path: Path) -> None:
-    began = time.monotonic()
-    code, out, err = start("compute=dask", "compute.address=tcp://127.0.0.1:9", f"run.dir={tmp_path}/run").wait()
-    assert time.monotonic() - began < 10
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1 and "compute.address=tcp://127.0.0.1:9 does not answer" in err
-    assert "`dask scheduler` prints its address" in err
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_listener_that_is_no_scheduler_does_not_hold_a_run_up(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        assert f"compute.address={address} does not answer" in refused("compute=dask", f"compute.address={address}")
-
-
-def test_a_scheduler_without_workers_is_named_with_the_command_that_starts_one(
-    scheduler: str, dask: list[str], refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paddock.compute.dask.cluster.WORKERS_S", 1.0)
-    line = refused(*dask)
-    assert f"the scheduler at {scheduler} has no workers; start one: dask worker {scheduler}" in line
-
-
-def test_a_worker_with_another_version_of_a_package_is_named(
-    worker: Callable[..., str], dask: list[str], refused: Refused
-) -> None:
-    worker()
-    metadata = "Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.0.1\n"
-    odd = worker(**{"gymnasium-0.0.1.dist-info__METADATA": metadata})
-    line = refused(*dask)
-    assert f"worker {odd} has gymnasium 0.0.1, this process " in line
-    assert "pip install gymnasium==" in line
-
-
-def test_a_worker_with_another_python_is_named(
-    worker: Callable[..., str], dask: list[str], start: Callable[..., Command]
-) -> None:
-    lie = """
-import distributed.versions
-tell = distributed.versions.get_system_info
-distributed.versions.get_system_info = lambda: {**tell(), "python": "3.9.1.final.0"}
-"""
-    odd = worker("--preload", "lie", **{"lie.py": lie})
-    code, _, line = start(*dask).wait()
-    assert code == 2 and line.count("\n") == 1
-    assert f"worker {odd} has Python 3.9.1, this process 3." in line
-    assert "use one environment everywhere" in line
-
-
-def test_a_worker_that_cannot_import_the_project_is_named(
-    worker: Callable[..., str], dask: list[str], refused: Refused
-) -> None:
-    odd = worker(**{"sitecustomize.py": "import sys\nsys.modules['algos'] = None\n"})
-    line = refused(*dask)
-    assert f"worker {odd} cannot import the project" in line
-    assert "pip install -e ." in line
-
-
-def test_a_worker_that_cannot_import_the_environments_package_is_named(
-    worker: Callable[..., str], dask: list[str], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_pole.py").write_text("""
-import gymnasium
-gymnasium.register("MyPole-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=9)
-""")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    odd = worker()
-    line = refused(*dask, "env.id=my_pole:MyPole-v0")
-    assert f"worker {odd} has my_pole not importable" in line
-    assert "install my_pole there too" in line
-
-
-def test_workers_like_this_process_are_welcome(worker: Callable[..., str], dask: list[str], tmp_path: Path) -> None:
-    worker()
-    assert call_main(*dask) == 0
-    assert (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_closed() -> None:
-    kept = os.dup(2)
-    os.close(2)
-    try:
-        open_standard_files()
-        assert os.path.samestat(os.fstat(2), os.stat(os.devnull)) and os.get_inheritable(2)
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
