@@ -282,8 +282,10 @@ def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
     gloo: Any = torch.distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname="127.0.0.1")]
-    options._timeout = FOR_EVER  # it would count time in which all were stopped; see `finish`
-    return gloo(store, rank, count, options)
+    options._timeout = timedelta(seconds=TIMEOUT_S)  # or who died on the way here would be waited for
+    group = gloo(store, rank, count, options)
+    group._set_default_timeout(FOR_EVER)  # it would count time in which all were stopped; see `finish`
+    return group
 
 
 def check_learners(count: int, device: str) -> None:

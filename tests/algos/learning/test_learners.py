@@ -1,11 +1,12 @@
 """Several learners, by the laws they obey: together they learn what one learns, and none is left behind."""
 
 import copy
+import functools
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,6 +133,48 @@ def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLear
     with learners.at_work(), pytest.raises(LearnerLost, match=said) as caught:
         learners.learn()
     assert "\n" not in str(caught.value)
+    assert others() == []
+
+
+class Toy:
+    """A learner that learns nothing, and may come to grief before it meets the others."""
+
+    def __init__(self, number: signal.Signals | None, *, device: str, context: Any) -> None:
+        self._number = number if context.rank else None
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        if (number := self._number) is not None:
+            distributed.meet = lambda *_: os.kill(os.getpid(), number)
+        yield
+
+    def checksum(self) -> int:
+        return 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def take(learner: Toy, lesson: bytes) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "the learners lost touch")],
+    ids=["killed", "stopped"],
+)
+def test_nobody_waits_for_ever_for_a_learner_that_does_not_come_to_meet_the_others(
+    number: signal.Signals, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(distributed, "GRACE_S", 0.2)
+    learners = Learners(functools.partial(Toy, number), take, 2, "cpu")
+    with pytest.raises(LearnerLost, match=said), learners.at_work():
+        pass
     assert others() == []
 
 
