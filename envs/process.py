@@ -7,6 +7,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import weakref
@@ -112,6 +114,13 @@ class ChildProcess:
             self.popen = start_python(call, ignored=ignored, pass_fds=[*pass_fds, theirs.fileno()], **options)
         with contextlib.suppress(ConnectionError):  # it is dead already, as whoever waits for it will find
             self.connection.send_bytes(message)
+
+    def limit_waits(self, seconds: float) -> None:
+        """Have a write or a read that a process which hangs keeps waiting for so long raise BlockingIOError."""
+        timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                end.setsockopt(socket.SOL_SOCKET, option, timeval)
 
     def kill(self, after_s: float = 0.0) -> int:
         """End the process if it has not ended by itself in so many seconds; returns its exit code, as `Popen` does."""

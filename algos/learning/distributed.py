@@ -113,7 +113,7 @@ class Learners:
             message = cloudpickle.dumps(lesson)
             with self._blaming():
                 for other in self._others:
-                    other.child.connection.send_bytes(message)
+                    other.send(message)
         result = self._update(self.first, *lesson)
         checksum = self.first.checksum() if self._others else 0
         for other in self._others:
@@ -190,7 +190,19 @@ class _Process:
 
     def __init__(self, post: Post) -> None:
         self.child = ChildProcess(f"{__name__}:follow", cloudpickle.dumps(post))
+        self.child.limit_waits(TIMEOUT_S)
         self.name = f"learner {post.rank + 1} of {post.count} (process {self.child.popen.pid}, {post.device})"
+
+    def send(self, message: bytes) -> None:
+        """Send a lesson, which it waits for.
+
+        Raises:
+            LearnerLost: it hangs, and takes none.
+        """
+        try:
+            self.child.connection.send_bytes(message)
+        except BlockingIOError as error:
+            raise LearnerLost(f"{self.name} took no lesson in {TIMEOUT_S:.0f} s; {REMEDY}") from error
 
     def cause(self) -> str | None:
         """How it ended; None while it has not, or if it only followed another."""

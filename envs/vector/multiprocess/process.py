@@ -3,8 +3,6 @@
 import os
 import pickle
 import signal
-import socket
-import struct
 import time
 from dataclasses import replace
 from typing import Any
@@ -57,11 +55,7 @@ class WorkerProcess:
         except OSError as error:
             self._log.close()
             raise _not_started(job, error) from error
-        seconds = min(max(timeout_s, 0.001), MOST_S)
-        timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-        with socket.socket(fileno=os.dup(self.child.connection.fileno())) as end:
-            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-                end.setsockopt(socket.SOL_SOCKET, option, timeval)
+        self.child.limit_waits(min(max(timeout_s, 0.001), MOST_S))
 
     def send(self, message: bytes) -> bool:
         """Send something, which a dead process does not get; returns False where one that lives took it not in time."""

@@ -26,6 +26,7 @@ from algos.networks.architecture import Architecture
 from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
+from envs.process import ChildProcess
 from envs.spaces.layout import Layout
 from envs.vector import Serial
 from paddock.config.build import build
@@ -172,9 +173,24 @@ def test_nobody_waits_for_ever_for_a_learner_that_does_not_come_to_meet_the_othe
 ) -> None:
     monkeypatch.setattr(distributed, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(distributed, "GRACE_S", 0.2)
-    learners = Learners(functools.partial(Toy, number), take, 2, "cpu")
+    toy: Any = functools.partial(Toy, number)
+    learners = Learners(toy, take, 2, "cpu")
     with pytest.raises(LearnerLost, match=said), learners.at_work():
         pass
+    assert others() == []
+
+
+def test_nobody_waits_for_ever_for_a_learner_that_takes_no_lesson(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = ChildProcess.limit_waits
+    monkeypatch.setattr(ChildProcess, "limit_waits", lambda self, seconds: limit(self, seconds / 300))
+    toy: Any = functools.partial(Toy, None)
+    learners = Learners(toy, take, 2, "cpu")
+    with learners.at_work():
+        learners.learn(b"one")
+        (other,) = others()
+        other.suspend()
+        with pytest.raises(LearnerLost, match=r"learner 2 of 2 .* took no lesson in 60 s; start the run again"):
+            learners.learn(bytes(10_000_000))  # more than a pipe holds
     assert others() == []
 
 
