@@ -14,7 +14,6 @@ from envs.process import start_python
 
 POLL_S = 0.2
 LONGEST_POLL_S = 10.0  # between two starts of a command that cannot have its turn yet
-LEAVES_S = 3600.0  # for which a run may go on after its worker was lost, to the end of an iteration
 EXECUTE = "import os; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
@@ -40,11 +39,12 @@ class PythonCommand:
 def run_to_end(command: PythonCommand) -> int:
     """Run it to its end; its exit code, or -n if signal n ended it.
 
-    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it. One
-    for which nobody waits any more, since its driver has gone, is asked to end.
+    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it, for as
+    long as that takes: a worker that only fell silent may go on with the run to its end. One for which nobody waits any
+    more, since its driver has gone, is asked to end.
     """
-    deadline, pause_s = time.monotonic() + LEAVES_S, POLL_S
-    while (code := _run_once(command)) == IN_USE and is_awaited() and time.monotonic() < deadline:
+    pause_s = POLL_S
+    while (code := _run_once(command)) == IN_USE and is_awaited():
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_POLL_S)
     return code

@@ -1,5 +1,6 @@
 """A command as a task: it ends with the process that started it, and not before."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -9,11 +10,13 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from conftest import ROOT, wait_until
 
+from algos.pool import process
 from algos.pool.process import PythonCommand, run_to_end, start_command
 from envs.parent import leave_to_parent
 from envs.process import GROUP_SIGNALS, ChildProcess
@@ -125,7 +128,11 @@ def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: P
     assert child.log.read_text() == "said\n" and not child.stop.exists()
 
 
-def test_a_run_that_its_last_worker_is_still_saving_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_that_its_last_worker_is_still_at_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For days if need be: that one had fallen silent alone, and goes on to the run's end."""
+    days = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: next(days) * 86400.0, sleep=time.sleep)
+    monkeypatch.setattr(process, "time", clock)
     code = f"""
 import pathlib, sys; sys.path.insert(0, {str(ROOT)!r})
 from paddock.runs.folder import FolderInUse
