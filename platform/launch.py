@@ -30,7 +30,7 @@ from .config.experiment import ExperimentParts, assemble, in_own_folder, package
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
-from .config.overrides import spell_run_dir
+from .config.overrides import spell_run_dir, spell_sources
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle, take_up
 from .runs.checkpoint import StorageError
@@ -288,7 +288,8 @@ def print_dry_run(parts: ExperimentParts) -> None:
 def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
     path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
-    arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
+    said = HydraConfig.get().overrides
+    arguments = [*spell_sources(said.hydra), *said.task] if sweeping else sys.argv[1:]
     hint = "" if outcome.signal is not None else "  # raise its budget to go on"
     print(spell_end(path, outcome))
     print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")

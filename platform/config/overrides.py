@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,20 @@ def spell_override(key: str, path: Path) -> str:
     """Return the override of a key by a path, in Hydra's quotes where it would read the path otherwise."""
     plain = re.fullmatch(r"[\w/.+%@-]+", str(path), re.ASCII)
     return f"{key}={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
+
+
+def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | None] = lambda path: None) -> list[str]:
+    """Return the arguments of a job that say, as this process's own do, where its groups are found.
+
+    Args:
+        overrides: those of Hydra's own keys, of the sweep that the job is one of.
+        copy_of: where a path of this machine lies for the job; None for the path itself.
+    """
+    flags = hydra_parser().parse_intermixed_args()
+    folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
+    named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
+    words = [word for pair in named.items() if pair[1] for word in pair]
+    return [*words, *(item for item in overrides if item.lstrip("+").startswith("hydra.searchpath="))]
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def _best(study: Study, folder: Path, about: StudySettings) -> Html:
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
         note = Note.read(folder / str(trial.number))
         parts.append(heading(f"Best: trial {trial.number}, {reached}"))
-        parts.append(code(as_command([*about.fixed, *(note.overrides if note else ())])))
+        parts.append(code(as_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
     if len(best) > 5:
         parts.append(heading(f"and {len(best) - 5} more that no other trial dominates"))
     return Html("".join(parts))

@@ -20,8 +20,8 @@ from algos.pool.process import PythonCommand, run_to_end, start_command
 from algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
 from algos.pool.protocol import End as PoolEnd
 
-from ..config.compose import hydra_parser, load_job
-from ..config.overrides import spell_run_dir
+from ..config.compose import load_job
+from ..config.overrides import spell_run_dir, spell_sources
 from ..runs.loop import Signals
 from ..runs.state import is_locked, tail
 
@@ -67,12 +67,8 @@ def plan_job(
         HydraConfig.instance().set_config(config)
         run = Path(config.run.dir or config.hydra.runtime.output_dir)
     run = run.absolute()
-    flags = hydra_parser().parse_intermixed_args()
-    folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
-    named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
-    kept = [item for item in sweep.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
-    kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
-    command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
+    kept = [item for item in overrides if not item.startswith(LEFT_OUT)]
+    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(sweep.hydra.overrides.hydra, copy_of)]
     return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])
 
 

@@ -136,6 +136,7 @@ class StudySettings:
     pruner_options: Mapping[str, Any]
     fixed: tuple[str, ...]  # the arguments that all trials have in common
     command: str
+    sources: tuple[str, ...] = ()  # the arguments that say where their groups are found
     num_envs: int | None = None  # environments of each; None: no matter, drawn, or of a sweep before this was kept
 
     @classmethod
@@ -147,9 +148,9 @@ class StudySettings:
         """
         path = folder / SETTINGS
         try:
-            noted = json.loads(path.read_text())
+            noted = {"sources": (), **json.loads(path.read_text())}
             noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
-            return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed")})
+            return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources")})
         except OSError as error:
             raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error
         except (ValueError, KeyError, TypeError) as error:

@@ -31,7 +31,7 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
         values = zip(about.objectives, trial.values or (), strict=False)
         print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
         note = Note.read(folder / str(trial.number))
-        print(f"  {as_command([*about.fixed, *(note.overrides if note else ())])}")
+        print(f"  {as_command([*about.sources, *about.fixed, *(note.overrides if note else ())])}")
     mattered = importances(study)
     if mattered:
         print("mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in mattered.items()))

@@ -28,6 +28,7 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
+from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
@@ -164,6 +165,7 @@ class OptunaSweeper(Sweeper):
             pruner_options=settings.pruner_options,
             fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
             command=spell_command(sys.orig_argv),
+            sources=tuple(spell_sources(self._config.hydra.overrides.hydra)),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
         )
         try:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -413,6 +414,19 @@ def test_a_sweeps_job_is_the_run_that_it_would_be_alone(call: Callable[..., str]
     assert "--multirun" not in again
     call(*[argument for argument in again if not argument.startswith("budget.")], "budget.iterations=3")
     assert len(metrics[1].read_text().splitlines()) == 4  # the last is the evaluation at its end
+
+
+@pytest.mark.parametrize("where", [["--config-dir", "mine"], ["hydra.searchpath=[file://{}/mine]"]])
+def test_what_a_sweeps_job_says_of_itself_finds_the_users_own_options(
+    where: list[str], call: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine/env").mkdir(parents=True)
+    shutil.copy(CONF / "env/cartpole.yaml", tmp_path / "mine/env/pole.yaml")
+    said = call(
+        *(word.format(tmp_path) for word in where), "--multirun", *TINY_RUN, "env=pole", "seed=1", "hydra.sweep.dir=s"
+    )
+    again = shlex.split(re.findall(r"python -m paddock (.*env=pole.*)  #", said)[0])
+    assert "going on in" in call(*again, "budget.iterations=3")
 
 
 def test_a_sweep_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path) -> None:

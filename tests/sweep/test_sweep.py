@@ -1,9 +1,11 @@
 """Sweeps, on real processes that get killed: what stands, what goes on, what is shared, what fails."""
 
+import html
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import TINY, rows, wait_until
+from conftest import ROOT, TINY, rows, wait_until
 from optuna.trial import TrialState
 from sweep_commands import FINISHED, PACED, PRUNED, SPACE, SWEEP, Desk, desk_fixture  # noqa: F401
 
+from paddock.report import report
 from paddock.sweep.study import open_study
 
 
@@ -130,6 +133,17 @@ def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
     objective = "hydra.sweeper.objectives=[maximize eval/nothing]"
     code, _, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.n_trials=1")
     assert code == 1 and "it has no eval/nothing" in err and "all trials failed" in err
+
+
+def test_the_best_trials_command_finds_the_users_own_options(desk: Desk) -> None:
+    (desk.here / "mine/env").mkdir(parents=True)
+    shutil.copy(ROOT / "conf/env/cartpole.yaml", desk.here / "mine/env/pole.yaml")
+    where = f"hydra.searchpath=[file://{desk.here}/mine]"
+    code, out, err = desk.call(where, "env=pole", SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1")
+    assert (code, err) == (0, "")
+    command = f"  python -m paddock {shlex.quote(where)} algo=es env=pole "
+    assert command in out
+    assert command.strip() in html.unescape(report([desk.sweep]).decode())
 
 
 def test_a_trial_shorter_than_the_time_between_evaluations_has_its_last_one(desk: Desk) -> None:
