@@ -22,7 +22,7 @@ from pools import two_fixture, values, worker_pids  # noqa: F401
 from algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
 from paddock.compute.dask import dispatcher
 from paddock.compute.dask.autoscale import Bounds
-from paddock.compute.dask.cluster import connect, local
+from paddock.compute.dask.cluster import START_S, connect, local
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.preflight import install
 
@@ -115,6 +115,41 @@ def test_a_worker_that_is_stuck_is_replaced_though_its_connection_broke(two: Das
         with contextlib.suppress(psutil.Error):
             process.kill()
     wait_until(lambda: two.size == 2)
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
+    """Until it has started, the cluster starts and ends no other, and who asks for that would wait for ever."""
+    pool = local(Bounds(1, 2), retries=3, task_timeout_s=None)
+    hung: list[psutil.Process] = []
+    try:
+        options = pool._client.cluster.new_spec["options"]
+        assert options.get("death_timeout") == START_S
+        before = set(psutil.Process().children())
+        options["death_timeout"] = 1.0
+        pool.ask(2)
+        hung += wait_until(lambda: set(psutil.Process().children()) - before)
+        hung[0].suspend()
+        options["death_timeout"] = START_S
+        wait_until(lambda: pool.size == 2)
+    finally:
+        for process in hung:
+            process.kill()
+        pool.close()
+
+
+def test_a_pool_closes_though_a_worker_hangs_that_was_just_started() -> None:
+    pool = local(Bounds(1, 2), retries=3, task_timeout_s=None)
+    before = set(psutil.Process().children())
+    pool.ask(2)
+    hung = wait_until(lambda: set(psutil.Process().children()) - before).pop()
+    hung.suspend()
+    closing = threading.Thread(target=pool.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    closed = not closing.is_alive()
+    with contextlib.suppress(psutil.Error):
+        hung.kill()
+    assert closed
 
 
 def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:

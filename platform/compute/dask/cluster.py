@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import socket
 import warnings
@@ -84,6 +85,7 @@ def local(
                 host=HOST,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
+                death_timeout=START_S,  # until then one that hangs keeps the cluster from starting and ending others
                 silence_logs=logging.CRITICAL,
                 security=security,
                 protocol="tls://" if security else None,
@@ -94,6 +96,7 @@ def local(
             remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
             raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
         undo.callback(cluster.close)
+        undo.callback(_end_starting, cluster)
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
@@ -222,6 +225,15 @@ async def _hold_interrupts() -> None:
     """Have workers, which the loop's thread starts, begin without Ctrl-C: it would end them while they import."""
     resource_tracker.ensure_running()  # which would come before the first of them, and let Ctrl-C through again
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _end_starting(cluster: LocalCluster) -> None:
+    """Kill workers that have not started by now: a cluster that closes would wait for them, and one may hang."""
+    for nanny in list(cluster._created):
+        process = nanny.process
+        if process is not None and process.status is Status.starting and process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
 
 async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
