@@ -30,11 +30,11 @@ class Episode:
     """
 
     digests: tuple[bytes, ...]
-    rewards: tuple[float, ...]
+    rewards: tuple[float, ...] = field(compare=False)  # NaN is not equal to itself, and digests have them
     ended: str
     wrong: str
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    lives: Mapping[str, float] = field(default_factory=dict)
+    lives: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, None, Episode]:

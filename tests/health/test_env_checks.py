@@ -53,7 +53,7 @@ class Walk(gymnasium.Env[Any, Any]):
         self._steps += 1
         if self.fault == "raises" and self._steps == 3:
             raise ValueError("no road")
-        reward = np.nan if self.fault == "no number" else self._at
+        reward = float("nan") if self.fault == "no number" else self._at
         return self._observe(), reward, self._steps == 10 and self.fault != "never ends", False, {}
 
     def _observe(self) -> Any:
@@ -106,6 +106,11 @@ def test_an_environment_without_a_fault_is_well() -> None:
 def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
     lines = found(fault)
     assert lines[line].startswith("FAIL ") and message in lines[line], lines
+
+
+def test_an_episode_with_a_reward_that_is_no_number_is_still_the_same_on_its_seed() -> None:
+    lines = found("no number")
+    assert all(lines[name].startswith("ok ") for name in ("seed", "history", "others")), lines
 
 
 def test_actions_of_several_parts_are_drawn_by_the_masks_of_those_that_have_one() -> None:
