@@ -23,7 +23,7 @@ class Episode:
     Attributes:
         digests: of what reset gave and of what each step gave, in order.
         rewards: one for each step.
-        ended: "terminated", "truncated", "raised", or "" where it was left.
+        ended: "terminated", "truncated", "raised" (or paid what is no number), or "" where it was left.
         wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
         sizes: by the dotted path of what varies in size, how much of it there was at the most.
         lives: of a world, how often agents were born, died, and so on, and what they were paid.
@@ -60,6 +60,9 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
         except Exception as error:
             ended, wrong = "raised", wrong or f"{here} raised {tell_error(error)}"
             break
+        if not is_number(reward):
+            ended, wrong = "raised", wrong or f"{here}: the reward is {shorten(reward)}, which is no number"
+            break
         digests.append(digest_of((observation, float(reward), bool(terminated), bool(truncated))))
         rewards.append(float(reward))
         widen(sizes, env.observation_space, observation, ())
@@ -70,6 +73,15 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
         wrong = wrong or (f"{here}: {own}" if own else "")
         yield
     return Episode(tuple(digests), tuple(rewards), ended, wrong, sizes)
+
+
+def is_number(reward: Any) -> bool:
+    """Whether a reward is a number, finite or not."""
+    try:
+        float(reward)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def find_misfit(space: gymnasium.Space[Any], observation: Any) -> str:

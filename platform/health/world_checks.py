@@ -10,7 +10,17 @@ from envs.spaces.legal import sample_legal
 from envs.spec import EnvSpec
 from envs.worlds.world import World, takes_turns
 
-from .episodes import CHOICES_SEED, Episode, digest_of, find_mask, find_misfit, shorten, tell_duration, tell_error
+from .episodes import (
+    CHOICES_SEED,
+    Episode,
+    digest_of,
+    find_mask,
+    find_misfit,
+    is_number,
+    shorten,
+    tell_duration,
+    tell_error,
+)
 from .installed import Finding
 
 LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # what is counted
@@ -43,6 +53,9 @@ def play_world(world: World, seed: int, most: int) -> Generator[None, None, Epis
             seen, paid, terminated, truncated, infos = world.step(actions)
         except Exception as error:
             ended, wrong = "raised", f"{here} raised {tell_error(error)}"
+            break
+        if strange := next((agent for agent, reward in paid.items() if not is_number(reward)), None):
+            ended, wrong = "raised", f"{here}, {strange}: the reward is {shorten(paid[strange])}, which is no number"
             break
         told = [_by_seat(one, agents) for one in (seen, paid, terminated, truncated)]
         digests.append(digest_of((*told, [agent for agent in agents if agent in world.agents])))

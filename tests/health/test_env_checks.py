@@ -53,7 +53,8 @@ class Walk(gymnasium.Env[Any, Any]):
         self._steps += 1
         if self.fault == "raises" and self._steps == 3:
             raise ValueError("no road")
-        reward = float("nan") if self.fault == "no number" else self._at
+        odd: dict[str, Any] = {"no number": float("nan"), "pays nothing": None, "pays an array": np.ones(1)}
+        reward = odd.get(self.fault, self._at)
         return self._observe(), reward, self._steps == 10 and self.fault != "never ends", False, {}
 
     def _observe(self) -> Any:
@@ -96,6 +97,8 @@ def test_an_environment_without_a_fault_is_well() -> None:
         ("no dict", "steps", "the observation is a mappingproxy, and a dict is declared"),
         ("raises", "steps", "step 3 on seed 0 raised ValueError: no road"),
         ("no number", "steps", "step 1 on seed 0: the reward is nan"),
+        ("pays nothing", "steps", "step 1 on seed 0: the reward is None, which is no number; mend it"),
+        ("pays an array", "steps", "step 1 on seed 0: the reward is [1.], which is no number; mend it"),
         ("forgets nothing", "history", "the episode on seed 0 differs from its reset on; set env.fresh=true"),
         ("Python's", "seed", "it draws from a global generator; add the wrapper"),
         ("NumPy's", "seed", "the episode on seed 0 differs from step 1 on; it draws from a global generator; add the"),
@@ -127,6 +130,15 @@ def test_a_world_that_pays_nobody_is_played() -> None:
         while True:
             next(playing)
     assert (ended.value.value.ended, ended.value.value.rewards) == ("terminated", (0.0, 0.0))
+
+
+def test_a_world_that_pays_what_is_no_number_is_told_so() -> None:
+    world = toy_worlds.Scripted("ab", [{"agents": "ab"}, {"terminated": "ab"}])
+    step = world.step
+    world.step = lambda actions: ((told := step(actions))[0], {"a": 1.0, "b": None}, *told[2:])
+    with pytest.raises(StopIteration) as ended:
+        next(play_world(world, seed=0, most=5))
+    assert ended.value.value.wrong == "step 1 on seed 0, b: the reward is None, which is no number"
 
 
 def test_bounds_of_what_varies_in_size_are_proposed_and_do() -> None:
