@@ -2,7 +2,7 @@
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +162,12 @@ class EnvSlots(ABC):
                 seed = self._rebuild(k, seed)
             self._lived[k] = True
             started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
-            return started
         except RAISED as error:
             raise named(error, self._spec, i, "reset") from error
+        if not (isinstance(started, tuple | list) and len(started) == 2 and isinstance(started[1], Mapping)):
+            what = f"environment {i} ({self._spec.id}) returned from reset what is no observation with its info"
+            raise EnvError(f"{what}; mend it to return (observation, info), which may be {{}}")
+        return started
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:

@@ -55,6 +55,16 @@ def test_an_environment_that_leaves_ends_no_process_of_ours(
         vec.step(np.zeros(N, int))
 
 
+@pytest.mark.parametrize("started", [np.zeros(2, np.float32), {"at": 0, "gear": 1}, (np.zeros(2, np.float32), None)])
+@pytest.mark.parametrize("enter", [lambda vec: vec.reset(seed=100), lambda vec: vec.begin(seed=100)])
+def test_a_reset_without_an_info_is_named(
+    make: Any, enter: Callable[[Any], Any], started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Faulty, "reset", lambda *_, **__: started)
+    with pytest.raises(EnvError, match=r"environment 0 .*Faulty-v0. returned from reset what is no observation with"):
+        enter(make(SERIAL, faulty("")))
+
+
 def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
