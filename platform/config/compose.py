@@ -120,6 +120,10 @@ def check_sweep(
             claim(master)
         swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *master.hydra.overrides.task])
+        for item in parsed:
+            remedy = "list some, as KEY=1,2, or have them chosen by hydra/sweeper=optuna"
+            listed = item.is_discrete_sweep() or not item.is_sweep_override()
+            require(listed, f"{item.input_line} lists no values, of which a grid is made; {remedy}")
         jobs = split_grid(parsed)
         met: set[str] = set()
         users: dict[Path, int] = {}

@@ -363,7 +363,10 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         ("run.name=/a,b hydra.sweep.subdir=${run.name}", "must not contain '/'"),
         ("seed=1,2 hydra.sweep.dir=/proc/here", "cannot be written"),
         ("seed=1,2 algo.sigm=1", "did you mean 'algo.sigma'?"),
-        ("algo.sigma=interval(0,1)", "does not support sweep type"),
+        (
+            "algo.sigma=interval(0,1)",
+            "algo.sigma=interval(0,1) lists no values, of which a grid is made; list some, as",
+        ),
     ],
 )
 def test_a_sweep_with_one_bad_value_dies_before_its_first_job(arguments: str, part: str, refused: Refused) -> None:
