@@ -23,7 +23,7 @@ from ..runs.loop import Budget
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
 from .niche import name_niche, settle_niche
-from .vocabulary import suggest_key
+from .vocabulary import suggest_key, suggest_package
 
 if TYPE_CHECKING:
     from envs.vector import Vec
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "init_from", "resume", "dry_run")
+WHOLE = ("experiment", "sweep")  # groups whose files set keys of all sections
 FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
 
 
@@ -129,6 +130,7 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     known = (*SECTIONS, *VALUES)
     for name in config:
         hint = suggest_key(str(name), known) or nearest(str(name), known)
+        hint = suggest_package(name) if name in WHOLE else hint
         require(name in known, f"{name} is not a section of the configuration; {hint}")
     for name in known:
         require(name in config, f"{name} is missing from the configuration; leave out ~{name}")

@@ -19,7 +19,7 @@ from envs.errors import ConfigError, nearest, require
 from .. import CONF
 from .compose import loading
 from .help import config_folders
-from .vocabulary import find_usual, suggest_command, suggest_key
+from .vocabulary import find_usual, suggest_command, suggest_key, suggest_package
 
 SHOWN = 12  # names in a list of what there is
 EXAMPLES = 3  # where even these are too many to read
@@ -75,6 +75,10 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
     twice = re.search(r"Multiple values for (\S+?)\.|^(\S+) appears more than once", text)
     if twice:
         return ConfigError(_explain_twice(twice.group(1) or twice.group(2), arguments))
+    inside = re.search(r"In '([\w/]+)/(\w+)': Could not override '[^'@]+@\1\.", text)
+    if inside:
+        group, option = inside.groups()
+        return ConfigError(f"{group}={option} sets what is below {group}; {suggest_package(group)}")
     unknown = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^'@=]+)", text)
     if unknown and "already at" in text:
         return ConfigError(f"{unknown.group(1)} has a value already; change it without the +")

@@ -215,6 +215,11 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(map(repr, found[:3]))}?" if found else None
 
 
+def suggest_package(group: str) -> str:
+    """Say how the keys of a file of a group reach the whole configuration."""
+    return f"the file that {group}= chooses has to begin with the line `# @package _global_`"
+
+
 def suggest_flag(message: str) -> str:
     """Explain what argparse says of a flag that may be one of our keys."""
     flag = re.search(r"unrecognized arguments: (--?([a-zA-Z][\w./@-]+))", message)

@@ -221,6 +221,18 @@ def test_a_mistake_in_a_file_is_named_with_what_is_allowed(text: str, tmp_path: 
         assert part in line
 
 
+@pytest.mark.parametrize("text", ["algo: {sigma: 0.3}", "defaults: [override /algo: ppo]\nalgo: {gamma: 0.9}"])
+@pytest.mark.parametrize("group", ["experiment", "sweep"])
+def test_a_file_of_keys_that_are_not_everybodys_is_told_its_first_line(
+    text: str, group: str, tmp_path: Path, refused: Refused
+) -> None:
+    file = tmp_path / "conf" / group / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    line = refused("--config-dir", "conf", f"{group}=mine")
+    assert f"the file that {group}= chooses has to begin with the line `# @package _global_`" in line
+
+
 def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "conf" / "env" / "mine.yaml"
     file.parent.mkdir(parents=True)
