@@ -306,6 +306,19 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
         known["venv"].close()
 
 
+def test_the_polars_it_shows_reads_a_multirun_of_which_a_run_failed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, rows in enumerate(['{"iteration": 1, "step": 8}\n', ""]):
+        (tmp_path / f"multirun/grid/{number}").mkdir(parents=True)
+        (tmp_path / f"multirun/grid/{number}/metrics.jsonl").write_text(rows)
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {}
+    [body] = (body for kind, _, body in BLOCK.findall(PAGES["docs/results.md"]) if "read_ndjson" in body)
+    exec(body, known)
+    assert known["metrics"].rows() == [(1, 8, "multirun/grid/0/metrics.jsonl")]
+
+
 def _run(script: str) -> str:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
