@@ -29,7 +29,7 @@ class A2C(OnPolicy):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""
         with self.playing() as rollouts:
-            lessons = scaled(checked(rollouts, self.count), self.learning, np.inf)
+            lessons = scaled(checked(rollouts, self.count, self.parts.layouts), self.learning, np.inf)
             turns = published(trained(lessons, self.count, self._learn), self.publish)
             for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):
                 yield self.finish(row, played)

@@ -85,7 +85,7 @@ class PPO(OnPolicy):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and its update an iteration, for ever; the state is complete at every yield."""
         with self.playing() as rollouts:
-            lessons = scaled(checked(rollouts, self.count), self.learning, self.reward_clip)
+            lessons = scaled(checked(rollouts, self.count, self.parts.layouts), self.learning, self.reward_clip)
             turns = observed(trained(lessons, self.count, self._learn), self.learning)
             turns = published(turns, self.publish)
             for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):

@@ -233,7 +233,7 @@ class Workshop(gymnasium.Env):
 
 
 class Spoil(gymnasium.Wrapper):
-    """Gives, in its tenth step, a reward or an observation that is no number."""
+    """Gives, in its tenth step, a reward, an observation or a part of one that is no number."""
 
     def __init__(self, env: gymnasium.Env, part: str) -> None:
         super().__init__(env)
@@ -245,6 +245,8 @@ class Spoil(gymnasium.Wrapper):
         if self.count == 10:
             reward = math.nan if self.part == "reward" else reward
             observation = observation * np.float32(math.inf) if self.part == "observation" else observation
+            if isinstance(observation, dict) and self.part in observation:
+                observation = observation | {self.part: np.full_like(observation[self.part], math.nan)}
         return observation, reward, *rest
 
 

@@ -21,6 +21,9 @@ from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, 
 from algos.networks.heads import Head, LeafHead, MixedHead
 from envs.errors import require
 from envs.native.forward import expand
+from envs.spaces.features import numbers_of
+from envs.spaces.layout import Layout
+from envs.spaces.parts import dotted
 from envs.spaces.sparse import SparseRows
 from envs.vector.contract import EnvError
 
@@ -214,15 +217,41 @@ class DenseLearner:
         adam.steps = int(state["descents"])
 
 
-def check_rollout(rollout: Rollout) -> None:
-    """Raise EnvError where a reward, or an observation that is an array, is no finite number."""
-    seen = rollout.obs if rollout.obs.dtype.kind == "f" else rollout.reward
-    for what, given in (("the reward", rollout.reward), ("an observation with", seen)):
-        if not np.isfinite(given).all():
-            t, n, *at = np.argwhere(~np.isfinite(given))[0]
-            world, seat = divmod(int(n), rollout.start.seats)
-            who = f"environment {world}" + (f" (agent {seat})" if rollout.start.seats > 1 else "")
-            raise EnvError(f"{who} gave {what} {given[(t, n, *at)]} in step {t} of a rollout; {MEND}")
+def check_rollout(rollout: Rollout, layout: Layout) -> None:
+    """Raise EnvError where a reward, or a number of an observation, is not finite.
+
+    Args:
+        layout: of the rows of observations.
+    """
+    T, N = rollout.reward.shape
+    for t, n in np.argwhere(~np.isfinite(rollout.reward))[:1]:
+        raise _refuse(rollout, n, f"the reward {rollout.reward[t, n]}", t)
+    if (found := _find_infinite(rollout.obs, layout)) is not None:
+        raise _refuse(rollout, found[0] % N, found[1], found[0] // N)
+    if (found := _find_infinite(rollout.final_obs, layout)) is not None:
+        t, n = rollout.final_at[found[0]]
+        raise _refuse(rollout, n, found[1], t + 1)
+    if (found := _find_infinite(rollout.last_obs, layout)) is not None:
+        raise _refuse(rollout, found[0], found[1], T)
+
+
+def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None:
+    """Return which row of observations has a number that is not finite, the first, and what it has; None: none."""
+    for leaf in layout.leaves:
+        if np.dtype(leaf.dtype).kind == "f":
+            finite = np.isfinite(numbers := numbers_of(leaf, layout.octets(rows)))
+            if not finite.all():
+                k, at = np.argwhere(~finite)[0]
+                where = f"whose {dotted(leaf.path)} has" if leaf.path else "with"
+                return int(k), f"an observation {where} {numbers[k, at]}"
+    return None
+
+
+def _refuse(rollout: Rollout, row: int, given: str, step: int) -> EnvError:
+    """Return the error of an environment that gave something in a step of a rollout."""
+    world, seat = divmod(int(row), rollout.start.seats)
+    who = f"environment {world}" + (f" (agent {seat})" if rollout.start.seats > 1 else "")
+    return EnvError(f"{who} gave {given} in step {step} of a rollout; {MEND}")
 
 
 def check_turns(rollouts: Sequence[Rollout], before: int) -> None:

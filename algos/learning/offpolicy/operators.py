@@ -24,6 +24,7 @@ from algos.learning.offpolicy.pace import Pace, Paces
 from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from envs.spaces.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,14 @@ class Turn:
     updates: Sequence[list[Update]]
 
 
-def count(rollouts: Iterator[Sequence[Rollout]], pace: Paces) -> Generator[Sequence[Rollout], None, None]:
-    """Check rollouts, count their steps, and pass them on."""
+def count(
+    rollouts: Iterator[Sequence[Rollout]], pace: Paces, layouts: Sequence[Layout]
+) -> Generator[Sequence[Rollout], None, None]:
+    """Check rollouts, count their steps, and pass them on; `layouts` are of each policy's rows of observations."""
     for each in rollouts:
         pace.clock.lap("wait")
-        for rollout, own in zip(each, pace.each.values(), strict=True):
-            check_rollout(rollout)
+        for rollout, own, layout in zip(each, pace.each.values(), layouts, strict=True):
+            check_rollout(rollout, layout)
             own.step += rollout.steps
             own.rollouts += 1
             own.episodes += len(rollout.returns)

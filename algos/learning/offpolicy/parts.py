@@ -147,7 +147,7 @@ class OffPolicy(abc.ABC):
             for one in self.learning:
                 stack.enter_context(one.learner.at_work())
             stack.enter_context(closing(self.evaluation))
-            yield count(stack.enter_context(closing(self.actors.rollouts())), self.pace)
+            yield count(stack.enter_context(closing(self.actors.rollouts())), self.pace, self.parts.layouts)
 
     def weights(self) -> list[Weights]:
         """Return each policy as it is now."""

@@ -1,6 +1,6 @@
 """On-policy learning as a composition of generators: play, scale, learn, publish, tell.
 
-    lessons = scaled(checked(rollouts, count), policies, reward_clip)
+    lessons = scaled(checked(rollouts, count, layouts), policies, reward_clip)
     turns = observed(trained(lessons, count, learn), policies)
     for row, played in report(published(turns, publish), count, ...): ...
 
@@ -20,6 +20,7 @@ from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import check_rollout, check_turns
 from algos.learning.onpolicy.normalized_learner import NormalizedLearner
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from envs.spaces.layout import Layout
 
 
 @dataclass
@@ -48,12 +49,14 @@ class Turn:
     metrics: dict[str, float]
 
 
-def checked(rollouts: Iterator[Sequence[Rollout]], count: Count) -> Generator[Sequence[Rollout], None, None]:
-    """Pass rollouts on that are finite numbers."""
+def checked(
+    rollouts: Iterator[Sequence[Rollout]], count: Count, layouts: Sequence[Layout]
+) -> Generator[Sequence[Rollout], None, None]:
+    """Pass rollouts on that are finite numbers; `layouts` are of each policy's rows of observations."""
     for each in rollouts:
         count.clock.lap("wait")
-        for rollout in each:
-            check_rollout(rollout)
+        for rollout, layout in zip(each, layouts, strict=True):
+            check_rollout(rollout, layout)
         yield each
 
 

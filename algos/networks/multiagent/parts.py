@@ -91,6 +91,11 @@ class Parts:
         return [part.name for part in self.each]
 
     @property
+    def layouts(self) -> list[Layout]:
+        """How the observations of each policy lie in rows."""
+        return [part.architecture.inputs.layout for part in self.each]
+
+    @property
     def state_width(self) -> int:
         """S, numbers of a row's memory: of the policy that has the longest."""
         return max(part.architecture.state_width for part in self.each)

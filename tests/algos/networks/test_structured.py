@@ -11,6 +11,7 @@ import pytest
 
 import paddock
 from envs.errors import PaddockError
+from envs.vector import EnvError
 from paddock.runs.checkpoint import Checkpoints
 
 WORKSHOP = [
@@ -48,6 +49,17 @@ def play(algorithm: Any, iterations: int) -> list[dict[str, float]]:
     with contextlib.closing(algorithm.plan()) as plan:
         found = [next(plan) for _ in range(iterations)]
     return [{key: value for key, value in row.items() if not key.startswith("system/")} for row in found]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "sac", "td3"])
+def test_what_is_no_number_is_named_and_not_learned_from(algo: str, tmp_path: Path) -> None:
+    kwargs = ["+env.kwargs.observation=mixed", "+env.kwargs.action=number"]
+    spoilt = "env.wrappers=[{_target_: toy_envs.Spoil, part: wheel}]"
+    words = ["env=gymnasium", "env.id=toy_envs:Samples-v0", *kwargs, spoilt, "vec.num_envs=2"]
+    made = learned.algorithm(f"algo={algo}", *words, "algo.num_steps=50", "algo.hidden=[8]", folder=tmp_path)
+    said = r"environment \d gave an observation whose wheel has nan in step \d+ of a rollout; mend it"
+    with pytest.raises(EnvError, match=said), contextlib.closing(made.plan()) as plan:
+        next(plan)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transitions import World
+from gymnasium import spaces
+from transitions import OBS, World
 
 from algos.learning.flow import prefetch
+from algos.learning.learner import check_rollout
 from algos.learning.offpolicy.operators import (
     Update,
     concurrently,
@@ -24,6 +26,10 @@ from algos.learning.offpolicy.operators import (
 )
 from algos.learning.offpolicy.pace import Pace, Paces
 from algos.learning.rollouts.rollout import Rollout
+from envs.spaces.layout import Layout
+from envs.vector import EnvError
+
+LAYOUT = Layout.of(spaces.Box(-np.inf, np.inf, OBS.shape), {}, ())  # of the rollouts' observations
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Stage:
         this: Any = self
         pace = self.paces
         played = prefetch(self.rollouts(), ahead) if ahead else self.rollouts()
-        acting = store(count(played, pace), [this], pace)
+        acting = store(count(played, pace, [LAYOUT]), [this], pace)
         learning = train(replayed(this, 3, self.pace), this, self.pace, lambda: self.pace.step / 100)
         learning = reprioritize(learning, this)
         turns = concurrently(acting, [learning], pace, lambda: self.tell("publish"))
@@ -140,6 +146,17 @@ def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
     nothing: list[Update] = []
     learning = (update for update in nothing)
     pace = stage.paces
-    turns = concurrently(count(stage.rollouts(), pace), [learning], pace, lambda: None)
+    turns = concurrently(count(stage.rollouts(), pace, [LAYOUT]), [learning], pace, lambda: None)
     with closing(report(turns, pace, 20, [()], ())) as plan:
         assert [row["step"] for row, _ in plan] == [24, 40]  # 20 and 40 are passed by rollouts of 8 steps
+
+
+@pytest.mark.parametrize(("where", "step"), [("obs", 7), ("final_obs", 3), ("last_obs", 20)])
+def test_an_observation_that_is_no_number_is_named_wherever_it_lies(where: str, step: int) -> None:
+    rollout = World(lanes=2, seed=1).play(20)
+    rollout.final_at[0] = 2, 1  # which led to step 3
+    spoilt = rollout.obs[7] if where == "obs" else getattr(rollout, where)[0 if where == "final_obs" else slice(None)]
+    spoilt.reshape(-1, 3)[-1, 2] = np.nan
+    check_rollout(World(lanes=2, seed=1).play(20), LAYOUT)
+    with pytest.raises(EnvError, match=f"environment 1 gave an observation with nan in step {step} of a rollout; mend"):
+        check_rollout(rollout, LAYOUT)
