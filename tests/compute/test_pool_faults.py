@@ -122,7 +122,8 @@ def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
     pool = local(Bounds(1, 2), retries=3, task_timeout_s=None)
     hung: list[psutil.Process] = []
     try:
-        options = pool._client.cluster.new_spec["options"]
+        cluster: Any = pool._client.cluster
+        options = cluster.new_spec["options"]
         assert options.get("death_timeout") == START_S
         before = set(psutil.Process().children())
         options["death_timeout"] = 1.0
