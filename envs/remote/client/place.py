@@ -1,5 +1,6 @@
 """Where servers are, and how one is reached: calls that are answered once, and the stream of a session."""
 
+import logging
 import os
 import random
 import threading
@@ -19,6 +20,8 @@ from envs.remote.values import Garbled, decode, encode
 from envs.remote.versions import SameVersions, read_versions
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.interrupts import Uninterrupted, waits
+
+log = logging.getLogger(__name__)
 
 CALL_S = 10.0  # that a short call may take
 FIRST_S, LONGEST_S = 0.05, 2.0  # between attempts
@@ -109,7 +112,15 @@ class Place:
         """
 
         def ask(address: str, like: Offer | None) -> Offer:
-            offer: Offer = self.try_for(lambda number: self.describe(address, like), "no server answers")
+            def attempt(number: int) -> Offer:
+                try:
+                    return self.describe(address, like)
+                except Lost as error:
+                    if number == 0 and self.wait_s > FIRST_S:
+                        log.warning("vec=remote: %s; it is asked again, for %g s", error, self.wait_s)
+                    raise
+
+            offer: Offer = self.try_for(attempt, "no server answers")
             return offer
 
         first = ask(self.addresses[0], None)

@@ -379,6 +379,17 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line(serve: Any) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_who_waits_for_a_server_that_is_not_there_yet_is_told_once(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(COUNTING)
+    server.close()
+    with pytest.raises(EnvError, match=r"no server answers, for 0.3 s"):
+        remote(server.address, wait_s=0.3).make(COUNTING)
+    [said] = caplog.messages
+    assert "cannot be reached" in said and said.endswith("it is asked again, for 0.3 s")
+
+
 def test_a_reset_where_the_server_stays_away_ends_in_one_line_too(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address, wait_s=0.1).make(COUNTING)) as venv:
