@@ -22,6 +22,7 @@ from algos.learning.offpolicy.learners.together import LearnersTogether
 from algos.learning.torch_learner import DistributedContext
 from algos.networks.training import computing_with
 from envs.errors import ConfigError
+from envs.process import ChildProcess
 
 SMALL = [
     *("vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]", "algo.row_every=16", "algo.eval_every=1000"),
@@ -57,6 +58,8 @@ class Thread:
         self.thread = threading.Thread(target=distributed.follow, args=(theirs,))
         self.thread.start()
         self.connection.send(cloudpickle.loads(message))
+
+    limit_waits = ChildProcess.limit_waits
 
     def kill(self) -> None:
         self.thread.join()
