@@ -282,7 +282,7 @@ def test_what_the_dead_see_is_learned_from_by_nobody(
         return rollouts, end
 
     monkeypatch.setattr(Collector, "collect", poison)
-    monkeypatch.setattr("algos.learning.offpolicy.operators.check_rollout", lambda rollout: None)
+    monkeypatch.setattr("algos.learning.offpolicy.operators.check_rollout", lambda *_: None)
     assert advance(algorithm(variant, tmp_path / "poisoned"), 6) == rows
 
 
