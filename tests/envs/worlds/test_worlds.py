@@ -1,6 +1,5 @@
 """Worlds of several agents: who lives, acts and ends in each row, the same on every backend."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from conftest import env_spec
 from gymnasium.vector import AutoresetMode
 from toy_worlds import Scripted
+from vector_cases import make_fixture  # noqa: F401
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -31,20 +31,6 @@ APART = env_spec("toy_worlds:Skirmish", kwargs={"kinds": 2})
 
 def scripted(*steps: dict[str, Any], agents: str = "abc", **kwargs: Any) -> EnvSpec:
     return env_spec("toy_worlds:Scripted", kwargs={"agents": agents, "steps": list(steps), **kwargs})
-
-
-@pytest.fixture
-def make() -> Iterator[Callable[..., Any]]:
-    """Make vectors; all are closed after the test."""
-    made: list[Any] = []
-
-    def begin(vec: Any, env: EnvSpec, *arguments: Any, **named: Any) -> Any:
-        made.append(vec.make(env, *arguments, **named))
-        return made[-1]
-
-    yield begin
-    for vec in made:
-        vec.close()
 
 
 def play(venv: Any, steps: int, start: Any = None, turn: int = 0) -> list[Any]:
