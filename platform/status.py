@@ -1,10 +1,12 @@
 """Say where runs stand: a line for each, from their folders and, for submitted ones, from Slurm's queue.
 
-python -m paddock.status DIR
+python -m paddock.status DIR [DIR ...]
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from envs.errors import require
 
@@ -15,7 +17,7 @@ from .runs.table import print_table
 HELP = """\
 Say where runs stand, while they go on or afterwards; exit code 1 if one has failed, stopped or got lost.
 
-    python -m paddock.status DIR [key=value ...]
+    python -m paddock.status DIR [DIR ...] [key=value ...]
 
     DIR        a run's folder, a multirun's, or any folder with some of them
     log=10     lines of its job's output to show for a run that failed before it began
@@ -34,12 +36,14 @@ def main() -> int:
 
 
 def _status(arguments: Sequence[str]) -> None:
-    folders, values = parse("paddock.status", arguments, READERS)
-    require(len(folders) == 1, f"{len(folders)} folders are given, and status looks at one; see --help")
+    given, values = parse("paddock.status", arguments, READERS)
+    folders = list(dict.fromkeys(given))
+    require(bool(folders), "no folder is given; see --help")
     lines = values.get("log", 10)
     require(lines >= 0, f"log={lines} must not be negative; 0 shows none")
-    run_states = read_run_states(find_runs(folders[0]))
-    print_table(folders[0], run_states, lines)
+    run_states = read_run_states(list(dict.fromkeys(run for folder in folders for run in find_runs(folder))))
+    within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
+    print_table(within, run_states, lines)
     if any(run_state.state in WRONG for run_state in run_states):
         sys.stdout.flush()
         raise SystemExit(1)

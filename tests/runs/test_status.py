@@ -101,6 +101,15 @@ def test_a_line_for_each_run_says_how_far_it_is(status: Main, tmp_path: Path) ->
     assert max(map(len, lines)) <= 100
 
 
+def test_folders_that_a_shell_spells_out_are_one_table(status: Main, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs/a", 4, done="budget.iterations=4")
+    make_run(tmp_path / "runs/b/0", 2, done="budget.iterations=2")
+    code, out, err = status("runs/b", "runs/a", "runs/b/0")
+    lines = out.splitlines()
+    assert (code, err) == (0, "") and [line.split()[0] for line in lines[1:]] == ["b/0", "a", "2"]
+    assert status("runs/a", "runs/a") == status("runs/a")
+
+
 def test_a_run_is_running_while_its_lock_is_held_and_lost_after(status: Main, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 2, iterations=4)
     with open(run / "lock", "a") as lock:
@@ -291,8 +300,8 @@ def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
         (["nowhere"], ["nowhere is not a folder"]),
         (["file"], ["file is not a folder"]),
         (["empty"], ["no run in empty"]),
-        ([], ["0 folders"]),
-        (["empty", "file"], ["2 folders"]),
+        ([], ["no folder"]),
+        (["empty", "file"], ["no run in empty"]),
         (["empty", "log=many"], ["log=many", "a whole number"]),
         (["empty", "log=-1"], ["log=-1"]),
         (["empty", "lgo=3"], ["lgo", "'log'"]),
