@@ -6,6 +6,7 @@ import resource
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,23 @@ from envs.ranges import Range, check_fields
 from .checkpoint import Checkpoints, check_fits
 
 BOUND = Range("must be positive, or null for no bound", above=0)
+RATE_S = 1.0  # over which steps a second are counted, at least
 ECHO_S = 1.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep's own
+
+
+class Pace:
+    """Steps a second over the last second at least, as some algorithms give many rows at once."""
+
+    def __init__(self, now: float, step: float) -> None:
+        self._rows = deque([(now, step)])  # of which the first is as old as that, where any is
+
+    def at(self, now: float, step: float) -> float:
+        """Return the rate that a row of this moment shows."""
+        while len(self._rows) > 1 and now - self._rows[1][0] >= RATE_S:
+            self._rows.popleft()
+        then, before = self._rows[0]
+        self._rows.append((now, step))
+        return (step - before) / max(now - then, 1e-9)
 
 
 class RunFailed(PaddockError):
@@ -130,7 +147,7 @@ def run(
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
     metrics = progress.metrics
-    step = metrics.get("step", 0)
+    pace = Pace(started, metrics.get("step", 0))
     spent, verdict, stopped = reached, None, None
 
     def save() -> None:
@@ -140,22 +157,19 @@ def run(
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
 
     with Signals(stopping, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
-        before = started
         for row in plan if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
-            rate = (row["step"] - step) / max(now - before, 1e-9)
             events = algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()
             tracker.log(
                 {
                     **row,
                     "system/seconds": progress.elapsed_s,
-                    "system/steps_per_s": rate,
+                    "system/steps_per_s": pace.at(now, row["step"]),
                     "system/memory_gb": memory_gb(),
                 },
                 events,
             )
-            step, before = row["step"], now
             metrics |= {name: _plain(value) for name, value in row.items() if not name.startswith("system/")}
             verdict = judge(row, budget.share(row, progress.elapsed_s)) if judge is not None else None
             spent, stopped = budget.spent(row, progress.elapsed_s), signals.caught
