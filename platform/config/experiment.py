@@ -20,6 +20,7 @@ from ..runs.checkpoint import Checkpoints
 from ..runs.folder import FolderError, FolderTaken, check_usable, unwritable
 from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
+from ..tracking.messages import early_warnings
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
 from .niche import name_niche, settle_niche
@@ -61,7 +62,8 @@ def assemble(composed: DictConfig) -> ExperimentParts:
     budget = _budget(config["budget"])
     pool = LatePool(build("compute", config["compute"]))
     path, new = _run_path(config)
-    algorithm = build_algorithm(config, pool, folder=path / FILES)
+    with early_warnings():  # as of a server of environments that is waited for
+        algorithm = build_algorithm(config, pool, folder=path / FILES)
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
     check_usable(path, config, new=new)

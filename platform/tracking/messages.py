@@ -1,12 +1,16 @@
 """Messages of the program's own: to the console, and to a run's log once it has a folder."""
 
 import contextlib
+import io
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from .console import Console
+
+NAMES = "paddock", "algos", "envs"  # whose messages are the program's own
 
 
 class LogFile(logging.FileHandler):
@@ -25,6 +29,22 @@ class LogFile(logging.FileHandler):
 
 
 @contextlib.contextmanager
+def early_warnings() -> Iterator[None]:
+    """Show warnings on the error stream, before a run has a console of its own."""
+    handler = logging.StreamHandler(sys.stderr or io.StringIO())
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    for name in NAMES:
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(logging.WARNING)  # Hydra's own for all is ERROR
+    try:
+        yield
+    finally:
+        for name in NAMES:
+            logging.getLogger(name).removeHandler(handler)
+
+
+@contextlib.contextmanager
 def messages(console: Console) -> Iterator[Any]:
     """Send log messages to the console, and, once a folder is known, to its log file."""
 
@@ -34,10 +54,9 @@ def messages(console: Console) -> Iterator[Any]:
             show(self.format(record).partition("\n")[0])  # tracebacks are for the log
 
     handlers: list[logging.Handler] = [ToConsole()]
-    names = ("paddock", "algos", "envs")
 
     def add(handler: logging.Handler) -> None:
-        for name in names:
+        for name in NAMES:
             logging.getLogger(name).addHandler(handler)
             logging.getLogger(name).setLevel(logging.INFO)
 
@@ -53,6 +72,6 @@ def messages(console: Console) -> Iterator[Any]:
         yield record
     finally:
         for handler in handlers:
-            for name in names:
+            for name in NAMES:
                 logging.getLogger(name).removeHandler(handler)
             handler.close()

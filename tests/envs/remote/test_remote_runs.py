@@ -101,6 +101,19 @@ def test_ppo_at_two_servers_has_the_same_bytes_where_processes_are_killed(
     assert_same_run(run, serial)
 
 
+@pytest.mark.parametrize("env", ["cartpole", "remote"])
+def test_a_run_says_at_once_that_it_waits_for_its_server(
+    serve: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], env: str
+) -> None:
+    server = serve(CARTPOLE)
+    server.close()
+    away = ["vec=remote", f"vec.address={server.address}", "vec.wait_s=0.3", f"run.dir={tmp_path / 'run'}"]
+    assert call_main(*PPO, f"env={env}", *away) != 0
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: vec=remote: ") and warning.endswith("it is asked again, for 0.3 s")
+    assert "no server answers, for 0.3 s" in error
+
+
 # Arguments that a client chooses
 
 
