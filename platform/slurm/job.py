@@ -12,6 +12,7 @@ from typing import NoReturn
 from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
+from envs.errors import IN_USE
 from envs.process import name_signal
 
 POLL_S = 0.1
@@ -19,6 +20,8 @@ HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a jo
 PATIENCE_S = 600.0  # how long a run that was told to stop, and has, waits for Slurm to end its job
 ANSWER_S = 30.0  # within which Slurm says what a job's state is
 MARGIN_S = 15.0  # of the time before the limit, what putting the job into the queue again may take
+OTHER_S = 600.0  # how long a job waits for another process at its run, as on a node that Slurm has lost sight of
+AGAIN_S = 15.0  # between looks whether that has gone
 STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
 
 
@@ -47,13 +50,11 @@ class SlurmJob:
         # Some clusters signal every process of a job and some the first one only, and the child must hear it once.
         # This process only waits: if SIGTERM has ended it, the child has had it too.
         witness = _start(["sleep", "infinity"])
-        self._child = _start(self.command)
-        while (code := _exit_code(self._child)) is None:
-            if self._told_s is not None and not self._stopping and time.monotonic() > self._told_s + HEARD_S:
-                self._stopping = True
-                if _exit_code(witness) is None:
-                    os.kill(self._child.pid, signal.SIGTERM)
-            time.sleep(POLL_S)
+        deadline = time.monotonic() + OTHER_S
+        while (code := self._run(witness)) == IN_USE and self._told_s is None and time.monotonic() < deadline:
+            self._rest(AGAIN_S)
+        if code == IN_USE and self._told_s is not None:
+            code = STOPPED[0]  # a preempted job comes back, and may find it free
         if self._told_s is not None and code in self.stopped:
             # A preempted job is requeued if it is Slurm that ends it; were it to end by itself, it would have failed.
             while time.monotonic() < self._told_s + PATIENCE_S:
@@ -61,6 +62,23 @@ class SlurmJob:
         witness.kill()
         if code != 0:
             _leave(code)
+
+    def _run(self, witness: "subprocess.Popen[bytes]") -> int:
+        """Start the child, and wait for its end."""
+        self._child = _start(self.command)
+        while (code := _exit_code(self._child)) is None:
+            if self._told_s is not None and not self._stopping and time.monotonic() > self._told_s + HEARD_S:
+                self._stopping = True
+                if _exit_code(witness) is None:
+                    os.kill(self._child.pid, signal.SIGTERM)
+            time.sleep(POLL_S)
+        return code
+
+    def _rest(self, seconds: float) -> None:
+        """Wait, unless this job is told to end."""
+        deadline = time.monotonic() + seconds
+        while self._told_s is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
     def checkpoint(self) -> DelayedSubmission:
         """Have the run saved, before the time limit; submitit then puts the job into the queue again.
@@ -70,7 +88,7 @@ class SlurmJob:
         if self._child is not None:
             code = self._stop(self._child)
             # A run that reached its budget just now finds that out when it is gone on with.
-            if code not in (0, -signal.SIGKILL, *STOPPED):
+            if code not in (0, IN_USE, -signal.SIGKILL, *STOPPED):
                 _leave(code)
         # Put into the queue again while scancel ends it, it would come back.
         if _is_being_ended():

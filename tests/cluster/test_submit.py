@@ -436,13 +436,12 @@ sys.exit(143)
 
 @pytest.fixture
 def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Start what a Slurm job would, around a child that runs a script."""
+    """Start what a Slurm job would, around a child that runs a script; it looks at once whether another has gone."""
     started = []
 
-    def begin(script: str) -> subprocess.Popen[str]:
-        call = (
-            f"import sys; from paddock.slurm.job import SlurmJob; SlurmJob([sys.executable, '-c', {script!r}], 60.0)()"
-        )
+    def begin(script: str, waits_s: float = 60.0) -> subprocess.Popen[str]:
+        call = f"import sys; from paddock.slurm import job; job.AGAIN_S, job.OTHER_S = 0.1, {waits_s}"
+        call += f"; job.SlurmJob([sys.executable, '-c', {script!r}], 60.0)()"
         started.append(
             subprocess.Popen(
                 [sys.executable, "-c", call],
@@ -474,6 +473,22 @@ def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
     # It stays until Slurm ends it, so that a preempted job is requeued.
     wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in psutil.Process(job.pid).children()[1:]))
     assert job.poll() is None
+
+
+def test_a_job_waits_for_another_process_at_its_run(
+    start_job: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    # As one that Slurm put into the queue again when it lost sight of a node, where the run still goes on.
+    other = tmp_path / "other"
+    other.touch()
+    script = f"import os; print('begun', flush=True); exit(75 if os.path.exists({str(other)!r}) else 0)"
+    job, brief = start_job(script), start_job(script, 0.2)
+    assert job.stdout is not None
+    assert [job.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
+    assert job.poll() is None
+    assert brief.wait(30) == 75, "not for ever"
+    other.unlink()
+    assert job.wait(30) == 0
 
 
 @pytest.mark.parametrize(
