@@ -18,6 +18,7 @@ from .vocabulary import find_usual
 
 Section = Mapping[str, Any]
 
+EXAMPLES = {"env": "envs.spec.EnvSpec", "vec": "envs.vector.Serial", "compute": "paddock.compute.recipes.Local"}
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -54,7 +55,9 @@ def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, A
     """What a section names, and its settings."""
     require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
-    require(isinstance(target, str), f"{path}._target_={target} names no class; such as 'my_package.es.MyES'")
+    said = f"{path} has no _target_" if target is None else f"{path}._target_={target} names no class"
+    example = EXAMPLES.get(path, "my_package.es.MyES")
+    require(isinstance(target, str), f"{said}; write there what is to be made, as `_target_: {example}`")
     settings = {key: value for key, value in section.items() if key != "_target_"}
     return resolve(str(target), f"{path}._target_"), settings
 

@@ -76,16 +76,27 @@ def print_help(arguments: argparse.Namespace) -> None:
 def config_folders(arguments: argparse.Namespace) -> Iterator[Path]:
     """The folders of configuration groups: ours, those named on the command line, those of installed packages."""
     named = [arguments.config_dir] if arguments.config_dir else []
-    for override in arguments.overrides:
-        key, _, value = override.partition("=")
-        if key == "hydra.searchpath":
-            named += [path.strip(" '\"") for path in value.strip("[]").split(",")]
+    named += searched(arguments)
     yield CONF
     for path in [*named, *(f"pkg://{entry.value}" for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))]:
-        if path.startswith("pkg://"):
-            yield from _package_folders(path.removeprefix("pkg://"))
-        else:
-            yield Path(path.removeprefix("file://"))
+        yield from folders_of(path)
+
+
+def searched(arguments: argparse.Namespace) -> list[str]:
+    """What hydra.searchpath names on the command line, as it is written."""
+    named: list[str] = []
+    for override in arguments.overrides:
+        key, _, value = override.partition("=")
+        if key.lstrip("+") == "hydra.searchpath":
+            named += [path.strip(" '\"") for path in value.strip("[]").split(",")]
+    return [path for path in named if path]
+
+
+def folders_of(path: str) -> list[Path]:
+    """The folders that a part of the search path stands for; those of a package as far as there is one."""
+    if path.startswith("pkg://"):
+        return _package_folders(path.removeprefix("pkg://"))
+    return [Path(path.removeprefix("file://"))]
 
 
 def find_groups(folders: Iterable[Path]) -> set[str]:

@@ -18,7 +18,7 @@ from envs.errors import ConfigError, nearest, require
 
 from .. import CONF
 from .compose import loading
-from .help import config_folders
+from .help import config_folders, folders_of, searched
 from .vocabulary import find_usual, suggest_command, suggest_key, suggest_package
 
 SHOWN = 12  # names in a list of what there is
@@ -36,6 +36,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     path = arguments.config_path
     remedy = "--config-dir=FOLDER adds one of yours to Paddock's"
     require(path is None or Path(path).is_dir(), f"--config-path={path} is not a folder; {remedy}")
+    for source in searched(arguments):
+        _check_source(source)
     told = " ".join(arguments.overrides)
     for argument in arguments.overrides:
         key, equals, value = argument.partition("=")
@@ -45,6 +47,20 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
+
+
+def _check_source(source: str) -> None:
+    """Refuse a part of the search path that Hydra would warn of and pass over."""
+    if "${" in source or source.startswith("structured://"):
+        return
+    said, folders = f"hydra.searchpath={source}", folders_of(source)
+    if source.startswith("pkg://"):
+        remedy = "pkg://my_package.conf is the folder conf of a package that Python can import from here"
+        require(bool(folders), f"{said} is no package; {remedy}")
+        known = any((folder / "__init__.py").is_file() for folder in folders)
+        require(known, f"{said}: {folders[0]} has no __init__.py; add an empty one")
+    else:
+        require(folders[0].is_dir(), f"{said} is not a folder; file:///a/folder and pkg://my_package.conf are allowed")
 
 
 def composition_error(error: BaseException, arguments: argparse.Namespace) -> ConfigError | None:

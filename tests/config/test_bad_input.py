@@ -51,6 +51,9 @@ ARGUMENTS = {
     "algo.population=1000000000000": ["algo.population=1000000000000", "at most 10 million"],
     "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
     "algo.observation_sampling=2": ["algo.observation_sampling=2", "(0, 1]"],
+    "~algo._target_": ["algo has no _target_", "`_target_: my_package.es.MyES`"],
+    "~env._target_": ["env has no _target_", "`_target_: envs.spec.EnvSpec`"],
+    "env._target_=7": ["env._target_=7 names no class"],
     "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
     "algo._target_=algos.es.EZ": ["algo._target_=algos.es.EZ cannot be imported", "did you mean 'ES'?"],
     "algo._target_=algos.es": ["algo._target_=algos.es is a module", "name a class"],
@@ -112,6 +115,9 @@ ARGUMENTS = {
     "--resolve": ["--resolve", "--cfg"],
     "--multirun --cfg job": ["Only one of"],
     "--config-dir nowhere": ["nowhere"],
+    "hydra.searchpath=[nowhere]": ["hydra.searchpath=nowhere is not a folder", "file:///a/folder"],
+    "hydra.searchpath=[pkg://no_such.conf]": ["hydra.searchpath=pkg://no_such.conf is no package", "import from here"],
+    "hydra.searchpath=[pkg://xml.etree,pkg://sphinxless]": ["hydra.searchpath=pkg://sphinxless is no package"],
     "--config-name nothing": ["nothing"],
 }
 ENVIRONMENTS = {

@@ -23,6 +23,7 @@ from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 log = logging.getLogger(__name__)
 
+AGAIN = "start its server again, and go on by the same command with the run's run.dir="
 CALL_S = 10.0  # that a short call may take
 FIRST_S, LONGEST_S = 0.05, 2.0  # between attempts
 FATAL = (
@@ -120,14 +121,17 @@ class Place:
                         log.warning("vec=remote: %s; it is asked again, for %g s", error, self.wait_s)
                     raise
 
-            offer: Offer = self.try_for(attempt, "no server answers")
+            offer: Offer = self.try_for(attempt, "no server answers", "start one there, or name another address")
             return offer
 
         first = ask(self.addresses[0], None)
         return [first, *(ask(address, first) for address in self.addresses[1:])]
 
-    def try_for(self, attempt: Callable[[int], Any], why: str) -> Any:
+    def try_for(self, attempt: Callable[[int], Any], why: str, remedy: str = AGAIN) -> Any:
         """Return what an attempt gives, given its number, that does not raise Lost.
+
+        Args:
+            why: and what can be done about it, where none does.
 
         Raises:
             EnvError: none did in `wait_s`.
@@ -139,10 +143,7 @@ class Place:
             except Lost as error:
                 number += 1
                 if time.monotonic() + delay > deadline:
-                    raise EnvError(
-                        f"{error} ({why}, for {self.wait_s:g} s); start its server again, and go on by the same "
-                        "command with the run's run.dir="
-                    ) from None
+                    raise EnvError(f"{error} ({why}, for {self.wait_s:g} s); {remedy}") from None
             _sleep(delay * jitter.uniform(0.5, 1.0))
             delay = min(2 * delay, LONGEST_S)
 

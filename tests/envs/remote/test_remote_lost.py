@@ -384,7 +384,7 @@ def test_who_waits_for_a_server_that_is_not_there_yet_is_told_once(
 ) -> None:
     server = serve(COUNTING)
     server.close()
-    with pytest.raises(EnvError, match=r"no server answers, for 0.3 s"):
+    with pytest.raises(EnvError, match=r"no server answers, for 0.3 s\); start one there, or name another address"):
         remote(server.address, wait_s=0.3).make(COUNTING)
     [said] = caplog.messages
     assert "cannot be reached" in said and said.endswith("it is asked again, for 0.3 s")
