@@ -20,6 +20,8 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from envs.errors import nearest
+
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
@@ -173,7 +175,9 @@ class SweepSession:
         trial.set_user_attr("seconds", metrics.get("system/seconds", 0.0))
         pruned = reason.startswith(PRUNED)
         if missing and not pruned:
-            why = f"it has no {missing[0]}, which is no number or was never computed; see {shown(run)}"
+            name = missing[0]
+            like = "it was no number" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
+            why = f"its run in {shown(run)} ended without {name}; {like}"
             return self._fail(trial, why, [])
         for text in () if pruned else self._settings.constraints:
             constraint = Constraint.parse(text)

@@ -130,9 +130,10 @@ def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
 
 
 def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
-    objective = "hydra.sweeper.objectives=[maximize eval/nothing]"
+    objective = "hydra.sweeper.objectives=[maximize eval/retrun_mean]"
     code, _, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.n_trials=1")
-    assert code == 1 and "it has no eval/nothing" in err and "all trials failed" in err
+    assert code == 1 and "its run in sweep/0 ended without eval/retrun_mean" in err and "all trials failed" in err
+    assert "hydra.sweeper.objectives: did you mean 'eval/return_mean'?" in err
 
 
 def test_the_best_trials_command_finds_the_users_own_options(desk: Desk) -> None:
