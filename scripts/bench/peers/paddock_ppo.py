@@ -2,14 +2,16 @@
 
 Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, those of the processor, and the
 share of the time that environments, policy and learning took. One with "goal" asks for training until an evaluation has
-that mean return, one with neither for what the last policy scores. A setting is a list of overrides, such as
-vec=multiprocess. A recipe may be an experiment of conf/experiment, by its name.
+that mean return, one with "until" for the rollouts up to that step, one with none of these for what the last policy
+scores. A setting is a list of overrides, such as vec=multiprocess. A recipe may be an experiment of conf/experiment, by
+its name.
 """
 
 import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hydra.errors import HydraException
@@ -109,6 +111,20 @@ def reach(
     return {"steps": ppo.count.step, "seconds": time.perf_counter() - started, "return_mean": met}
 
 
+def follow(recipe: dict[str, Any], setting: list[str], until: int, seed: int) -> dict[str, Any]:
+    """Train until that step of the recipe's, and tell of every rollout what its episodes came to."""
+    ppo, rows = build(recipe, setting, seed), list[dict[str, Any]]()
+    plan = ppo.plan()
+    try:
+        while ppo.count.step < until:
+            row = next(plan)
+            kept = {"episodes": "train/episodes", "return_mean": "train/return_mean", "entropy": "ppo/entropy"}
+            rows.append({"step": row["step"]} | {name: row.get(key) for name, key in kept.items()})
+    finally:
+        plan.close()
+    return {"rows": rows}
+
+
 def score(recipe: dict[str, Any], setting: list[str], episodes: int, seed: int) -> dict[str, Any]:
     """Train for the recipe's steps, in whole rollouts, and play episodes of the deterministic policy."""
     iterations = -(-recipe["steps"] // (recipe["num_envs"] * recipe["num_steps"]))
@@ -139,5 +155,6 @@ def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[st
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        answer = reach if "goal" in request else train if "updates" in request else score
+        ways: dict[str, Callable[..., dict[str, Any]]] = {"goal": reach, "updates": train, "until": follow}
+        answer = next((way for name, way in ways.items() if name in request), score)
         print(json.dumps(answer(**request)), flush=True)

@@ -1,13 +1,15 @@
 """Stable-Baselines3's PPO with a recipe of scripts/bench/ppo.py.
 
 Reads requests as JSON lines. One with "updates" asks for the speed, one with "goal" for training until episodes of the
-deterministic policy reach that mean return, one with neither for what the policy scores after the recipe's steps. A
-setting is the number of torch's threads.
+deterministic policy reach that mean return, one with "until" for the rollouts up to that step, one with none of these
+for what the policy scores after the recipe's steps. A setting is the number of torch's threads. A recipe may have its
+environments in Paddock's native code.
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import stable_baselines3
@@ -22,7 +24,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     """The model that a recipe describes."""
     torch.set_num_threads(setting)
-    envs: Any = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)
+    if recipe.get("native"):
+        from sb3_native import NativeVecEnv  # type: ignore[import-not-found]  # beside this, for those who have Paddock
+
+        envs: Any = NativeVecEnv(recipe["native"], recipe["num_envs"], seed)
+    else:
+        envs = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)
     if recipe["normalize"]:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
     rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
@@ -98,6 +105,35 @@ def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episode
     }
 
 
+class Follow(BaseCallback):
+    """Keeps of every rollout what its episodes came to, and the entropy of the policy that its update made."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+        self._until, self._returns = until, list[float]()
+
+    def _on_step(self) -> bool:
+        self._returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        return self.num_timesteps <= self._until
+
+    def _on_rollout_end(self) -> None:
+        learned = self.model.logger.name_to_value  # by the update before
+        if self.rows and "train/entropy_loss" in learned:
+            self.rows[-1]["entropy"] = -float(learned["train/entropy_loss"])
+        returns, self._returns = self._returns, []
+        return_mean = sum(returns) / len(returns) if returns else None
+        self.rows.append({"step": self.num_timesteps, "episodes": len(returns), "return_mean": return_mean})
+
+
+def follow(recipe: dict[str, Any], setting: int, until: int, seed: int) -> dict[str, Any]:
+    """Train until that step of the recipe's, and tell of every rollout."""
+    model = build(recipe, setting, seed)
+    callback = Follow(until)
+    model.learn(recipe["steps"], callback, log_interval=10**9)  # whose lines would forget what an update told
+    return {"version": stable_baselines3.__version__, "rows": callback.rows}
+
+
 def score(recipe: dict[str, Any], setting: int, episodes: int, seed: int) -> dict[str, Any]:
     """Train for the recipe's steps, and play episodes of the deterministic policy."""
     model = build(recipe, setting, seed)
@@ -115,5 +151,6 @@ def score(recipe: dict[str, Any], setting: int, episodes: int, seed: int) -> dic
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        answer = reach if "goal" in request else train if "updates" in request else score
+        ways: dict[str, Callable[..., dict[str, Any]]] = {"goal": reach, "updates": train, "until": follow}
+        answer = next((way for name, way in ways.items() if name in request), score)
         print(json.dumps(answer(**request)), flush=True)
