@@ -73,7 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
             report["rows"][side][str(seed)] = means
             finish(report, options.json, reached=True)
             print(f"{side:18} seed {seed}  {'  '.join(map(render, means))}", flush=True)
-    last = {side: [[run[-1]["return_mean"]] for run in runs.values()] for side, runs in report["rows"].items() if runs}
+    told = {side: [run[-1] for run in runs.values() if run[-1]] for side, runs in report["rows"].items()}
+    last = {side: [[one["return_mean"]] for one in ones] for side, ones in told.items()}
     ends = {side: interval(runs, mean) for side, runs in last.items() if len(runs) > 1}
     for side, (low, high) in ends.items():
         print(f"{side:18} {mean(last[side]):.0f} [{low:.0f}, {high:.0f}] of {len(last[side])} seeds at {points[-1]:,}")
