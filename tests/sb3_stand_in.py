@@ -35,6 +35,5 @@ def import_peer(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setitem(sys.modules, f"stable_baselines3{module}", stand_in)
     monkeypatch.delitem(sys.modules, f"scripts.bench.peers.{name}", raising=False)
     peer = importlib.import_module(f"scripts.bench.peers.{name}")
-    if hasattr(peer, "torch"):
-        monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
     return peer

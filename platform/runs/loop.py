@@ -24,7 +24,7 @@ RATE_S = 1.0  # over which steps a second are counted, at least
 ECHO_S = 1.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep's own
 
 
-class Pace:
+class StepRate:
     """Steps a second over the last second at least, as some algorithms give many rows at once."""
 
     def __init__(self, now: float, step: float) -> None:
@@ -147,7 +147,7 @@ def run(
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
     metrics = progress.metrics
-    pace = Pace(started, metrics.get("step", 0))
+    rate = StepRate(started, metrics.get("step", 0))
     spent, verdict, stopped = reached, None, None
 
     def save() -> None:
@@ -165,7 +165,7 @@ def run(
                 {
                     **row,
                     "system/seconds": progress.elapsed_s,
-                    "system/steps_per_s": pace.at(now, row["step"]),
+                    "system/steps_per_s": rate.at(now, row["step"]),
                     "system/memory_gb": memory_gb(),
                 },
                 events,

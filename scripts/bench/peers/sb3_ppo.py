@@ -9,24 +9,88 @@ environments in Paddock's native code.
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import stable_baselines3
 import torch
+from gymnasium.vector import AutoresetMode
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+
+class NativeVecEnv(VecEnv):
+    """Paddock's native environments, Gymnasium's numbers, which tell of an episode that ended what `Monitor` tells."""
+
+    def __init__(self, env: str, num_envs: int, seed: int) -> None:
+        """Build the environments that Gymnasium makes by that name."""
+        from envs.spec import EnvSpec  # optional: other recipes need no Paddock
+        from envs.vector import Native
+
+        vec = Native(num_envs=num_envs, threads=1)
+        self._envs = vec.make(
+            EnvSpec(id=env, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False), AutoresetMode.SAME_STEP
+        )
+        self._first: int | None = seed  # of environment 0 in its first episode
+        self._actions: Any = None
+        super().__init__(num_envs, self._envs.single_observation_space, self._envs.single_action_space)
+
+    def reset(self) -> Any:
+        """Start an episode in every environment."""
+        observations, _ = self._envs.reset(seed=self._first)
+        self._first = None
+        return observations
+
+    def step_async(self, actions: Any) -> None:
+        """Keep the actions: environments step when they are waited for."""
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        """Return observations, rewards, whether episodes ended, and for those that did what they ended with."""
+        observations, rewards, terminated, truncated, told = self._envs.step(self._actions)
+        ended = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for index in np.flatnonzero(ended):
+            episode = told["final_info"]["episode"]
+            infos[index] = {
+                "terminal_observation": told["final_obs"][index],
+                "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
+                "episode": {"r": float(episode["r"][index]), "l": int(episode["l"][index])},
+            }
+        return observations, rewards.astype(np.float32), ended, infos
+
+    def close(self) -> None:
+        """Free the environments."""
+        self._envs.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute, which all environments share."""
+        return [getattr(self._envs, attr_name, None)] * len(self._chosen(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refuse: native environments have no attributes of their own."""
+        raise AttributeError(f"{attr_name}: native environments have no attributes of their own")
+
+    def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **named: Any) -> list[Any]:
+        """Refuse: native environments have no methods of their own."""
+        raise AttributeError(f"{method_name}: native environments have no methods of their own")
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Return False for each: nothing wraps them."""
+        return [False] * len(self._chosen(indices))
+
+    def _chosen(self, indices: Any) -> Sequence[int]:
+        return list(self._get_indices(indices))
 
 
 def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     """The model that a recipe describes."""
     torch.set_num_threads(setting)
     if recipe.get("native"):
-        from sb3_native import NativeVecEnv  # type: ignore[import-not-found]  # beside this, for those who have Paddock
-
         envs: Any = NativeVecEnv(recipe["native"], recipe["num_envs"], seed)
     else:
         envs = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)

@@ -16,7 +16,7 @@ from scripts.bench.runs import hardcore as bench
 
 @pytest.mark.usefixtures("native")
 def test_the_peer_steps_gymnasium_s_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    envs = import_peer("sb3_native", monkeypatch).NativeVecEnv(bench.NATIVE, 3, seed=5)
+    envs = import_peer("sb3_ppo", monkeypatch).NativeVecEnv(bench.NATIVE, 3, seed=5)
     alone = [gymnasium.make("BipedalWalkerHardcore-v3", max_episode_steps=2000) for _ in range(3)]
     expected = np.stack([env.reset(seed=5 + index)[0] for index, env in enumerate(alone)])
     np.testing.assert_array_equal(envs.reset(), expected)
