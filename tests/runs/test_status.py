@@ -104,7 +104,8 @@ def test_a_line_for_each_run_says_how_far_it_is(status: Main, tmp_path: Path) ->
 def test_folders_that_a_shell_spells_out_are_one_table(status: Main, tmp_path: Path) -> None:
     make_run(tmp_path / "runs/a", 4, done="budget.iterations=4")
     make_run(tmp_path / "runs/b/0", 2, done="budget.iterations=2")
-    code, out, err = status("runs/b", "runs/a", "runs/b/0")
+    (tmp_path / "runs/notes.txt").touch()
+    code, out, err = status("runs/b", "runs/a", "runs/b/0", "runs/notes.txt")
     lines = out.splitlines()
     assert (code, err) == (0, "") and [line.split()[0] for line in lines[1:]] == ["b/0", "a", "2"]
     assert status("runs/a", "runs/a") == status("runs/a")
