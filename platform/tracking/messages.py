@@ -34,14 +34,8 @@ def early_warnings() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr or io.StringIO())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
-    for name in NAMES:
-        logging.getLogger(name).addHandler(handler)
-        logging.getLogger(name).setLevel(logging.WARNING)  # Hydra's own for all is ERROR
-    try:
+    with _hearing(handler, logging.WARNING):
         yield
-    finally:
-        for name in NAMES:
-            logging.getLogger(name).removeHandler(handler)
 
 
 @contextlib.contextmanager
@@ -53,25 +47,27 @@ def messages(console: Console) -> Iterator[Any]:
             show = console.warn if record.levelno >= logging.WARNING else console.message
             show(self.format(record).partition("\n")[0])  # tracebacks are for the log
 
-    handlers: list[logging.Handler] = [ToConsole()]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_hearing(ToConsole(), logging.INFO))
 
-    def add(handler: logging.Handler) -> None:
-        for name in NAMES:
-            logging.getLogger(name).addHandler(handler)
-            logging.getLogger(name).setLevel(logging.INFO)
+        def record(path: Path) -> None:
+            handler = LogFile(path, delay=True)
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            stack.enter_context(_hearing(handler, logging.INFO))
+            console.keep(handler)
 
-    def record(path: Path) -> None:
-        handler = LogFile(path, delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        handlers.append(handler)
-        add(handler)
-        console.keep(handler)
-
-    add(handlers[0])
-    try:
         yield record
+
+
+@contextlib.contextmanager
+def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Give a handler the program's messages from a level on, which is that of all who hear; close it at the end."""
+    for name in NAMES:
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(level)  # of its own: Hydra's for all is ERROR
+    try:
+        yield
     finally:
-        for handler in handlers:
-            for name in NAMES:
-                logging.getLogger(name).removeHandler(handler)
-            handler.close()
+        for name in NAMES:
+            logging.getLogger(name).removeHandler(handler)
+        handler.close()
