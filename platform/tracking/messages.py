@@ -61,13 +61,16 @@ def messages(console: Console) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Give a handler the program's messages from a level on, which is that of all who hear; close it at the end."""
-    for name in NAMES:
-        logging.getLogger(name).addHandler(handler)
-        logging.getLogger(name).setLevel(level)  # of its own: Hydra's for all is ERROR
+    """Give a handler the program's messages from a level on; then close it, and leave the levels as they were."""
+    loggers = [logging.getLogger(name) for name in NAMES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(level)  # of its own: Hydra's for all is ERROR
     try:
         yield
     finally:
-        for name in NAMES:
-            logging.getLogger(name).removeHandler(handler)
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(before)
         handler.close()

@@ -15,6 +15,7 @@ import pytest
 from mirrored import rows_of, run_code
 
 from paddock.tracking.console import LEGEND, Console, LiveLine
+from paddock.tracking.messages import NAMES, early_warnings, messages
 
 
 class Clock:
@@ -198,3 +199,16 @@ tracker.close()
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 3
     os.close(writer)
     os.close(reader)
+
+
+def test_who_hears_the_program_s_messages_leaves_its_loggers_as_they_were(tmp_path: Path) -> None:
+    """Or a program that builds runs by hand, or a test, would miss what is said later."""
+    own = [logging.getLogger(name) for name in NAMES]
+    before = [(logger.level, list(logger.handlers)) for logger in own]
+    console = Console(io.StringIO(), io.StringIO(), {"iterations": 1, "steps": None, "minutes": None}, Clock())
+    with messages(console) as record:
+        record(tmp_path / "log")
+        with early_warnings():
+            assert all(logger.getEffectiveLevel() == logging.WARNING for logger in own)
+        assert all(logger.getEffectiveLevel() == logging.INFO for logger in own)
+    assert [(logger.level, list(logger.handlers)) for logger in own] == before
