@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,11 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
         return None
     whole = isinstance(row, dict) and type(row.get("iteration")) is int and line.endswith(b"\n")
     return row if whole else None
+
+
+def is_of_end(row: Mapping[str, Any]) -> bool:
+    """Whether a row, both journals' part of it, is an evaluation alone, which a run's end has added."""
+    return EVALUATION_OF in row and "system/seconds" not in row
 
 
 def name_damage(path: Path, damaged: Sequence[int]) -> str:

@@ -145,6 +145,7 @@ class Wandb(InChild):
     its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
     """
 
+    Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
     mode: str
     project: str
     entity: str | None

@@ -13,7 +13,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFL
 
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import flatten
-from ..runs.journal import EVALUATION_OF
+from ..runs.journal import EVALUATION_OF, is_of_end
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
@@ -106,7 +106,7 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
 
 def _named_by(row: Mapping[str, float]) -> str:
     """What tells a row from all others: its iteration, or, of an evaluation at a run's end, which it evaluated."""
-    return EVALUATION_OF if EVALUATION_OF in row and "system/seconds" not in row else "iteration"
+    return EVALUATION_OF if is_of_end(row) else "iteration"
 
 
 def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:

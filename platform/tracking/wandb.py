@@ -12,21 +12,25 @@ from typing import Any, Literal
 import psutil
 import wandb
 
+from ..runs.journal import is_of_end
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
 NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
+PLACES = 10  # W&B's own steps to an iteration: its row's, and further ones of rows that a run's end adds
 GRACE_S = 15.0  # beyond init_timeout_s, of which wandb gives its service ten
 
 
 def mirror(inbox: Inbox) -> None:
     """Feed a W&B run with the rows, and, at the end, the policy and the videos."""
     run = start(inbox)
-    step = None
+    step, added = None, 0
     for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
-        # Rows that a resumed run writes again are equal to those W&B has, which ignores a step it knows.
-        step = int(row["iteration"])
+        # Rows that a resumed run writes again are equal to those W&B has, which ignores a step it knows; and two rows
+        # of one step would be made one.
+        added = added + 1 if is_of_end(row) else 0
+        step = PLACES * int(row["iteration"]) + added
         run.log(row, step=step)
     try:
         keep_files(run, Path(inbox.settings["run_dir"]), step)

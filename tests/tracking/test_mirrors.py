@@ -99,8 +99,36 @@ def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_
         config = {item.key: json.loads(item.value_json) for item in run.config.update}
         assert config["algo"] == {"sigma": 0.1}
         assert [{key: got[key] for key in row(1)} for got in rows] == [row(i) for i in iterations]
-        assert [got["_step"] for got in rows] == list(iterations)  # so that W&B knows a row that comes again
+        assert [got["_step"] for got in rows] == [
+            10 * i for i in iterations
+        ]  # so that W&B knows a row that comes again
     assert not list(wandb_home.glob("wandb"))
+
+
+def test_evaluations_that_a_runs_end_adds_are_rows_of_their_own_also_when_they_come_again(
+    tmp_path: Path, wandb_home: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def evaluation(of: int) -> dict[str, float]:
+        return {"eval/return_mean": 10.0 * of, "eval/of_iteration": of}
+
+    for restored in (0, 3):  # the second time only its end is left to do
+        tracker = Tracker(tmp_path, [wandb(tmp_path), tensorboard(tmp_path)], restored, quiet())
+        for i in range(restored + 1, 4):
+            tracker.log(row(i) | evaluation(i - 1))
+        for of in (2, 3):
+            tracker.log_end(evaluation(of))
+        tracker.close()
+    (_, rows), (_, again) = history(tmp_path)
+    assert [got["eval/of_iteration"] for got in rows] == [0, 1, 2, 2, 3]
+    assert [{key: got[key] for key in (*row(1), "eval/return_mean")} for got in rows[:3]] == [
+        row(i) | {"eval/return_mean": 10.0 * (i - 1)} for i in range(1, 4)
+    ]
+    assert [(got["iteration"], got["eval/return_mean"]) for got in rows[3:]] == [(3, 20.0), (3, 30.0)]
+    assert [got["_step"] for got in again] == [got["_step"] for got in rows[3:]] == [31, 32]
+    events = EventAccumulator(str(tmp_path / "tensorboard"), {"scalars": 0}).Reload()
+    assert [e.value for e in events.Scalars("eval/return_mean")][:5] == [0, 10, 20, 20, 30]
 
 
 def test_wandb_steps_are_environment_steps(tmp_path: Path, wandb_home: Path) -> None:

@@ -137,7 +137,7 @@ def test_wandb_without_an_answer_goes_offline_and_the_run_ends_with_the_same_byt
     assert server.met.is_set() or server._manners == "absent"
     assert (run / "metrics.jsonl").read_bytes() == untracked
     ((record, rows),) = history(run)
-    assert (record.job_type, len(rows)) == ("es", 3)
+    assert (record.job_type, len(rows)) == ("es", 4)  # of three iterations, and of the evaluation at the end
     wait_until(lambda: not marked(mark))
 
 

@@ -80,7 +80,7 @@ def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_
     assert not [path for path in (run / "wandb" / "data").rglob("*") if path.is_file()]
     assert copies == [(run / "checkpoints/00000004.npz").read_bytes(), (run / "config.yaml").read_bytes()]
     files = [file.path for each in of_kind(session, "files") for file in each.files]
-    assert [path for path in files if path.startswith("media/videos/video/episode_4_")]
+    assert [path for path in files if path.startswith("media/videos/video/episode_40_")]
     (end,) = of_kind(session, "exit")
     assert end.exit_code == 0
 
