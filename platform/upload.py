@@ -61,7 +61,7 @@ def upload(run: Path, mirror: Mirror, say: Callable[[str], None]) -> int:
     except BaseException as error:
         mirror.abandon()
         if isinstance(error, OSError | RuntimeError):
-            raise UploadFailed(f"{run}: {type(mirror).__name__} failed ({error})") from error
+            raise UploadFailed(f"{run}: {mirror.name} failed ({error})") from error
         raise
     return count
 
@@ -90,7 +90,7 @@ def _command(arguments: Sequence[str]) -> None:
     jobs = [(run, mirror) for run in runs for mirror in _mirrors_of(run, options.get(track), values)]
     for run, mirror in jobs:
         count = upload(run, mirror, print)
-        print(f"{type(mirror).__name__} has {run}: {count} rows")
+        print(f"{mirror.name} was given {run}: {count} rows")
 
 
 def _read_options() -> dict[str, dict[str, dict[str, Any]]]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from envs.errors import ConfigError, nearest, require
 
@@ -31,6 +31,8 @@ WANDB_MODES = ("online", "offline", "disabled")
 @dataclass(kw_only=True, eq=False)
 class OfRun:
     """Abstract: a mirror of the run in a folder."""
+
+    name: ClassVar[str]  # what messages call it
 
     queue_rows: int
     close_timeout_s: float
@@ -54,6 +56,8 @@ class TensorBoard(OfRun):
     A resumed run adds a file that makes TensorBoard forget the steps to come again. Values are float32, as everywhere
     in TensorBoard.
     """
+
+    name = "TensorBoard"
 
     _records: Any = field(default=None, init=False)  # the RecordWriter
 
@@ -145,7 +149,8 @@ class Wandb(InChild):
     its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
     """
 
-    Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
+    name = "W&B"
+
     mode: str
     project: str
     entity: str | None
@@ -200,6 +205,8 @@ class Mlflow(InChild):
     """
 
     tracking_uri: str | None
+    name = "MLflow"
+
     experiment: str
     tags: Mapping[str, Any]
 

@@ -35,6 +35,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 class Mirror(Protocol):
     """A copy of the metrics elsewhere. All but `abandon` runs on a thread of its own and may be slow."""
 
+    name: str  # what messages call it
     queue_rows: int  # rows that may wait for the mirror; further ones are dropped and counted
     close_timeout_s: float  # how long the end of a run waits for it
 
@@ -229,7 +230,7 @@ class Tracker:
         for mirror, queue in self._queues:
             queue.close(mirror.close)
         for mirror, queue in self._queues:
-            name = type(mirror).__name__
+            name = mirror.name
             if not queue.wait(start + 1 - time.monotonic()) and mirror.close_timeout_s > 1:
                 self._console.message(f"waiting for {name}, at most {mirror.close_timeout_s:g} s")
             if not queue.wait(start + mirror.close_timeout_s - time.monotonic()):
@@ -246,9 +247,9 @@ class Tracker:
         def switch_off(error: Exception) -> None:
             mirror.abandon()
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            self._console.warn(f"{type(mirror).__name__} failed and is off ({what}); metrics.jsonl goes on")
+            self._console.warn(f"{mirror.name} failed and is off ({what}); metrics.jsonl goes on")
 
-        queue = WriteQueue(type(mirror).__name__, mirror.queue_rows, switch_off)
+        queue = WriteQueue(mirror.name, mirror.queue_rows, switch_off)
         queue.offer(partial(mirror.open, first_step, self._console.message))
         return queue
 

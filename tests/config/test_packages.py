@@ -348,7 +348,7 @@ def test_a_mirror_of_the_users_own_gets_every_row(
 ) -> None:
     (tmp_path / "my_mirror.py").write_text("""
 class Slate:
-    queue_rows, close_timeout_s = 10, 5
+    name, queue_rows, close_timeout_s = "the slate", 10, 5
 
     def __init__(self, *, run_dir, word: str) -> None:
         self.path, self.word = run_dir / "slate.txt", word

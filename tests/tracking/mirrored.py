@@ -42,6 +42,7 @@ from paddock.tracking.mirrors import TensorBoard, Wandb
 from paddock.tracking.tracker import Tracker
 RUN = Path(sys.argv[1])
 class Hanging:
+    name = "Hanging"
     queue_rows, close_timeout_s = 3, 0.05
     def open(self, first_step, say): threading.Event().wait()
     def log(self, metrics): pass

@@ -183,7 +183,7 @@ def test_wandb_that_hangs_is_left_behind_and_no_process_stays(tmp_path: Path, wa
     processes[0].send_signal(signal.SIGSTOP)
     tracker.log(row(2))
     tracker.close()
-    assert "Wandb did not close within 0.2 s" in err.getvalue()
+    assert "W&B did not close within 0.2 s" in err.getvalue()
     assert psutil.wait_procs(processes, timeout=60)[1] == []
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 2
 

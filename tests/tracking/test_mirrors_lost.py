@@ -157,7 +157,7 @@ def test_mlflow_without_an_answer_is_off_after_one_warning_and_the_run_ends_with
     warnings = capfd.readouterr().err.splitlines()
     assert len(warnings) == 1
     assert warnings[0].startswith(
-        f"warning: Mlflow failed and is off (RuntimeError: its process ended with status 1 (no run at {server.url}: "
+        f"warning: MLflow failed and is off (RuntimeError: its process ended with status 1 (no run at {server.url}: "
     )
     assert server.met.is_set() or server._manners == "absent"
     assert (run / "metrics.jsonl").read_bytes() == untracked
@@ -297,7 +297,7 @@ def test_a_mirror_whose_disk_is_full_is_off_after_one_warning(
             tracker.log(row(i))
         tracker.close()
         assert len(err.getvalue().splitlines()) == 1
-        assert f"{type(mirror).__name__} failed and is off (" in err.getvalue()
+        assert f"{mirror.name} failed and is off (" in err.getvalue()
         assert len(rows_of(tmp_path / "metrics.jsonl")) == 10
         wait_until(lambda: not marked(mark))
 

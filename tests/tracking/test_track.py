@@ -161,6 +161,7 @@ def test_a_row_that_breaks_the_contract_is_refused(
 
 
 class Recorder:
+    name = "the recorder"
     queue_rows = 1000
     close_timeout_s = 30.0
 
@@ -182,6 +183,8 @@ class Recorder:
 
 
 class Failing(Recorder):
+    name = "Failing"
+
     def log(self, metrics: Any) -> None:
         raise OSError("disk\nquota")
 
@@ -189,6 +192,7 @@ class Failing(Recorder):
 class Hanging(Recorder):
     """Hangs in its first row until released; says when it got there."""
 
+    name = "Hanging"
     queue_rows = 3
     close_timeout_s = 0.05
 

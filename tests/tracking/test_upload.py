@@ -51,7 +51,7 @@ def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_
     for _ in range(2):
         assert call_upload(run, "track=wandb", "mode=offline", "project=farm", "tags=[night]") == 0
         out = capsys.readouterr().out
-        assert re.search(r"upload later: wandb sync \S+\nWandb has \S+: 4 rows\n$", out)
+        assert re.search(r"upload later: wandb sync \S+\nW&B was given \S+: 4 rows\n$", out)
     commit = json.loads((run / "provenance.json").read_text())["commit"]
     (record, rows), (again, _) = history(run)
     assert record.run_id == again.run_id == (run / "wandb" / "run_id").read_text()
@@ -247,7 +247,7 @@ def test_a_run_without_rows_and_a_server_that_is_away_end_in_one_line(
     assert call_upload(run, "track=mlflow", "tracking_uri=http://127.0.0.1:9", "init_timeout_s=1") == 2
     err = capsys.readouterr().err
     assert (
-        err.count("\n") == 1 and "Mlflow failed (its process ended with status 1 (no run at http://127.0.0.1:9" in err
+        err.count("\n") == 1 and "MLflow failed (its process ended with status 1 (no run at http://127.0.0.1:9" in err
     )
     assert (run / "metrics.jsonl").read_bytes() == before
     (run / "metrics.jsonl").write_bytes(b"")
