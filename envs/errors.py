@@ -69,35 +69,49 @@ def _likeness(name: str, other: str) -> float:
     return alike / 0.5 if name[:1] == other[:1] else alike / 0.7
 
 
-# By the module's name. Of any other name there may be somebody else's package at the index: it is not suggested.
-PACKAGES = {
-    "ale_py": "ale-py",
+# Both by the module's name. Of any other name there may be somebody else's package at the index: it is not suggested.
+EXTRAS = {  # ours that have it
+    "ale_py": "atari",
     "crafter": "crafter",
-    "cv2": "opencv-python",
-    "dm_control": "'dm-control' 'mujoco<4'",
+    "cv2": "atari",
+    "dm_control": "dmc",
+    "grpc": "remote",
+    "lbforaging": "multiagent",
+    "magent2": "multiagent",
+    "minatar": "minatar",
+    "minigrid": "minigrid",
+    "mpe2": "multiagent",
+    "msgpack": "remote",
+    "mujoco": "mujoco",
+    "pettingzoo": "multiagent",
+    "pymunk": "multiagent",
+    "rlcard": "multiagent",
+    "rware": "multiagent",
+    "shimmy": "dmc",
+    "vizdoom": "vizdoom",
+}
+PACKAGES = {  # of others, or those that are wanted for more than an extra's sake
     "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",
-    "minatar": "minatar",
-    "minigrid": "minigrid",
     "minihack": "--no-deps nle minihack",  # whose packages ask for an old Gymnasium, and work with others
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
-    "mujoco": "mujoco",
-    "mpe2": "mpe2",
     "nle": "--no-deps nle",
-    "pettingzoo": "pettingzoo",
     "pygame": "pygame",
-    "pymunk": "pymunk",
-    "rlcard": "rlcard",
-    "shimmy": "shimmy",
-    "vizdoom": "vizdoom",
 }
+
+
+def install(extra: str) -> str:
+    """Return the command that installs one of our extras, from any folder."""
+    return f"pip install 'paddock[{extra}]'"
 
 
 def provide(error: Exception) -> str:
     """Say how a module can be provided that could not be imported."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
+    if name in EXTRAS:
+        return install(EXTRAS[name])
     if name in PACKAGES:
         return f"pip install {PACKAGES[name]}"
     return f"start where {name or 'its module'} lies, install the package that has it, or mend the path"

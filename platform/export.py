@@ -19,7 +19,7 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.seated import SeatedPolicy
 from algos.protocol import LearnsInEnv
-from envs.errors import ConfigError, PaddockError, require
+from envs.errors import ConfigError, PaddockError, install, require
 from envs.spaces.parts import Path as LeafPath
 from envs.spaces.parts import dotted
 from envs.spaces.views import flatten
@@ -150,7 +150,7 @@ def _import(package: str, module: str) -> Any:
     try:
         importlib.import_module(package)
     except ImportError as error:
-        raise ConfigError(f"export needs the package {package} ({error}); pip install {package}") from error
+        raise ConfigError(f"export needs the package {package} ({error}); {install('export')}") from error
     return importlib.import_module(module)
 
 
@@ -275,7 +275,7 @@ def _command(arguments: Sequence[str]) -> None:
         "file": f"{made.path}, {made.size:,} bytes",
     }
     if made.comparison is None:
-        lines["check"] = "none; pip install onnxruntime compares it with the policy"
+        lines["check"] = f"none; {install('export')} has what compares it with the policy"
     else:
         found = made.comparison
         lines["check"] = (

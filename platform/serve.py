@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import ConfigError, require
+from envs.errors import ConfigError, install, require
 from envs.family import Family
 from envs.remote.polling import poll_where_one_waits
 
@@ -69,7 +69,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         from envs.remote.server.service import EnvironmentServer
         from envs.remote.server.settings import ServerSettings
     except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
+        raise ConfigError(f"serving needs {error.name}; {install('remote')}") from error
     from algos.learning.rollouts.collector import MAX_EPISODE_STEPS
     from envs.vector import ChoosesLayout, Remote
 
@@ -138,7 +138,7 @@ def _status(arguments: Sequence[str]) -> int:
     try:
         from .health.server import describe_server, read_status
     except ImportError as error:
-        raise ConfigError(f"asking a server needs {error.name}; pip install 'paddock[remote]'") from error
+        raise ConfigError(f"asking a server needs {error.name}; {install('remote')}") from error
     for line in describe_server(read_status(arguments)):
         print(line)
     return 0

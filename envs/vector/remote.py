@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import ConfigError, require
+from envs.errors import ConfigError, install, require
 from envs.frozen import freeze, thaw
 from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
 from envs.remote.versions import SameVersions
@@ -115,7 +115,7 @@ def make_place(
         from envs.remote.client.place import Place
         from envs.remote.guard import check_tls, read_address
     except ImportError as error:
-        raise ConfigError(f"environments at a server need {error.name}; pip install 'paddock[remote]'") from error
+        raise ConfigError(f"environments at a server need {error.name}; {install('remote')}") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)
     for one in addresses:
         read_address(one)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from envs.errors import ConfigError, nearest, require
+from envs.errors import ConfigError, install, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
 from ..runs.folder import read_json
@@ -63,7 +63,7 @@ class TensorBoard(OfRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_package("tensorboard")
+        _require_package("tensorboard", "pip install tensorboard")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -163,7 +163,7 @@ class Wandb(InChild):
         require(mode in WANDB_MODES, f"mode={mode!r} is unknown; allowed: {known}; {nearest(str(mode), WANDB_MODES)}")
         super().__post_init__()
         if mode != "disabled":
-            _require_package("wandb")
+            _require_package("wandb", "pip install wandb")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         if self.mode == "disabled":
@@ -216,7 +216,7 @@ class Mlflow(InChild):
         fits = uri is None or re.match(r"databricks\b|[\w+.-]+:/", uri)
         require(bool(fits), f"tracking_uri={uri!r} is no address of MLflow; allowed: {allowed}")
         super().__post_init__()
-        _require_package("mlflow", "mlflow-skinny")
+        _require_package("mlflow", install("mlflow"))
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         settings = self._describe() | {
@@ -256,7 +256,6 @@ def find_videos(run_dir: Path) -> list[Path]:
     return sorted(run_dir.glob("*.mp4"))
 
 
-def _require_package(name: str, distribution: str | None = None) -> None:
+def _require_package(name: str, remedy: str) -> None:
     if importlib.util.find_spec(name) is None:
-        remedy = f"pip install {distribution or name}"
         raise ConfigError(f"track needs the package {name}, which is not installed; try: {remedy}")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main
 from refusals import Refused, refused_fixture  # noqa: F401
 
+from envs.errors import EXTRAS
 from paddock import COMMANDS
 from paddock.config.command import open_standard_files
 from paddock.runs import late
@@ -127,7 +129,11 @@ ENVIRONMENTS = {
     "env.id=3": ["env.id=3", "allowed: text"],
     "env=gymnasium": ["env.id has no value", "env.id=..."],
     "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "start where notapackage lies"],
-    "env.id=ale_py:ALE/Pong-v5": ["env.id=ale_py:ALE/Pong-v5", "No module named 'ale_py'", "pip install ale-py"],
+    "env.id=ale_py:ALE/Pong-v5": [
+        "env.id=ale_py:ALE/Pong-v5",
+        "No module named 'ale_py'",
+        "pip install 'paddock[atari]'",
+    ],
     "env.id=Foo-v1": ["env.id=Foo-v1", "gymnasium.pprint_registry() lists"],
     "env.id=ALE/Pong-v5": ["env.id=ALE/Pong-v5", "pip install ale-py", "env.id=ale_py:ALE/Pong-v5"],
     "env.kwargs=3": ["env.kwargs=3", "a mapping"],
@@ -252,17 +258,18 @@ def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refuse
 
 MISSING = {
     "Box2D": (["env=bipedal"], 'pip install "gymnasium[box2d]"'),
-    "ale_py": (["env=atari_nature"], "pip install ale-py"),
-    "crafter": (["env=crafter"], "pip install crafter"),
-    "minigrid": (["env=minigrid"], "pip install minigrid"),
+    "ale_py": (["env=atari_nature"], "pip install 'paddock[atari]'"),
+    "crafter": (["env=crafter"], "pip install 'paddock[crafter]'"),
+    "minigrid": (["env=minigrid"], "pip install 'paddock[minigrid]'"),
     "mujoco": (["env.id=Humanoid-v5"], 'pip install "gymnasium[mujoco]"'),
     "nle": (["env=nethack"], "pip install --no-deps nle"),
+    "pettingzoo": (["env=multiwalker"], "pip install 'paddock[multiagent]'"),
     "tensorboard": (["track=tensorboard"], "pip install tensorboard"),
     "wandb": (["track=wandb"], "pip install wandb"),
 }
 
 
-BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker", "envs.bindings")
+BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker", "envs.bindings", "pettingzoo.")
 
 
 @pytest.mark.parametrize("package", MISSING)
@@ -275,6 +282,14 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     arguments, remedy = MISSING[package]
     assert remedy in refused(*arguments, "dry_run=true")
     assert remedy in refused(*arguments, "compute=serial", "budget.iterations=1")
+
+
+def test_the_extras_that_messages_name_are_there() -> None:
+    sources = [path.read_text() for floor in ("platform", "envs") for path in (ROOT / floor).rglob("*.py")]
+    named = {extra for text in sources for extra in re.findall(r"\binstall\(['\"](\w+)", text)} | {*EXTRAS.values()}
+    assert named >= {"export", "mlflow", "multiagent", "remote"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert named <= project["optional-dependencies"].keys()
 
 
 def test_what_an_algorithm_of_ones_own_cannot_import_is_named(
@@ -304,6 +319,7 @@ def test_help_and_errors_do_not_wait_for_what_they_do_not_need(arguments: str, t
 
 EARLY = """
 import importlib, sys
+from envs.errors import EXTRAS
 from paddock import COMMANDS
 
 def call(module, *arguments):

@@ -273,10 +273,10 @@ def test_the_command_says_what_it_wrote(
     assert code == 0 and "input observation   float32 [B, 4]" in out and "output action       int64 [B]" in out
     assert "by onnxruntime on 256 observations" in out and "0 actions differ" in out
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert "pip install onnxruntime" in call(str(trained.path), str(tmp_path / "policy.onnx"))[1]
+    assert "pip install 'paddock[export]'" in call(str(trained.path), str(tmp_path / "policy.onnx"))[1]
     monkeypatch.setitem(sys.modules, "onnx", None)
     for words, said in (
-        ([str(trained.path), str(tmp_path / "policy.onnx")], "pip install onnx"),
+        ([str(trained.path), str(tmp_path / "policy.onnx")], "pip install 'paddock[export]'"),
         ([str(trained.path), str(tmp_path / "policy.pt")], "allowed: *.onnx"),
         ([str(tmp_path), str(tmp_path / "policy.onnx")], "is not a run folder"),
         ([str(trained.path)], "write python -m paddock.export RUN FILE.onnx"),

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from conftest import TINY, call_main, wait_until
 from hydra import compose, initialize_config_dir
-from mirrored import history, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
+from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 from omegaconf import OmegaConf
 
 import paddock
@@ -233,12 +233,20 @@ def test_a_wrong_setting_ends_in_one_line(tmp_path: Path, changes: dict[str, Any
     assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("make", "name"), [(tensorboard, "tensorboard"), (wandb, "wandb")])
+@pytest.mark.parametrize(
+    ("make", "installed"),
+    [
+        (tensorboard, "tensorboard"),
+        (wandb, "wandb"),
+        (mlflow, "'paddock[mlflow]'"),
+    ],
+    ids=["tensorboard", "wandb", "mlflow"],
+)
 def test_a_missing_package_is_said_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any], name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any], installed: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda wanted: None)
-    with pytest.raises(ConfigError, match=f"pip install {name}$"):
+    with pytest.raises(ConfigError, match=f"pip install {re.escape(installed)}$"):
         make(tmp_path)
 
 

@@ -18,11 +18,10 @@ import forkserver
 import psutil
 import pytest
 from conftest import TINY, call_main, wait_until
-from mirrored import history, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
+from mirrored import history, mlflow, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
 from paddock.tracking.child import in_turn
 from paddock.tracking.console import Console
-from paddock.tracking.mirrors import Mlflow
 from paddock.tracking.tracker import Tracker
 
 RUN = [*TINY, "compute=serial", "seed=3", "budget.iterations=3"]
@@ -106,13 +105,6 @@ def marked(mark: str) -> list[psutil.Process]:
             if process.environ().get("PADDOCK_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
-
-
-def mlflow(run_dir: Path, uri: str, **changes: Any) -> Mlflow:
-    pytest.importorskip("mlflow")
-    keys: dict[str, Any] = {"experiment": "farm", "tags": {}, "init_timeout_s": 1.0, "close_timeout_s": 60.0}
-    named: dict[str, Any] = {"run_dir": run_dir, "run_name": "r", "config": {"algo": {"name": "es"}}}
-    return Mlflow(tracking_uri=uri, queue_rows=1000, **(keys | named | changes))
 
 
 # Servers
