@@ -22,6 +22,8 @@ Say where runs stand, while they go on or afterwards; exit code 1 if one has fai
     DIR        a run's folder, a multirun's, or any folder with some of them
     log=10     lines of its job's output to show for a run that failed before it began
 
+Runs of a sweep have a column `with`: in what they differ. States:
+
     pending    submitted to Slurm, and not begun       running    somebody is at it
     requeued   begun, and waiting to go on             done       its budget is spent
     stopped    by a signal, and nobody goes on         failed     by an error

@@ -1,6 +1,5 @@
 """What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
-from ..runs.identity import NUM_ENVS, experiment, short_name
+from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value
 from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING
@@ -237,13 +236,7 @@ def _labels(firsts: Sequence[ReportedRun]) -> list[str]:
     labels = []
     for run, subject in zip(firsts, subjects, strict=True):
         differing = differing_keys([other for other, same in zip(firsts, subjects, strict=True) if same == subject])
-        named = [f"{key}={_value(run.settings.get(key))}" for key in differing[:MOST_KEYS]]
+        named = [f"{key}={spell_value(run.settings.get(key))}" for key in differing[:MOST_KEYS]]
         more = [f"and {len(differing) - MOST_KEYS} more"] if len(differing) > MOST_KEYS else []
         labels.append(", ".join([subject[0], *named, *more]))
     return labels
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -14,6 +14,7 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
+from ..runs.folder import tell_apart
 from ..runs.late import matplotlib
 from ..runs.provenance import spell_command
 from ..runs.state import WRONG
@@ -167,7 +168,8 @@ def _find_videos(run: Path) -> list[Path]:
 
 
 def list_runs(entries: Sequence[Entry], metric: str) -> Html:
-    """Each run with its state."""
+    """Each run with its state, and what tells it from others of its sweep."""
+    told = tell_apart({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:
         state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
@@ -176,6 +178,7 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
             [
                 entry.name,
                 state,
+                *([told.get(entry.run.path, "")] if any(told.values()) else []),
                 entry.run.config.get("seed", "–"),
                 *("–" if (v := entry.run.last(name)) is None else short(v) for name in ("iteration", "step")),
                 "–" if score is None else short(score),
@@ -189,9 +192,11 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
         for entry in entries[:MOST_RUNS]
         if (origin := entry.provenance.get("init_from"))
     ]
-    head = ("run", "state", "seed", "iteration", "steps", "score", "time", "why")
+    head = ["run", *(["with"] if any(told.values()) else []), "state"]
+    words = (*range(len(head)), len(head) + 5)
+    head += ["seed", "iteration", "steps", "score", "time", "why"]
     note = f"the first {MOST_RUNS} of {len(entries)}" if len(entries) > MOST_RUNS else ""
-    return section("Runs", note, table(head, rows, words=(0, 1, 7)) if rows else "", *map(paragraph, began))
+    return section("Runs", note, table(head, rows, words) if rows else "", *map(paragraph, began))
 
 
 def list_commands(entries: Sequence[Entry]) -> Html:

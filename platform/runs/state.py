@@ -52,6 +52,7 @@ class RunState:
     progress: float | None  # of the budget that is nearest to its end, 0 to 1
     updated_s: float | None  # since the last row was written
     submission: Submission | None
+    config: Mapping[str, Any]  # empty where there is none yet, or it is damaged
 
 
 Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
@@ -87,7 +88,9 @@ def read_run_states(runs: Sequence[Path]) -> list[RunState]:
         metrics, updated_s = last_metrics(run)
         state, why = _state(run, submissions[run], queue)
         why = wrong.get(run, why) if state == "lost" else why
-        run_states.append(RunState(run, state, why, metrics, _progress(run, metrics), updated_s, submissions[run]))
+        config = _read_config(run)
+        progress = _progress(config, metrics)
+        run_states.append(RunState(run, state, why, metrics, progress, updated_s, submissions[run], config))
     return run_states
 
 
@@ -242,9 +245,16 @@ def read_progress(run: Path) -> Progress:
     return Progress(metrics.get("system/seconds", 0.0), metrics)
 
 
-def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:
+def _read_config(run: Path) -> dict[str, Any]:
     try:
-        section = read_config(run)["budget"]
+        return read_config(run)
+    except FolderError:
+        return {}
+
+
+def _progress(config: Mapping[str, Any], metrics: Mapping[str, float]) -> float | None:
+    try:
+        section = config["budget"]
         given = {"return_" if name == "return" else name: value for name, value in section.items()}
         budget = Budget(**dict.fromkeys(BOUNDS) | given)
     except (PaddockError, KeyError, TypeError):

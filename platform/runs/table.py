@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from .folder import tell_apart
 from .state import WRONG, RunState, log_tail
 from .units import duration, short
 
-HEAD = ("run", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")
+HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")
 NAME_WIDTH = 32  # longer names lose their middle, so that a line fits into 100 columns
+TOLD_WIDTH = 40  # longer words lose their end
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
@@ -18,9 +20,11 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     Args:
         lines: how many to show of what the job of a run printed that failed before it began.
     """
-    rows = [_cells(folder, run_state) for run_state in run_states]
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
-    print(_line(HEAD, widths))
+    told = tell_apart({run_state.run: run_state.config for run_state in run_states})
+    head, *rows = [HEAD, *(_cells(folder, run_state, told.get(run_state.run, "")) for run_state in run_states)]
+    empty = () if any(told.values()) else (HEAD.index("with"),)
+    widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(head, *rows, strict=True))]
+    print(_line(head, widths))
     for run_state, cells in zip(run_states, rows, strict=True):
         print(_line(cells, widths))
         if run_state.why and (run_state.state in WRONG or run_state.state in ("requeued", "unknown")):
@@ -32,12 +36,13 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
-def _cells(folder: Path, run_state: RunState) -> tuple[str, ...]:
+def _cells(folder: Path, run_state: RunState, told: str) -> tuple[str, ...]:
     metrics, job = run_state.metrics, run_state.submission.job if run_state.submission else ""
     name = os.path.relpath(run_state.run, folder) if run_state.run != folder else run_state.run.absolute().name
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     return (
         _shorten(name),
+        told if len(told) <= TOLD_WIDTH else f"{told[: TOLD_WIDTH - 2]}..",
         run_state.state,
         f"{metrics['iteration']:.0f}" if "iteration" in metrics else "",
         short(metrics["step"]) if "step" in metrics else "",
@@ -55,6 +60,6 @@ def _shorten(name: str) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    numbers = range(2, 8)
-    pairs = enumerate(zip(cells, widths, strict=True))
-    return "  ".join(cell.rjust(width) if i in numbers else cell.ljust(width) for i, (cell, width) in pairs).rstrip()
+    numbers = range(3, 9)
+    shown = [(i, cell, width) for i, (cell, width) in enumerate(zip(cells, widths, strict=True)) if width]
+    return "  ".join(cell.rjust(width) if i in numbers else cell.ljust(width) for i, cell, width in shown).rstrip()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from envs.errors import ConfigError, install, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
-from ..runs.folder import read_json
+from ..runs.folder import read_json, sweep_name
 from ..runs.identity import algorithm_name
 from .child import MirrorProcess
 
@@ -145,6 +145,7 @@ class InChild(OfRun):
 class Wandb(InChild):
     """A Weights & Biases run, over environment steps, fed row by row to a child process.
 
+    Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
     `online` without a key or a network becomes offline and says so. A resumed run folder continues the same W&B run:
     its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
     """
@@ -204,9 +205,9 @@ class Mlflow(InChild):
     be reached turns the mirror off; `paddock.upload` makes up for it.
     """
 
-    tracking_uri: str | None
     name = "MLflow"
 
+    tracking_uri: str | None
     experiment: str
     tags: Mapping[str, Any]
 
@@ -230,14 +231,6 @@ class Mlflow(InChild):
 
 
 # What is known of a run from its folder
-
-
-def sweep_name(run_dir: Path) -> str | None:
-    """The name of the sweep's folder that a run's folder is in; None for a run of its own."""
-    folder = run_dir.absolute().parent
-    of_hydra = (folder / "multirun.yaml").exists()
-    searched = (folder / "sweep.json").exists() and (run_dir / "trial.json").exists()
-    return folder.name if of_hydra or searched else None
 
 
 def read_commit(run_dir: Path) -> str | None:

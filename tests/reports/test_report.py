@@ -231,6 +231,15 @@ def test_groups_are_told_apart_by_the_keys_that_differ(tmp_path: Path) -> None:
     assert "0 to 10" in text
 
 
+def test_the_runs_of_a_grid_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    for k, rate in enumerate((0.1, 0.2)):
+        write(tmp_path / str(k), [{"eval/return_mean": 1.0}], CONFIG | {"algo": CONFIG["algo"] | {"rate": rate}})
+    assert ">with</th>" not in report([tmp_path]).decode()
+    (tmp_path / "multirun.yaml").touch()
+    cells = re.findall(r"<tr><td>(\d)</td><td>([^<]*)</td><td>done</td>", report([tmp_path]).decode())
+    assert cells == [("0", "rate=0.1"), ("1", "rate=0.2")]
+
+
 def test_curves_are_compared_where_all_seeds_have_come() -> None:
     first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0]))
     second = (np.array([5.0, 15.0]), np.array([1.0, 3.0]))

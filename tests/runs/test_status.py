@@ -91,7 +91,7 @@ def test_a_line_for_each_run_says_how_far_it_is(status: Main, tmp_path: Path) ->
     code, out, err = status("runs")
     lines = out.splitlines()
     assert (code, err) == (1, "")
-    assert lines[0].split() == [*HEAD[:-2], "last", "row", "why", "or", "job"]
+    assert lines[0].split() == [*(name for name in HEAD[:-2] if name != "with"), "last", "row", "why", "or", "job"]
     assert lines[1].split()[:7] == ["a", "done", "4", "4.0k", "50%", "42", "2m00s"]
     assert lines[1].endswith("budget.iterations=4")
     assert lines[2].split()[:6] == ["sweep/9", "failed", "1", "1.0k", "0.5", "30s"]  # without a bound or an evaluation
@@ -99,6 +99,23 @@ def test_a_line_for_each_run_says_how_far_it_is(status: Main, tmp_path: Path) ->
     assert lines[4].split()[:7] == ["sweep/10", "stopped", "3", "3.0k", "10%", "21", "1m30s"]
     assert lines[5:] == ["    SIGINT", "1 done, 1 failed, 1 stopped"]
     assert max(map(len, lines)) <= 100
+
+
+def test_runs_of_a_sweep_are_told_apart_by_what_differs(status: Main, tmp_path: Path) -> None:
+    grid = tmp_path / "runs/grid"
+    for k, (algo, rate) in enumerate([("ppo", 0.1), ("ppo", 1 / 3), ("sac", 0.1)]):
+        section = {"name": algo, "learning_rate": rate, "hidden": [8], **({"tau": 0.1} if algo == "sac" else {})}
+        config = {"algo": section, "env": {"id": "CartPole-v1"}, "seed": 1, "run": {"dir": str(k)}}
+        (make_run(grid / str(k), done="budget.iterations=3") / "config.yaml").write_text(yaml.safe_dump(config))
+    (grid / "multirun.yaml").touch()
+    make_run(tmp_path / "runs/alone", done="budget.iterations=3")
+    (code, out, _), (_, page, _) = status("runs/grid"), status("runs")
+    head, *lines = out.splitlines()
+    assert code == 0 and head.split()[:3] == ["run", "with", "state"]
+    at = slice(head.index("with"), head.index("state"))
+    told = ["algo=ppo learning_rate=0.1", "algo=ppo learning_rate=0.3333", "algo=sac"]
+    assert [line[at].strip() for line in lines[:3]] == [told[0], told[1], told[2]]
+    assert [line.split()[:2] for line in page.splitlines()[1:3]] == [["alone", "done"], ["grid/0", "algo=ppo"]]
 
 
 def test_folders_that_a_shell_spells_out_are_one_table(status: Main, tmp_path: Path) -> None:
