@@ -48,7 +48,7 @@ svg * { stroke-linejoin: round; stroke-linecap: butt; }
 svg text { font-family: inherit !important; }
 video, img { display: block; max-width: 100%; margin: 0 auto; }
 .wide { margin: 1rem 0; }
-.paper { overflow-x: auto; background: #fff; border-radius: .3rem; }
+.paper { margin: 0 auto; overflow-x: auto; background: #fff; border-radius: .3rem; }
 .paper svg { min-width: 42rem; max-width: 66rem; margin: 0 auto; color: #000; }
 .scroll { overflow: auto; width: fit-content; max-width: 100%; max-height: 34rem; background: var(--card);
   border: 1px solid var(--line); border-radius: .5rem; margin: .4rem 0 1rem; }
@@ -140,10 +140,15 @@ def panel(title: object, content: object, note: object = "") -> Html:
     return Html(f"<figure>{caption}{escape(content)}</figure>")
 
 
-def wide(title: object, content: object) -> Html:
-    """A picture in colours of its own, on white, that scrolls where the page is narrower than it can be."""
+def wide(title: object, content: object, width_in: float) -> Html:
+    """A picture in colours of its own, on white, that scrolls where the page is narrower than it can be.
+
+    Args:
+        width_in: as it was drawn; where there is room it is a little larger.
+    """
     caption = f"<figcaption><b>{escape(title)}</b></figcaption>"
-    return Html(f'<figure class="wide">{caption}<div class="paper">{escape(content)}</div></figure>')
+    place = f'<div class="paper" style="max-width: max(42rem, {1.2 * width_in:.1f}in)">{escape(content)}</div>'
+    return Html(f'<figure class="wide">{caption}{place}</figure>')
 
 
 def bar(share: float) -> Html:

@@ -129,7 +129,8 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
             figure = draw(str(entry.run.settings.get("algo.name", "")).upper())
     except ConfigError as error:
         return paragraph(f"{name} is left out: {error}")
-    return wide(TITLES.get(name, name), picture(figure, f"history{number}-{name}", f"{name} of {entry.name}"))
+    drawn = picture(figure, f"history{number}-{name}", f"{name} of {entry.name}")
+    return wide(TITLES.get(name, name), drawn, figure.get_figwidth())
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
@@ -177,8 +178,8 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
         rows.append(
             [
                 entry.name,
-                state,
                 *([told.get(entry.run.path, "")] if any(told.values()) else []),
+                state,
                 entry.run.config.get("seed", "–"),
                 *("–" if (v := entry.run.last(name)) is None else short(v) for name in ("iteration", "step")),
                 "–" if score is None else short(score),

@@ -222,6 +222,14 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> 
         picture(matches, "").savefig(tmp_path / "matches.svg")
 
 
+def test_points_are_percent_in_cells_and_beside_them() -> None:
+    players = [{"name": name, "iteration": None} for name in "ab"]
+    ax, bar = draw_points({"players": players, "points": [[None, 0.75], [0.25, None]]}, "").axes
+    assert {tuple(map(int, text.get_position())): text.get_text() for text in ax.texts} == {(1, 0): "75", (0, 1): "25"}
+    assert np.ma.filled(np.ma.asarray(ax.images[0].get_array()), -1).tolist() == [[-1, 75], [25, -1]]
+    assert bar.get_ylim() == (0, 100) and bar.get_ylabel().startswith("% of points")
+
+
 def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:
     rows = [{"eval/return_mean": k, "train/return_mean": k, "es/sigma": k} for k in range(3)]
     axes = drawn(write(tmp_path / "run", rows), y=["train/return_mean", "es/sigma", "eval/return_mean"]).axes

@@ -200,7 +200,9 @@ def test_lineage_has_a_line_for_each_life_and_an_arrow_for_each_move(tmp_path: P
     figure = drawn(draw_lineage, write(tmp_path / "run", story(), 42))
     ax, bar = figure.axes
     assert ax.get_title() == "poet: 4 niches, 3 active"
-    assert bar.get_ylabel().replace("\n", " ").endswith("Difference of the lengths, m")
+    assert bar.get_ylabel() == "distance from the first environment\nDifference of the lengths, m"
+    written, beside = bar.yaxis.label.get_window_extent(), bar.get_window_extent()
+    assert beside.y0 <= written.y0 and written.y1 <= beside.y1
     # Rows: 0, then its younger child 4, then 1 and its child 5.
     lines = {tuple(map(tuple, line.get_xydata())): to_hex(line.get_color()) for line in ax.lines}
     easiest, hardest = DIFFICULTY[0], DIFFICULTY[-1]
@@ -247,6 +249,7 @@ def test_transfers_are_written_into_their_cells(tmp_path: Path) -> None:
     shares = panels[1].images[0].get_array()
     # Of 1, 4 and 5: nobody tries itself; 4 moved into 5, and 5 into 4.
     assert np.ma.filled(shares, -1).tolist() == [[-1, 0, 0], [0, -1, 1], [0, 1, -1]]
+    assert panels[1].images[0].cmap.get_bad().tolist() == [0.93, 0.93, 0.93, 1]  # on a page, too
     assert {ax.images[0].norm.vmax for ax in panels} == {1.0}
     assert bar.get_ylabel() == "share of attempts that were accepted"
 

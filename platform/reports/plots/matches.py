@@ -12,6 +12,7 @@ import numpy as np
 from envs.errors import require
 
 from ...runs.folder import FolderError
+from ...runs.late import matplotlib
 from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
 
 if TYPE_CHECKING:
@@ -104,21 +105,22 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
 
 
 def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
-    """A cell for each two players: the share of points that the row's took of the column's."""
+    """A cell for each two players: the share of points that the row's took of the column's, in percent."""
     names = [player["name"] for player in matches["players"]]
     points = np.array([[np.nan if share is None else share for share in row] for row in matches["points"]])
     n = len(names)
     side = float(np.clip(0.5 * n, 2.5, 14))
     figure = new_figure(side + 2.6, side + 1.2)
     ax = figure.subplots()
-    ax.set_facecolor("0.88")  # of those who did not meet
-    image = ax.imshow(np.ma.masked_invalid(points), cmap="RdBu", vmin=0, vmax=1)
-    figure.colorbar(image, label="share of points: a win 1, a draw 1/2")
+    colors = matplotlib.colormaps["RdBu"].with_extremes(bad="0.88")  # of those who did not meet
+    image = ax.imshow(np.ma.masked_invalid(100 * points), cmap=colors, vmin=0, vmax=100)
+    figure.colorbar(image, label="% of points: a win 1, a draw 1/2")
     if n <= LEGIBLE:
         _number_cells(ax, points)
     ax.set_xticks(range(n), names, rotation=90, fontsize="small", parse_math=False)
     ax.set_yticks(range(n), names, fontsize="small", parse_math=False)
     ax.set_xlabel("against")
+    ax.set_ylabel("points of")
     ax.tick_params(length=0, colors="black")
     ax.spines[:].set_color(GREY)
     ax.set_title(title, fontsize="medium")

@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 
 MOST_SPANS = 4
 POINT = 1 / 72  # inch
+LETTER = 0.062  # inches that one of small text takes on the average
 NOBODY = "0.93"  # colour where nobody tried
 # Yellow lines would not be seen on white.
 DIFFICULTY = ["#0d0887", "#6a00a8", "#b12a90", "#e16462", "#fca636"]
@@ -41,7 +42,7 @@ def draw_lineage(history: History, title: str) -> Figure:
     difficulty, label = measure_difficulty(history)
     colors, scale = _colors(), matplotlib.colors.Normalize(0, max(difficulty.values()) or 1)
 
-    height = min(max(0.26 * len(order), 2.0), 12.0)
+    height = min(max(0.26 * len(order), 2.2), 12.0)  # room for a line of the label beside the colours
     figure = new_figure(10, height + 1.3)
     ax = figure.subplots()
     _span_iterations(ax, now)
@@ -73,7 +74,7 @@ def draw_lineage(history: History, title: str) -> Figure:
         bar = figure.colorbar(
             matplotlib.cm.ScalarMappable(scale, colors), ax=ax, aspect=6 * height, pad=0.01, fraction=0.05
         )
-        width = max(int(height / 0.075), 24)
+        width = int(height / LETTER)
         bar.set_label("\n".join(textwrap.fill(line, width) for line in label.splitlines()), fontsize="small")
     return figure
 
@@ -86,6 +87,7 @@ def draw_transfers(history: History, title: str) -> Figure:
     shares = [_shares(accepted, attempted) for *_, accepted, attempted in counts]
     # Most shares are far below those of pairs that met once.
     scale = matplotlib.colors.PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
+    colors = matplotlib.colormaps["Blues"].with_extremes(bad=NOBODY)
     columns = min(len(spans), 2)
     rows = -(-len(spans) // columns)
     figure = new_figure(5 * columns + 1, 4.6 * rows + 0.5)
@@ -93,8 +95,7 @@ def draw_transfers(history: History, title: str) -> Figure:
     for ax in panels.flat[len(spans) :]:
         ax.remove()
     for ax, share, (first, last, numbers, accepted, attempted) in zip(panels.flat, shares, counts, strict=False):
-        ax.set_facecolor(NOBODY)
-        image = ax.imshow(share, cmap="Blues", norm=scale)
+        image = ax.imshow(np.ma.masked_invalid(share), cmap=colors, norm=scale)
         step = -(-len(numbers) // 14)
         ticks = range(0, len(numbers), step)
         for axis in (ax.xaxis, ax.yaxis):
