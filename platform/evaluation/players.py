@@ -103,7 +103,7 @@ def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> MatchPlay
     if number is None or number == iteration:
         return MatchPlayer(word, algorithm.policy(), iteration)
     kept = list(algorithm.versions) if isinstance(algorithm, KeepsVersions) else []
-    listed = ", ".join(map(str, [*kept, iteration]))
+    listed = ", ".join(map(str, sorted({*kept, iteration})))
     require(number in kept, f"players={word}: {run} keeps no policy of iteration {number}; there are {listed}")
     assert isinstance(algorithm, KeepsVersions)
     return MatchPlayer(word, algorithm.version(number), number)

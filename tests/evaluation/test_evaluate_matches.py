@@ -136,6 +136,10 @@ BAD = {
     "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half on each side; 20 suits most"),
     "no steps": (["TURNS", "players=random", "max_steps=0"], "max_steps=0 must be at least 1; 100000 suits most"),
     "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; there are 2"),
+    "no version of many": (
+        ["TURNS", "players=LEAGUE@9"],
+        "players=LEAGUE@9: LEAGUE keeps no policy of iteration 9; there are 0, 1, 2\n",
+    ),
     "no player": (["TURNS", "players=agents.Turns"], "players=agents.Turns has no act(obs, state); name a class"),
     "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),
     "another world": (["TURNS", "players=ALONE"], "players=ALONE learned where agents see or do other things than in"),
@@ -147,8 +151,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
-def test_bad_input_ends_in_one_line(arguments: list[str], said: str, turns: Path, alone: Path, main: Any) -> None:
-    names = {"TURNS": str(turns), "ALONE": str(alone)}
+def test_bad_input_ends_in_one_line(
+    arguments: list[str], said: str, turns: Path, league: Path, alone: Path, main: Any
+) -> None:
+    names = {"TURNS": str(turns), "LEAGUE": str(league), "ALONE": str(alone)}
     for name, path in names.items():
         arguments = [word.replace(name, path) for word in arguments]
     code, out, err = main(*arguments)
