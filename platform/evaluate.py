@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def _command(arguments: Sequence[str]) -> None:
-    env = [word for word in arguments if word.startswith(("env=", "env."))]
+    env = [word for word in arguments if word.lstrip("+").startswith(("env=", "env."))]
     runs, options = parse("evaluate", [word for word in arguments if word not in env], READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")

@@ -22,10 +22,12 @@ def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
     Args:
         own: the run's, which keys change where no name is given.
+        words: a key that is new may have a `+` before it, as on the command line of a run.
 
     Raises:
         ConfigError: there is no such option, or no such key.
     """
+    words = [word.lstrip("+") for word in words]
     names = [word.removeprefix("env=") for word in words if word.startswith("env=")]
     require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; name one")
     section: dict[str, Any] = copy.deepcopy(dict(own))
@@ -69,7 +71,8 @@ def _set(section: dict[str, Any], word: str) -> None:
     for key in parents:
         inner = inner.get(key) if isinstance(inner, dict) else None
     known = isinstance(inner, dict) and (last in inner or parents == ["kwargs"])
-    require(known, f"{path} is not a key of this environment; {nearest(path, [f'env.{key}' for key in section])}")
+    keys = [f"env.{key}" for key in section if key != "_target_"]
+    require(known, f"{path} is not a key of this environment; {nearest(path, keys)}")
     try:
         inner[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -353,6 +353,9 @@ def test_elsewhere_than_in_training(run: Path, main: Main) -> None:
         code == 0 and "environment   CartPole-v1 env.max_episode_steps=4" in out and "mean length   4.00 steps" in out
     )
     heavy = evaluate(run, episodes=3, env=["env.kwargs.sutton_barto_reward=true"])
+    added = evaluate(run, episodes=3, env=["+env.kwargs.sutton_barto_reward=true"])
+    assert added.returns.tolist() == heavy.returns.tolist()
+    assert main(run, "episodes=1", "+env.kwargs.sutton_barto_reward=true")[0] == 0
     assert heavy.returns.tolist() == [-1.0] * 3  # of which each step gives 0, and the fall -1
     named = evaluate(run, episodes=3, env=["env=cartpole"])
     assert named.returns.tolist() == evaluate(run, episodes=3).returns.tolist()
