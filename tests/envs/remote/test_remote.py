@@ -97,6 +97,8 @@ def test_a_remote_environment_is_one_of_gymnasiums(serve: Any) -> None:
     address = serve(COUNTING).address
     with closing(gymnasium.make("envs.remote.single:Remote-v0", address=address, disable_env_checker=True)) as env:
         check_env(env.unwrapped, skip_render_check=True)
+        with pytest.warns(UserWarning, match="a server shows no pictures"):
+            assert env.unwrapped.render() is None
         own = COUNTING.make()
         assert env.reset(seed=3)[0].tolist() == own.reset(seed=3)[0].tolist()
         for action in (1, 4, 2):
