@@ -279,5 +279,5 @@ class ES:
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)
-        metrics = summarize(played, self.env.metrics, self.best_return, self.iteration, self.eval_max_steps)
+        metrics = summarize(played, self.env, self.best_return, self.iteration, self.eval_max_steps)
         return metrics, sum(end.seconds for end in ends)

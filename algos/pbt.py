@@ -168,7 +168,7 @@ class PBT:
             known = [done.value.metrics[key] for done in kept if (key := f"train/{name}_mean") in done.value.metrics]
             means |= {f"train/{name}_mean": float(np.mean(known))} if known else {}
         lengths = np.concatenate([done.value.lengths for done in kept])
-        return means | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps))
+        return means | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps, self.env))
 
     def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
         """Note who is best now, and who was best of all; returns the leader's hyperparameters."""

@@ -36,14 +36,14 @@ class Made:
 
     Attributes:
         seats: who sits there, in order.
-        limited: whether something truncates its episodes.
+        limit: steps after which something truncates its episodes; None: nothing that is known.
         metadata: such as `render_modes`.
         stack: how observations are stacks of frames; None where they are none, or it is not known.
         takes_signals: whether it has a method `receive_signal(key, value)`.
     """
 
     seats: Seats
-    limited: bool
+    limit: int | None
     metadata: Mapping[str, Any]
     stack: Stack | None
     takes_signals: bool
@@ -112,7 +112,7 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
     try:
         return Made(
             seats=seats_of(env),
-            limited=_is_limited(env),
+            limit=_find_limit(env),
             metadata=dict(getattr(env, "metadata", {})),
             stack=find_stack(env),
             takes_signals=find_owner(env, "receive_signal") is not None,
@@ -135,12 +135,15 @@ def _warn(text: str) -> None:
     log.warning("%s", text)
 
 
-def _is_limited(env: Any) -> bool:
+def _find_limit(env: Any) -> int | None:
+    limits: list[int] = []
     while isinstance(env, gymnasium.Wrapper | Adapter):
-        if isinstance(env, TimeLimit | Limited):
-            return True
+        if isinstance(env, TimeLimit):
+            limits.append(env._max_episode_steps)
+        elif isinstance(env, Limited):
+            limits.append(env.steps)
         env = env.inner if isinstance(env, Adapter) else env.env
-    return False
+    return min(limits, default=None)
 
 
 def _one_line(error: Exception) -> str:

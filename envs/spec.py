@@ -144,11 +144,20 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
-        if self._made.limited:
+        if self.max_episode_steps is not None or self.limit is not None:
             return self
         other = replace(self, max_episode_steps=max_episode_steps)
-        other.__dict__["_made"] = replace(self._made, limited=True)  # the same but for that: none is made for it
+        other.__dict__["_made"] = self._made  # the same but for that: none is made for it
         return other
+
+    @property
+    def limit(self) -> int | None:
+        """Steps after which it truncates its episodes by itself or as its configuration says; None: none are known.
+
+        Raises:
+            ConfigError: see `make`.
+        """
+        return self._made.limit
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:

@@ -97,7 +97,7 @@ class AgentJobs:
         played, ends = yield from play_evaluation(self.settings, distribution)
         report_lost(ends, f"an evaluation in niche {niche.number}")
         kept, steps = played.returns[np.isfinite(played.returns)], int(played.lengths.sum())
-        cut = count_cut(played.lengths, niche.problem.eval_max_steps)
+        cut = count_cut(played.lengths, niche.problem.eval_max_steps, niche.problem.env)
         return Scored(float(kept.mean()) if len(kept) else LOST, steps, cut)
 
     def attempt(

@@ -122,11 +122,12 @@ class AsyncEvaluation:
             self._thread.join()
         if self._playing.error is not None:
             raise self._playing.error
-        ends, names = self._playing.ends, self._config.env.metrics
+        ends, env = self._playing.ends, self._config.env
         each = [
-            Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(names)) for k in self._games
+            Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(env.metrics))
+            for k in self._games
         ]
-        told = summarize(each[0], names, self.best_return, self._evaluated[0].version, self._max_steps)
+        told = summarize(each[0], env, self.best_return, self._evaluated[0].version, self._max_steps)
         return told | self._tell_each(each) if told else {}
 
     def close(self) -> None:

@@ -8,13 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.episodes import Episodes
+from envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 
 
-def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
-    """Return how many episodes of an evaluation came to its cap, and warn of them."""
-    cut = int((lengths >= max_steps).sum())
+def cut_off(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
+    """Return how many episodes ended by a cap, and not by the environment's own limit."""
+    capped = int((lengths >= max_steps).sum())
+    return 0 if capped and env.limit is not None and env.limit <= max_steps else capped
+
+
+def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
+    """Return how many episodes of an evaluation ended by its cap, and warn of them."""
+    cut = cut_off(lengths, max_steps, env)
     if cut:
         what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; "
         log.warning(what + "raise eval_max_steps= for more", cut, len(lengths), max_steps)
@@ -33,13 +40,12 @@ def own_metrics(group: str, names: Sequence[str], told: NDArray[np.float64]) -> 
     return {f"{group}/{name}_mean": float(column.mean()) for name, column in known.items() if len(column)}
 
 
-def summarize(played: Episodes, names: Sequence[str], best: float, iteration: int, max_steps: int) -> dict[str, float]:
+def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_steps: int) -> dict[str, float]:
     """Return the metrics of a policy's evaluation; none where nothing is left of it.
 
     Episodes whose return is no finite number are left out: the best would stay infinite, and no policy be better.
 
     Args:
-        names: of what the environment told of itself.
         best: mean return of the best evaluation before.
         iteration: that the policy is of.
         max_steps: after which an episode was cut off.
@@ -56,11 +62,11 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
         "eval/return_std": float(each.std()),
         **team_metrics(lives),
         "eval/length_mean": float(lengths.mean()),
-        **own_metrics("eval", names, played.told[kept]),
+        **own_metrics("eval", env.metrics, played.told[kept]),
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
-        **cut_metric(count_cut(played.lengths, max_steps)),
+        **cut_metric(count_cut(played.lengths, max_steps, env)),
     }
 
 

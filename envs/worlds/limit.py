@@ -14,7 +14,7 @@ class Limited(Adapter):
 
     def __init__(self, world: World, steps: int) -> None:
         super().__init__(world, world.possible_agents)
-        self._steps = steps
+        self.steps = steps
         self._passed = 0
         self._turns = False
 
@@ -39,7 +39,7 @@ class Limited(Adapter):
         observations, rewards, terminated, truncated, infos = self._env.step(actions)
         self._passed += 1
         self._look()
-        if self._passed >= self._steps:
+        if self._passed >= self.steps:
             truncated = {**truncated, **{agent: True for agent in self.agents if not terminated.get(agent)}}
             self.agents = self.acting = []
         return observations, rewards, terminated, truncated, infos

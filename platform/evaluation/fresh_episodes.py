@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.learning.episode_metrics import cut_off
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from algos.pool.broadcast import Broadcast
@@ -122,7 +123,7 @@ def evaluate(
     returns, lengths = played.returns, played.lengths
     told = dict(zip(spec.metrics, played.told.T, strict=True))
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
-    cut = int((lengths >= max_steps).sum())
+    cut = cut_off(lengths, max_steps, spec)
     return Evaluation(
         returns,
         lengths,

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import env_spec
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
-from algos.learning.episode_metrics import summarize
+from algos.learning.episode_metrics import cut_off, summarize
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform
 from algos.learning.rollouts.collector import Collector, RolloutConfig
@@ -198,7 +199,7 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
         # b lives 1 step and then 2, a lives 2, c lives all, d all but the first; c and d do one thing wrong.
         assert sorted(lives) == sorted([1, 2, 2, length - 1, length - 2])
         assert mean == sum(lives) / 4
-    told = summarize(played, (), -np.inf, 7, 100)
+    told = summarize(played, env, -np.inf, 7, 100)
     total = 5 * 5 + 2 * (played.lengths - 1).sum() - 5
     assert told["eval/lives"] == 25 and told["eval/episodes"] == 5
     assert told["eval/return_mean"] == pytest.approx(total / 25)
@@ -208,12 +209,23 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
 def test_episodes_whose_return_is_no_finite_number_are_left_out_with_their_lives() -> None:
     returns, lengths = np.array([np.inf, 2.0, -np.inf, 4.0, np.nan]), np.array([9, 1, 9, 3, 9])
     told = 10.0 * lengths[:, None]
-    alone = summarize(Episodes(returns, lengths, [None] * 5, told), ("x",), 1.0, 7, 100)
+    env = env_spec("CartPole-v1", metrics=("x",))
+    alone = summarize(Episodes(returns, lengths, [None] * 5, told), env, 1.0, 7, 100)
     assert (alone["eval/return_mean"], alone["eval/return_best"], alone["eval/episodes"]) == (3.0, 3.0, 2)
     assert (alone["eval/length_mean"], alone["eval/x_mean"]) == (2.0, 20.0)
     lives = [np.array([mean - 1, mean + 1]) for mean in returns]
-    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), ("x",), 1.0, 7, 100)
+    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), env, 1.0, 7, 100)
     assert (together["eval/return_mean"], together["eval/team_return_mean"], together["eval/lives"]) == (3.0, 6.0, 4)
+
+
+def test_an_episode_that_ends_by_the_environment_s_own_limit_is_not_cut_off() -> None:
+    endless, lengths = env_spec("toy_envs:Forever-v0"), np.array([7, 3, 7])
+    assert cut_off(lengths, 7, endless) == cut_off(lengths, 7, endless.limited(7)) == 2
+    for limit in (7, 5):
+        assert cut_off(lengths, 7, replace(endless, max_episode_steps=limit)) == 0
+    assert cut_off(lengths, 7, replace(endless, max_episode_steps=8)) == 2
+    world = config("agents:Mortals").env
+    assert cut_off(lengths, 7, replace(world, max_episode_steps=7)) == 0 < cut_off(lengths, 7, world)
 
 
 def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:
