@@ -241,6 +241,7 @@ def _session(
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
     console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
+    console.begin(progress.elapsed_s, progress.metrics)
     try:
         with contextlib.closing(Tracker(folder.path, parts.mirrors, start_iteration, console)) as tracker:
             reporter = find_reporter(folder.path)

@@ -30,6 +30,9 @@ CLEAR = "\r\x1b[K"
 LEGEND = (
     "mean, best: return of episodes in training, on average and the highest so far; eval: mean return of an evaluation"
 )
+HALF_LIFE_S = 60.0  # of what the pace was, for the time that is left,
+HALF_LIFE_SHARE = 0.1  # or, where that is longer, so much of the time that has passed
+ROWS_SHARE = 0.8  # of what the pace was that a row leaves, at least: a row may take minutes
 
 
 class Console:
@@ -56,6 +59,7 @@ class Console:
         plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
         self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
         self._known: dict[str, float] = {}  # the last finite value of each key
+        self._pace = RecentPace()
         self._best = -math.inf
         self._drawn_at = -math.inf
         self._pending = False  # the last row is not shown yet
@@ -70,10 +74,15 @@ class Console:
                 stream.flush()  # what was printed before comes first: from here on the buffer is passed by
         self._queue = WriteQueue("console", WAITING_LINES, on_error=lambda error: None)
 
+    def begin(self, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Take over where an earlier session ended: its seconds and last metrics, if there was one."""
+        self._pace = RecentPace(seconds, metrics)
+
     def log(self, metrics: Mapping[str, float]) -> None:
         """Show a row, unless the last one was shown a moment ago; a missing or non-finite key shows its last value."""
         with self._lock:
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
+            self._pace.pass_row(metrics)
             self._best = max(self._best, self._known.get("train/return_max", -math.inf))
             self._pending, self._filed = True, False
             now = self._clock()
@@ -168,11 +177,44 @@ class Console:
             return math.inf
         for bound, key in (("iterations", "iteration"), ("steps", "step")):
             limit = self._budget.get(bound)
-            if limit is not None and self._known[key] > 0:
-                left.append(seconds * (limit / self._known[key] - 1))
+            rate = self._pace.rate(key)
+            if limit is not None and rate > 0:
+                left.append((limit - self._known[key]) / rate)
         if (minutes := self._budget.get("minutes")) is not None:
             left.append(60 * minutes - seconds)
         return min(left)
+
+
+class RecentPace:
+    """How fast iterations and steps come: what was long ago counts less, and a single row changes little.
+
+    Args:
+        seconds: of earlier sessions, and their last metrics.
+    """
+
+    def __init__(self, seconds: float = 0.0, metrics: Mapping[str, float] | None = None) -> None:
+        self._start_s = self._last_s = seconds
+        self._last = {key: (metrics or {}).get(key, 0.0) for key in ("iteration", "step")}
+        self._passed = dict.fromkeys(self._last, 0.0)  # with weights, in as many
+        self._seconds = 0.0
+
+    def pass_row(self, row: Mapping[str, float]) -> None:
+        """Take note of a row; one without a time, as of a run's end, says nothing."""
+        now = row.get("system/seconds")
+        if now is None:
+            return
+        took = now - self._last_s
+        half_life_s = max(HALF_LIFE_S, HALF_LIFE_SHARE * (now - self._start_s))
+        share = max(0.5 ** (took / half_life_s), ROWS_SHARE)
+        self._seconds = share * self._seconds + took
+        for key, before in self._last.items():
+            self._passed[key] = share * self._passed[key] + row[key] - before
+            self._last[key] = row[key]
+        self._last_s = now
+
+    def rate(self, key: str) -> float:
+        """Iterations or steps a second; 0 where none is known."""
+        return self._passed[key] / self._seconds if self._seconds > 0 else 0.0
 
 
 class LiveLine:

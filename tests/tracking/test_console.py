@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import itertools
 import logging
 import os
 import pty
@@ -55,6 +56,33 @@ def test_a_pipe_gets_plain_lines_at_most_one_a_second_and_always_the_last() -> N
             "iteration 4 | 1.2M steps | 15.0k steps/s | mean 214 | best 299 | eval 1.2k | 40s left\n"
             "iteration 5 | 1.5M steps | 15.0k steps/s | mean 215 | best 299 | eval 1.2k | 20s left\n"
         )
+
+
+def test_the_time_left_follows_the_pace_and_does_not_jump() -> None:
+    def left(console: Console) -> float:
+        return console._seconds_left()
+
+    def pass_rows(console: Console, i: int, seconds: float, took: list[float]) -> list[float]:
+        shown = []
+        for more in took:
+            i, seconds = i + 1, seconds + more
+            console.log({"iteration": i, "step": 1000 * i, "system/seconds": seconds})
+            shown.append(left(console))
+        return shown
+
+    def silent() -> Console:
+        return Console(None, None, {"iterations": 1000, "steps": 2_000_000})
+
+    # Ten rows of half a second, then of 30 s, such as once learning starts.
+    begins = pass_rows(silent(), 0, 0.0, [0.5] * 10 + [30.0] * 20)
+    assert begins[9] == pytest.approx(990 * 0.5) and begins[-1] == pytest.approx(970 * 30, rel=0.05)
+    # A run that goes on where rows take a tenth of what they took.
+    resumed = silent()
+    resumed.begin(2000.0, {"iteration": 500, "step": 500_000})
+    assert pass_rows(resumed, 500, 2000.0, [0.4, 0.4]) == pytest.approx([499 * 0.4, 498 * 0.4])
+    # Every tenth row waits for an evaluation, and takes ten times as long.
+    steady = pass_rows(silent(), 0, 0.0, ([1.0] * 9 + [10.0]) * 30)[100:]
+    assert all(0.85 < after / before < 1.15 for before, after in itertools.pairwise(steady))
 
 
 def test_no_time_left_is_said_without_a_budget_or_an_elapsed_time() -> None:
