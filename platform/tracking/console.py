@@ -28,7 +28,8 @@ WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 LOG_INTERVAL_S = 10.0  # between two rows of a log file
 CLEAR = "\r\x1b[K"
 LEGEND = (
-    "mean, best: return of episodes in training, on average and the highest so far; eval: mean return of an evaluation"
+    "mean, best: return of episodes in training, on average and the highest so far; "
+    "eval: mean return of an evaluation, eval@N: of iteration N's policy"
 )
 HALF_LIFE_S = 60.0  # of what the pace was, for the time that is left,
 HALF_LIFE_SHARE = 0.1  # or, where that is longer, so much of the time that has passed
@@ -161,7 +162,9 @@ class Console:
         if self._best > -math.inf:
             fields.append((5, f"best {short(self._best)}"))
         if "eval/return_mean" in known:
-            fields.append((6, f"eval {short(known['eval/return_mean'])}"))
+            of = known.get("eval/of_iteration", known["iteration"])
+            at = "" if of == known["iteration"] else f"@{of:.0f}"
+            fields.append((6, f"eval{at} {short(known['eval/return_mean'])}"))
         if math.isfinite(left := self._seconds_left()):
             fields.append((3, f"{duration(left)} left"))
         # On a narrow terminal the fields of the highest rank go first.

@@ -58,6 +58,18 @@ def test_a_pipe_gets_plain_lines_at_most_one_a_second_and_always_the_last() -> N
         )
 
 
+def test_an_evaluation_of_an_earlier_iteration_than_the_row_s_says_which() -> None:
+    out, clock = io.StringIO(), Clock()
+    console = Console(out, io.StringIO(), {}, clock)
+    told = [{"eval/return_mean": 7.0, "eval/of_iteration": 1}, {}, {"eval/return_mean": 8.0, "eval/of_iteration": 2}]
+    for i, evaluation in enumerate(told, 1):
+        clock.now = 2.0 * i
+        console.log({"iteration": i, "step": 10 * i, **evaluation})
+    console.close()
+    shown = [line.split(" | ")[-1] for line in out.getvalue().splitlines()[1:]]
+    assert shown == ["eval 7", "eval@1 7", "eval@2 8"] and "eval@N" in LEGEND
+
+
 def test_the_time_left_follows_the_pace_and_does_not_jump() -> None:
     def left(console: Console) -> float:
         return console._seconds_left()
