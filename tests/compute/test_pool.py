@@ -38,6 +38,7 @@ from algos.pool.serial import SerialPool
 from paddock.compute.dask import autoscale
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
+from paddock.compute.dask.dispatcher import _unknown_exit
 from paddock.compute.dask.distribution import CHUNK_S, chunk_size
 from paddock.compute.dask.pool import DaskPool
 
@@ -277,6 +278,16 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
 )
 def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, pressed: float, wanted: int) -> None:
     assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, pressed) == wanted
+
+
+def test_a_pool_that_is_closed_speaks_of_no_worker_that_was_lost(caplog: pytest.LogCaptureFixture) -> None:
+    pool = local(Bounds(1, 1), retries=1, task_timeout_s=None)
+    ends: list[Sequence[End]] = []
+    pool._dispatcher.read_exit = _unknown_exit  # at once: a worker that ends meanwhile is not always asked in time
+    pool.open_batch(nap, ends.append).put(60)
+    wait_until(lambda: any(worker.items for worker in pool._dispatcher.workers.values()))
+    pool.close()
+    assert isinstance(ends[0][0]().error, PoolError) and "lost" not in caplog.text
 
 
 def test_a_pool_grows_with_the_work_and_shrinks_without(

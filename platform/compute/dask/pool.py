@@ -118,8 +118,8 @@ class DaskPool:
         error = PoolError("the pool is closed; open another one")
 
         async def leave() -> None:
+            self._dispatcher.fail(error)  # first, or what is under way would be said to be lost with its worker
             await self._membership.close()
-            self._dispatcher.fail(error)
             self._dispatcher.close()
 
         try:
