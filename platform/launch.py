@@ -36,7 +36,7 @@ from .config.sessions import moved, settle, take_up
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
-from .runs.loop import Outcome, Progress, RunFailed, run
+from .runs.loop import Outcome, Progress, RunFailed, exit_at_once, run
 from .runs.state import last_metrics, read_progress, read_run_states
 from .runs.table import print_table
 from .sweep.claim import claim_folder
@@ -242,6 +242,14 @@ def _session(
     verb = "going on" if start_iteration else "running"
     console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
     console.begin(progress.elapsed_s, progress.metrics)
+
+    def leave_now(number: int) -> NoReturn:
+        console.message(f"left at once, {_spell_kept(parts)}")
+        if leave is not None:
+            leave(number)
+        console.close()
+        exit_at_once(number)
+
     try:
         with contextlib.closing(Tracker(folder.path, parts.mirrors, start_iteration, console)) as tracker:
             reporter = find_reporter(folder.path)
@@ -252,10 +260,12 @@ def _session(
                 parts.budget,
                 progress,
                 checkpoint_every_s=parts.config["checkpoint"]["every_s"],
-                stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
+                stopping=lambda number: console.message(
+                    f"stopping after this iteration; Ctrl-C again leaves at once, {_spell_kept(parts)}"
+                ),
                 judge=reporter.judge if reporter else None,
                 reached=reached,
-                leave=leave,
+                leave=leave_now,
             )
         folder.finish(outcome.reason, outcome.metrics)
     except PaddockError as error:
@@ -267,6 +277,12 @@ def _session(
             failed.exit_code = NO_ROOM
         raise failed from error
     return outcome
+
+
+def _spell_kept(parts: ExperimentParts) -> str:
+    """Return what is left of a run that ends now."""
+    newest = parts.checkpoints.newest
+    return "without a checkpoint yet" if newest is None else f"with the checkpoint of iteration {newest}"
 
 
 def print_dry_run(parts: ExperimentParts) -> None:

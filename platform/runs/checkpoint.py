@@ -103,6 +103,12 @@ class Checkpoints:
         """The checkpoints there are, newest first."""
         return sorted(self._folder.glob("[0-9]*.npz"), reverse=True)
 
+    @property
+    def newest(self) -> int | None:
+        """The iteration that the newest is of; None where there is none."""
+        paths = self.paths()
+        return int(paths[0].stem) if paths else None
+
     def _sweep(self) -> None:
         """Delete the files that no checkpoint names; none while a checkpoint cannot be read."""
         if self._files is None or not self._files.exists():

@@ -294,8 +294,9 @@ def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start:
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.stdout is not None
     for line in command.process.stdout:
-        if "stopping after this iteration" in line:
+        if "stopping after this iteration; Ctrl-C again leaves at once, without a checkpoint yet" in line:
             break
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.wait(60) == 130
+    assert command.process.stdout.read() == "left at once, without a checkpoint yet\n"
     wait_until(lambda: not command.processes())
