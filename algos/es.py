@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from algos.common.divergence import MEND
+from algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
@@ -28,7 +29,7 @@ from algos.evolution.strategy import (
     report_lost,
 )
 from algos.evolution.update import Adam, Decay, EvaluationLost
-from algos.learning.episode_metrics import own_metrics, summarize
+from algos.learning.episode_metrics import own_metrics, spell_evaluation, summarize
 from algos.learning.episodes import Moments
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
@@ -113,6 +114,7 @@ class ES:
         self.adam = Adam.fresh(size)
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
+        self._interrupts = Interrupts()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
@@ -150,10 +152,11 @@ class ES:
             clock.lap("learn")
             worker_s = sum(end.seconds for end in generation.ends)
             if self.iteration % self.eval_every == 0:
-                evaluation, seconds = self._evaluate_mean()
-                if evaluation and evaluation["eval/return_mean"] > self.best_return:
-                    self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration
-                    self.best_mean, self.best_observed = self.mean.copy(), self.observed
+                try:
+                    evaluation, seconds = self._judge_mean()
+                except Interrupted:
+                    yield Unfinished(metrics)
+                    return
                 metrics |= evaluation
                 worker_s += seconds
             clock.lap("eval_wait")
@@ -190,6 +193,17 @@ class ES:
         """Return the evaluation of the mean policy as it is."""
         evaluation, _ = self._evaluate_mean()
         return [evaluation] if evaluation else []
+
+    def interrupt(self) -> None:
+        """See `WaitsForEvaluations`."""
+        self._interrupts.ask()
+
+    def complete(self, row: Mapping[str, float]) -> dict[str, float]:
+        """See `WaitsForEvaluations`."""
+        try:
+            return {**row, **self._judge_mean()[0]}
+        except Interrupted:
+            return Unfinished(row)
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
@@ -267,15 +281,28 @@ class ES:
             reason = f"{type(first).__name__}: {first}"
             raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first
 
+    def _judge_mean(self) -> tuple[dict[str, float], float]:
+        """Play the mean policy, and keep it if it is the best so far."""
+        evaluation, seconds = self._evaluate_mean()
+        if evaluation and evaluation["eval/return_mean"] > self.best_return:
+            self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration
+            self.best_mean, self.best_observed = self.mean.copy(), self.observed
+        return evaluation, seconds
+
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
         """Play the mean policy on seeds of its own.
 
         Returns:
             Metrics, and the seconds that workers computed.
+
+        Raises:
+            Interrupted: a signal ended the wait for it.
         """
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
-        played, ends = run_alone(self.pool, play_members, play_evaluation(self, distribution))
+        told = spell_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
+        with self._interrupts.waiting(told):
+            played, ends = run_alone(self.pool, play_members, play_evaluation(self, distribution))
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)

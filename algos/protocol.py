@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from algos.common.interrupts import Interrupted as Interrupted
+from algos.common.interrupts import Unfinished as Unfinished
 from algos.learning.policy import Drawing as Drawing
 from algos.learning.policy import Policy as Policy
 from algos.learning.policy import ReadsInputs as ReadsInputs
@@ -81,7 +83,30 @@ class Evaluates(Protocol):
     """
 
     def evaluate_last(self) -> Sequence[Metrics]:
-        """Return the evaluations that no row has reported, that of the present policy last; change no state."""
+        """Return the evaluations that no row has reported, that of the present policy last; change no state.
+
+        Raises:
+            Interrupted: it `WaitsForEvaluations`, and is to wait no more.
+        """
+        ...
+
+
+@runtime_checkable
+class WaitsForEvaluations(Protocol):
+    """An algorithm whose rows wait for evaluations, and which can be stopped while one does."""
+
+    def interrupt(self) -> None:
+        """Wait for no evaluation from now on: `plan` ends by yielding the row that lacks one, as `Unfinished`.
+
+        Called by a signal's handler, in the thread that pulls `plan`.
+
+        Raises:
+            Interrupted: what is being waited for is given up; it is caught in `plan`.
+        """
+        ...
+
+    def complete(self, row: Metrics) -> Metrics:
+        """Return an unfinished row with what it lacked, at the state that it was yielded at; or `Unfinished` again."""
         ...
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from algos.common.interrupts import Interrupts
 from algos.common.keys import Stream, episode_seed
-from algos.learning.episode_metrics import summarize
+from algos.learning.episode_metrics import spell_evaluation, summarize
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
@@ -38,10 +39,13 @@ class Playing:
     ends: dict[tuple[int, int], Any] = field(default_factory=dict)  # by policy and first episode
     error: BaseException | None = None
     given_up: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class AsyncEvaluation:
     """Plays episodes of the policy of one moment, and has the result at the next moment it is asked.
+
+    `interrupts` end waits for a result; nothing of the evaluation is lost, as its weights are part of the state.
 
     A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
@@ -70,6 +74,7 @@ class AsyncEvaluation:
         self._plays = not is_shared(config.vec)
         self._parts = config.parts
         self._against = against
+        self.interrupts = Interrupts()
         self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
@@ -82,16 +87,14 @@ class AsyncEvaluation:
         if not self._plays:
             return
         self._evaluated, self._running = weights, True
-        self._playing = Playing()
-        # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
-        if not self._pool.in_process:
-            self._thread = threading.Thread(
-                target=self._play, args=[weights, self._playing], name="evaluation", daemon=True
-            )
-            self._thread.start()
+        self._begin()
 
     def finish(self) -> dict[str, float]:
-        """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
+        """Wait for what was started and report it; nothing where nothing was, or all of it was lost.
+
+        Raises:
+            Interrupted: the wait was ended, as if it had not begun.
+        """
         metrics = self._wait()
         self._thread, self._running = None, False
         mean = metrics.get("eval/return_mean", float("-inf"))
@@ -101,11 +104,16 @@ class AsyncEvaluation:
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
-        """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
+        """Report what is being played, and an evaluation of these weights if they are others; nothing changes.
+
+        Raises:
+            Interrupted: a wait was ended.
+        """
         reports = [self._wait()]
         if self._plays and (not self._running or weights[0].version != self._evaluated[0].version):
             settings: tuple[Any, ...] = self._config, self._pool, self._episodes, self._max_steps
             last = AsyncEvaluation(*settings, *weights, against=self._against)
+            last.interrupts = self.interrupts
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
             last.start(*weights)
             reports.append(last.finish())
@@ -115,11 +123,14 @@ class AsyncEvaluation:
         """Wait for what was started; nothing is kept of it."""
         if not self._running:
             return {}
-        if self._thread is None:  # or the run was resumed in the middle of it
-            self._playing = Playing()
-            self._play(self._evaluated, self._playing)
-        else:
-            self._thread.join()
+        if self._thread is None:  # in this process, or the run was resumed in the middle of it
+            self._begin()
+        games = len(self._games) * self._episodes
+        told = spell_evaluation(self._config.env, self._evaluated[0].version, games, self._max_steps)
+        with self.interrupts.waiting(told):
+            if self._thread is None:
+                self._play(self._evaluated, self._playing)
+            self._playing.ended.wait()
         if self._playing.error is not None:
             raise self._playing.error
         ends, env = self._playing.ends, self._config.env
@@ -127,8 +138,8 @@ class AsyncEvaluation:
             Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(env.metrics))
             for k in self._games
         ]
-        told = summarize(each[0], env, self.best_return, self._evaluated[0].version, self._max_steps)
-        return told | self._tell_each(each) if told else {}
+        metrics = summarize(each[0], env, self.best_return, self._evaluated[0].version, self._max_steps)
+        return metrics | self._tell_each(each) if metrics else {}
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
@@ -174,6 +185,14 @@ class AsyncEvaluation:
                 metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
         return metrics
 
+    def _begin(self) -> None:
+        self._playing = Playing()
+        # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
+        if not self._pool.in_process:
+            arguments = self._evaluated, self._playing
+            self._thread = threading.Thread(target=self._play, args=arguments, name="evaluation", daemon=True)
+            self._thread.start()
+
     def _play(self, weights: Sequence[Weights], playing: Playing) -> None:
         try:
             config = self._config
@@ -193,6 +212,8 @@ class AsyncEvaluation:
                     log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
         except BaseException as error:
             playing.error = error
+        finally:
+            playing.ended.set()
 
 
 def evaluate_on_worker(

@@ -28,6 +28,14 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     return cut
 
 
+def spell_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
+    """Return in words what is waited for, and how it would take less where nothing else ends an episode."""
+    steps = min(max_steps, env.limit or max_steps)
+    text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
+    remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
+    return text if env.limit is not None else f"{text}; {remedy}"
+
+
 def cut_metric(cut: int) -> dict[str, float]:
     """Return the metric of so many episodes that came to their cap; none: nothing."""
     return {"eval/cut": cut} if cut else {}

@@ -7,13 +7,13 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn, Protocol
 
-from algos.protocol import Algorithm, Evaluates, Metrics, TellsEvents
+from algos.protocol import Algorithm, Evaluates, Interrupted, Metrics, TellsEvents, Unfinished, WaitsForEvaluations
 from envs.errors import PaddockError
 from envs.ranges import Range, check_fields
 
@@ -104,6 +104,7 @@ class Progress:
 
     elapsed_s: float
     metrics: dict[str, float]  # the last value of each, system/ excepted
+    unfinished: dict[str, float] | None = None  # the row that comes next, but for an evaluation
 
 
 def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
@@ -117,7 +118,7 @@ def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
         return Progress(0.0, {})
     check_fits(state["algorithm"], algorithm.state_dict())
     algorithm.load_state_dict(state["algorithm"])
-    return Progress(state["loop"]["elapsed_s"], state["loop"]["metrics"])
+    return Progress(**state["loop"])
 
 
 def run(
@@ -135,7 +136,8 @@ def run(
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
 
-    The policy that a run has at the end of its budget is evaluated, unless the last row has done so.
+    The policy that a run has at the end of its budget is evaluated, unless the last row has done so. A signal ends a
+    wait for an evaluation, which is played once the run goes on.
 
     Args:
         progress: where to go on from, as `restore` returned it.
@@ -153,13 +155,21 @@ def run(
     def save() -> None:
         # A checkpoint must never be ahead of the rows that lead to it.
         tracker.sync()
-        loop = {"elapsed_s": progress.elapsed_s, "metrics": metrics}
-        checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
+        checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": vars(progress)})
 
-    with Signals(stopping, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
-        for row in plan if reached is None else ():
+    def stop(number: int) -> None:
+        stopping(number)
+        if isinstance(algorithm, WaitsForEvaluations):
+            algorithm.interrupt()
+
+    with Signals(stop, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
+        for row in _rows(algorithm, plan, progress.unfinished) if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
+            progress.unfinished = {name: _plain(row[name]) for name in row} if isinstance(row, Unfinished) else None
+            if progress.unfinished is not None:
+                stopped = signals.caught
+                break
             events = algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()
             tracker.log(
                 {
@@ -184,13 +194,25 @@ def run(
             save()
         last = dict(metrics)
         if spent and metrics and metrics.get("eval/of_iteration") != metrics["iteration"]:
-            for evaluation in algorithm.evaluate_last() if isinstance(algorithm, Evaluates) else ():
+            try:
+                evaluations = algorithm.evaluate_last() if isinstance(algorithm, Evaluates) else ()
+            except Interrupted:
+                spent, stopped, evaluations = None, signals.caught, ()
+            for evaluation in evaluations:
                 tracker.log_end(evaluation)
                 last |= {name: _plain(value) for name, value in evaluation.items()}
     if spent or verdict:
         return Outcome(str(spent or verdict), last, None)
     assert stopped is not None
     return Outcome(signal.Signals(stopped).name, last, stopped)
+
+
+def _rows(algorithm: Algorithm, plan: Iterator[Metrics], unfinished: Metrics | None) -> Iterator[Metrics]:
+    """Give the rows that come next: first the one that an earlier session left unfinished."""
+    if unfinished is not None:
+        assert isinstance(algorithm, WaitsForEvaluations)
+        yield algorithm.complete(unfinished)
+    yield from plan
 
 
 def _plain(value: Any) -> float:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pydoc
 import random
 import shutil
 import signal
@@ -22,6 +23,7 @@ from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
 from paddock.runs.checkpoint import Checkpoints, read, storing
+from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Journal
 
 # Killed
@@ -273,9 +275,64 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
     assert "Traceback" not in err
     wait_until(lambda: not command.processes())
     saved = read(max((run / "checkpoints").glob("*.npz")))
-    assert saved["algorithm"]["iteration"] == len(rows(run)) < ITERATIONS
+    unfinished = saved["loop"]["unfinished"]  # where it came in an evaluation
+    assert saved["algorithm"]["iteration"] == len(rows(run)) + (unfinished is not None) < ITERATIONS
     assert start(*arguments(run), f"compute={compute}").wait()[0] == 0
     assert_same_run(undisturbed, run)
+
+
+FEW_STEPS = ["env=cartpole", "compute=serial", "vec.num_envs=2", "algo.hidden=[8]", "algo.eval_episodes=2"]
+REPLAYED = ["algo.warmup=16", "algo.batch_size=8", "algo.row_every=16", "algo.num_steps=4", "algo.eval_every=48"]
+WAITING = {  # where an evaluation is played, and its run
+    "es": ("algos.es.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
+    "ppo": (
+        "algos.learning.async_evaluation.evaluate_on_worker",
+        [
+            "algo=ppo",
+            *FEW_STEPS,
+            "algo.num_steps=8",
+            "algo.minibatch_size=8",
+            "algo.eval_every=2",
+            "budget.iterations=7",
+        ],
+    ),
+    "dqn": (
+        "algos.learning.async_evaluation.evaluate_on_worker",
+        ["algo=dqn", *FEW_STEPS, *REPLAYED, "budget.steps=200"],
+    ),
+}
+
+
+@pytest.mark.parametrize("algo", WAITING)
+def test_a_signal_ends_the_wait_for_an_evaluation_and_nothing_is_lost(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One comes in every evaluation, that of the run's end too, and the same command plays it when the run goes on."""
+    place, words = WAITING[algo]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert call_main(*words, f"run.dir={whole}") == 0
+    play: Any = pydoc.locate(place)
+    met: set[int] = set()
+
+    def interrupted(*arguments: Any) -> Any:
+        shared = arguments[-1][0].value
+        evaluates, iteration = (
+            (shared.sigma is None, shared.iteration) if algo == "es" else (True, shared[0][0].version)
+        )
+        if evaluates and iteration not in met:
+            met.add(iteration)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("it was played on")
+        return play(*arguments)
+
+    monkeypatch.setattr(place, interrupted)
+    stops = 0
+    while (code := call_main(*words, f"run.dir={run}")) == 128 + signal.SIGINT:
+        stops += 1
+        assert len(met) == stops and read_run_states([run])[0].state == "stopped"
+    assert code == 0 and stops >= 4
+    assert "stopped by SIGINT" in capfd.readouterr().out
+    assert_same_run(whole, run)
 
 
 def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 
+from algos.common.interrupts import Interrupted, Unfinished
 from algos.common.keys import Stream, episode_seed
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episode_metrics import tell_of
@@ -159,13 +160,25 @@ class OffPolicy(abc.ABC):
 
     def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
         """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
-        clock, due = self.pace.clock, self.pace.step // self.eval_every
-        if due > self.evaluations:
-            row = row | self.evaluation.finish()
-            self.evaluation.start(*self.weights())
-            self.evaluations = due
+        clock = self.pace.clock
+        if self.pace.step // self.eval_every > self.evaluations:
+            row = self.complete(row)
         clock.lap("eval_wait")
-        return row | self.actors.times(clock.read(), played)
+        return row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
+
+    def complete(self, row: Mapping[str, float]) -> dict[str, float]:
+        """See `WaitsForEvaluations`."""
+        try:
+            row = {**row, **self.evaluation.finish()}
+        except Interrupted:
+            return Unfinished(row)
+        self.evaluation.start(*self.weights())
+        self.evaluations = self.pace.step // self.eval_every
+        return row
+
+    def interrupt(self) -> None:
+        """See `WaitsForEvaluations`."""
+        self.evaluation.interrupts.ask()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 
+from algos.common.interrupts import Interrupted, Unfinished
 from algos.common.keys import Stream, episode_seed
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
@@ -138,10 +139,22 @@ class OnPolicy(abc.ABC):
         """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
         clock = self.count.clock
         if self.iteration % self.eval_every == 0:
-            row = row | self.evaluation.finish()
-            self.evaluation.start(*self._newest)
+            row = self.complete(row)
         clock.lap("eval_wait")
-        return row | self.actors.times(clock.read(), played)
+        return row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
+
+    def complete(self, row: Mapping[str, float]) -> dict[str, float]:
+        """See `WaitsForEvaluations`."""
+        try:
+            row = {**row, **self.evaluation.finish()}
+        except Interrupted:
+            return Unfinished(row)
+        self.evaluation.start(*self._newest)
+        return row
+
+    def interrupt(self) -> None:
+        """See `WaitsForEvaluations`."""
+        self.evaluation.interrupts.ask()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""

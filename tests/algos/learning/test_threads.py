@@ -1,5 +1,7 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -8,19 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import env_spec, wait_until
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from algos.common import threads
+from algos.common import interrupts, threads
+from algos.common.interrupts import Interrupted, Interrupts
 from algos.common.threads import one_thread
 from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
+from algos.learning.episode_metrics import spell_evaluation
 from algos.learning.episodes import Episodes
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 
 ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
 CONFIG: Any = SimpleNamespace(
-    env=SimpleNamespace(metrics=()), vec=None, architecture=ARCHITECTURE, parts=SimpleNamespace(single=True, each=())
+    env=SimpleNamespace(metrics=(), limit=None),
+    vec=None,
+    architecture=ARCHITECTURE,
+    parts=SimpleNamespace(single=True, each=()),
 )
 
 
@@ -142,6 +150,43 @@ def test_an_evaluation_that_is_given_up_holds_nobody_up_and_says_nothing_to_the_
     assert evaluation.finish()["eval/return_mean"] == 2
     given_up.join(20)
     assert not given_up.is_alive()
+
+
+def test_a_signal_ends_the_wait_for_an_evaluation_which_goes_on() -> None:
+    weights: Any = SimpleNamespace(version=1)
+    pool: Any = SlowPool()
+    evaluation = AsyncEvaluation(CONFIG, pool, 1, 100, weights)
+    evaluation.start(weights)
+    assert pool.begun.acquire(timeout=20)
+    before = signal.signal(signal.SIGUSR1, lambda *_: evaluation.interrupts.ask())
+    try:
+        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+        with pytest.raises(Interrupted):
+            evaluation.finish()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    for end in (evaluation.finish, lambda: evaluation.finish_last(weights)):
+        with pytest.raises(Interrupted):
+            end()
+    evaluation.interrupts = Interrupts()
+    pool.may_end[0].set()
+    assert evaluation.finish()["eval/return_mean"] == 1
+
+
+def test_the_first_wait_that_takes_long_is_told_of_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="algos")
+    monkeypatch.setattr(interrupts, "TELL_S", 0)
+    waits, endless = Interrupts(), env_spec("toy_envs:Forever-v0")
+    with waits.waiting(spell_evaluation(endless, 3, 10, 100_000)):
+        wait_until(lambda: bool(caplog.records))
+    with waits.waiting("another"):
+        pass
+    what = "waiting for the evaluation of iteration 3, 10 episodes of up to 100,000 steps; "
+    remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
+    assert [record.getMessage() for record in caplog.records] == [what + remedy]
+    assert spell_evaluation(env_spec("CartPole-v1"), 3, 2, 1000).endswith("3, 2 episodes of up to 500 steps")
 
 
 def test_an_evaluation_that_cannot_begin_says_so_to_who_waits_for_it() -> None:
