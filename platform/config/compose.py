@@ -17,10 +17,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
+from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode, TaskFunction
 from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, require
 
@@ -150,9 +152,24 @@ def _rehearse(loader: ConfigLoader, sweep: DictConfig, jobs: Sequence[Sequence[s
         show(job_config(load_job(loader, sweep, job, number)))
 
 
+class JobError(Exception):
+    """A job of a sweep cannot be composed, for the reason that is the cause.
+
+    Attributes:
+        overrides: the job's.
+    """
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        super().__init__(" ".join(overrides))
+        self.overrides = overrides
+
+
 def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
-    """The configuration of one job of a sweep, Hydra's part included."""
-    config = loader.load_sweep_config(sweep, list(overrides))
+    """The configuration of one job of a sweep, Hydra's part included; JobError if there is none."""
+    try:
+        config = loader.load_sweep_config(sweep, list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise JobError([*sweep.hydra.overrides.hydra, *overrides]) from error
     with open_dict(config):
         config.hydra.job.num, config.hydra.job.id = number, str(number)
         # The sweep's folder is told once, for all jobs: its name may be the time.

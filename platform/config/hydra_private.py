@@ -1,20 +1,24 @@
 """What is used of Hydra that it keeps to itself, each in one function; tests/config/test_private.py watches them."""
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal import hydra as hydra_module
 from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_launcher import BasicLauncherConf
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, TaskFunction
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
 from .. import CONF
@@ -34,7 +38,8 @@ def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, jo
         # Hydra would compose everything once more to read the mode, which nothing but --multirun sets.
         setattr(Hydra, "get_mode", lambda *_, **__: None)  # noqa: B010
     try:
-        _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+        with _own_loader():
+            _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
     finally:
         setattr(Hydra, "get_mode", composes)  # noqa: B010
 
@@ -46,7 +51,43 @@ def make_search_path(folder: str | Path) -> ConfigSearchPath:
 
 def make_loader(path: ConfigSearchPath) -> ConfigLoader:
     """Return a loader on a search path, which `GlobalHydra` knows until it is cleared."""
-    return Hydra.create_main_hydra2("paddock", path).config_loader
+    with _own_loader():
+        return Hydra.create_main_hydra2("paddock", path).config_loader
+
+
+class _Loader(ConfigLoaderImpl):
+    """Composes what the jobs of a sweep share with the first option of each group that varies.
+
+    Hydra itself leaves these groups at their defaults, which may lack a key that all of the options have.
+    """
+
+    def load_configuration(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *rest: Any, **named: Any
+    ) -> DictConfig:
+        """Return the configuration of a job, or of a sweep."""
+        if run_mode != RunMode.MULTIRUN:
+            return super().load_configuration(config_name, overrides, run_mode, *rest, **named)
+        parsed = OverridesParser.create(self).parse_overrides(overrides)
+        firsts = [self._first(override) for override in parsed]
+        config = super().load_configuration(config_name, firsts, run_mode, *rest, **named)
+        config.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
+        return config
+
+    def _first(self, override: Override) -> str:
+        key = override.get_key_element()
+        if override.is_discrete_sweep() and self.repository.group_exists(key):
+            return f"{key}={next(override.sweep_string_iterator())}"
+        return str(override.input_line)
+
+
+@contextlib.contextmanager
+def _own_loader() -> Iterator[None]:
+    """Have Hydra make loaders of ours."""
+    setattr(hydra_module, "ConfigLoaderImpl", _Loader)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(hydra_module, "ConfigLoaderImpl", ConfigLoaderImpl)  # noqa: B010
 
 
 def split_grid(overrides: Sequence[Override]) -> Sequence[Sequence[str]]:

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from envs.errors import ConfigError, nearest, require
 
 from .. import CONF
-from .compose import loading
+from .compose import JobError, loading
 from .help import config_folders, folders_of, searched
 from .vocabulary import find_usual, suggest_command, suggest_key, suggest_package
 
@@ -65,6 +65,9 @@ def _check_source(source: str) -> None:
 
 def composition_error(error: BaseException, arguments: argparse.Namespace) -> ConfigError | None:
     """A composition error of Hydra or OmegaConf as one line with the nearest valid name; None for any other error."""
+    if isinstance(error, JobError) and error.__cause__ is not None:
+        of_job = vars(arguments) | {"overrides": error.overrides, "multirun": False}
+        return composition_error(error.__cause__, argparse.Namespace(**of_job))
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         return ConfigError(f"{group}={option} is not an option of {group}; {_suggest_option(group, option, error)}")
@@ -113,7 +116,7 @@ def _explain_unknown(key: str, inner: str | None, group: bool, arguments: argpar
     if inner and key in known:
         return f"{key}.{inner} is not there yet; add it with a +: +{key}.{inner}=..."
     section, _, name = key.rpartition(".")
-    what = f"{key} is not a {'group' if group else 'key'} of the configuration"
+    what = f"{key} is not a {'group' if group else 'key'} of {_chosen(section, arguments) or 'the configuration'}"
     hint = suggest_key(key, known)
     if hint:
         return f"{what}; {hint}"
@@ -124,6 +127,12 @@ def _explain_unknown(key: str, inner: str | None, group: bool, arguments: argpar
     listed = sorted(other for other in here if not other.startswith("_")) or [k for k in known if "." not in k]
     more = ", ..." if listed[SHOWN:] else ""
     return "; ".join((what, *elsewhere, f"known: {', '.join(listed[:SHOWN])}{more}"))
+
+
+def _chosen(section: str, arguments: argparse.Namespace) -> str | None:
+    """The option of a section that is chosen, such as "algo=es"; of several that a sweep has, the first."""
+    chosen = [re.match(rf"{section}=(?:choice\()?(\w+)(?:[,)]|$)", argument) for argument in arguments.overrides]
+    return next((f"{section}={match[1]}" for match in chosen if section and match), None)
 
 
 def _explain_twice(group: str, arguments: argparse.Namespace) -> str:

@@ -398,6 +398,14 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         ("seed=1,2 hydra.sweep.dir=/proc/here", "cannot be written"),
         ("seed=1,2 algo.sigm=1", "did you mean 'algo.sigma'?"),
         (
+            "algo=ppo,es algo.clip_coef=0.1",
+            "algo.clip_coef is not a key of algo=es; algo=ppo has algo.clip_coef; known:",
+        ),
+        (
+            "algo=es,ppo algo.clip_coef=0.1",
+            "algo.clip_coef is not a key of algo=es; algo=ppo has algo.clip_coef; known:",
+        ),
+        (
             "algo.sigma=interval(0,1)",
             "algo.sigma=interval(0,1) lists no values, of which a grid is made; list some, as",
         ),

@@ -16,6 +16,7 @@ from conftest import call_main
 from distributed import LocalCluster
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
 
 import paddock.compute
 from algos.learning.distributed import open_gloo
@@ -31,6 +32,7 @@ from paddock.config.hydra_private import (
     BASIC_LAUNCHER,
     BASIC_SWEEPER,
     make_parser,
+    run_hydra,
     split_grid,
     write_element,
 )
@@ -65,6 +67,17 @@ def test_hydra_composes_and_splits_a_grid() -> None:
     assert [list(job) for job in split_grid(parsed)] == [["seed=1", "algo=es"], ["seed=2", "algo=es"]]
     assert BASIC_LAUNCHER.endswith(".BasicLauncher") and BASIC_SWEEPER.endswith(".BasicSweeper")
     assert write_element([1, "a b"]) == r"[1,a\ b]"
+
+
+def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(tmp_path: Path) -> None:
+    own = ["algo=ppo,sac", "algo.gamma=0.9", "seed=1"]
+    arguments = make_parser().parse_intermixed_args(["-m", *own, f"hydra.sweep.dir={tmp_path}"])
+    with loading(arguments) as loader:
+        sweep = loader.load_configuration("config", arguments.overrides, RunMode.MULTIRUN)
+    assert sweep.algo.gamma == 0.9 and sweep.hydra.overrides.task == own
+    jobs: list[Any] = []
+    run_hydra(arguments, make_parser(), lambda job: jobs.append((job.algo._target_, job.algo.gamma)))
+    assert jobs == [("algos.ppo.PPO", 0.9), ("algos.sac.SAC", 0.9)]
 
 
 @pytest.mark.parametrize(("arguments", "times"), [([], 1), (["hydra.mode=RUN"], 2)])
