@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ class _Loader(ConfigLoaderImpl):
         config = super().load_configuration(config_name, firsts, run_mode, *rest, **named)
         config.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
         return config
+
+    def _process_config_searchpath(self, *given: Any, **named: Any) -> None:
+        """Add what hydra.searchpath names, without a warning of packages that have no __init__.py and need none."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "provider=hydra.searchpath in command-line", UserWarning)
+            super()._process_config_searchpath(*given, **named)
 
     def _first(self, override: Override) -> str:
         key = override.get_key_element()

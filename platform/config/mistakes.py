@@ -50,15 +50,13 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def _check_source(source: str) -> None:
-    """Refuse a part of the search path that Hydra would warn of and pass over."""
+    """Refuse a part of the search path that Hydra would pass over."""
     if "${" in source or source.startswith("structured://"):
         return
     said, folders = f"hydra.searchpath={source}", folders_of(source)
     if source.startswith("pkg://"):
         remedy = "pkg://my_package.conf is the folder conf of a package that Python can import from here"
         require(bool(folders), f"{said} is no package; {remedy}")
-        known = any((folder / "__init__.py").is_file() for folder in folders)
-        require(known, f"{said}: {folders[0]} has no __init__.py; add an empty one")
     else:
         require(folders[0].is_dir(), f"{said} is not a folder; file:///a/folder and pkg://my_package.conf are allowed")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -273,6 +274,17 @@ def test_a_mistake_in_it_is_named_as_in_ours(installed: Path, tmp_path: Path) ->
         "{'target': 0.25, 'targt': 1}", "{'targt': 1, 'target': 0.25}"
     )
     assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_of_options_needs_no_init_to_be_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain_hands/conf/env").mkdir(parents=True)
+    shutil.copy(ROOT / "conf/env/cartpole.yaml", tmp_path / "plain_hands/conf/env/pole.yaml")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert call_main("hydra.searchpath=[pkg://plain_hands.conf]", "env=pole", "compute=serial", "dry_run=true") == 0
+    out, err = capfd.readouterr()
+    assert "environment  CartPole-v1" in out and err == ""
 
 
 @pytest.mark.parametrize("how", ["hydra.searchpath=[file://{}/stable_hands/conf]", "hydra.searchpath=[{}]"])
