@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import ConfigError, install, require
@@ -125,13 +125,22 @@ def _wait(server: "EnvironmentServer") -> int:
     try:
         while not told.wait(1.0):
             pass
+        count = len(server.sessions.list())
+        _say(f"ending: {count} sessions are open, and finish what is under way; Ctrl-C again ends at once")
         if server.drain():
+            _say("ended")
             return 0
-        sys.stdout.flush()
+        _say("ended with something under way")
         os._exit(128 + signal.SIGTERM)  # else the end would wait for the threads of environments that are at work
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    """Print what is only said, and end as well where nobody reads it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _status(arguments: Sequence[str]) -> int:

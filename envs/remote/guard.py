@@ -1,6 +1,7 @@
 """Who may connect, and how connections are made: addresses, certificates, tokens, and gRPC's settings."""
 
 import contextlib
+import errno
 import hmac
 import json
 import os
@@ -161,11 +162,8 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
     Raises:
         ConfigError: it is in use, or none of this machine's, or the certificates are no good.
     """
+    _check_free(address)
     try:
-        if address.startswith("unix:"):  # gRPC takes a socket from whoever listens there, in silence
-            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError), socket.socket(socket.AF_UNIX) as other:
-                other.connect(address.removeprefix("unix:"))
-                raise OSError("somebody listens")
         if "cert" in tls:
             pair = (Path(tls["key"]).read_bytes(), Path(tls["cert"]).read_bytes())
             ca = Path(tls["ca"]).read_bytes() if "ca" in tls else None
@@ -175,13 +173,36 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
     except (RuntimeError, ValueError, OSError):
         port = 0
     if not port:
-        remedy = (
-            "another process is there, or it is no address of this machine; choose another (port 0: any that is free)"
-        )
+        why = "gRPC refuses it; choose another"
         if "cert" in tls:
-            remedy += f", or serve.tls.cert={tls['cert']} and serve.tls.key={tls['key']} are no PEM files of one pair"
-        raise ConfigError(f"serve.address={address} cannot be listened at: {remedy}")
+            why = f"serve.tls.cert={tls['cert']} and serve.tls.key={tls['key']} are no PEM files of one pair"
+        raise ConfigError(f"serve.address={address} cannot be listened at: {why}")
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _check_free(address: str) -> None:
+    """Raise ConfigError where nobody can listen at an address, of which gRPC would print a line of its own."""
+    try:
+        if address.startswith("unix:"):  # gRPC takes a socket from whoever listens there, in silence
+            path = address.removeprefix("unix:")
+            os.stat(Path(path).parent)
+            with contextlib.suppress(ConnectionRefusedError, FileNotFoundError), socket.socket(socket.AF_UNIX) as other:
+                other.connect(path)
+                raise OSError(errno.EADDRINUSE, "")
+            return
+        host, _, port = address.rpartition(":")
+        for family, kind, _, _, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as own:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: one may just have ended there
+                own.bind(place)
+    except OSError as error:
+        why, remedy = str(error.strerror), "choose another"
+        if error.errno == errno.EADDRINUSE:
+            why = (
+                f"another process is there, of which `python -m paddock.serve status {address}` says whether it serves"
+            )
+            remedy = "end it, or choose another (port 0: any that is free)"
+        raise ConfigError(f"serve.address={address} cannot be listened at: {why}; {remedy}") from error
 
 
 def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:

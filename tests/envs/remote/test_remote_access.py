@@ -290,6 +290,17 @@ def test_a_socket_is_taken_from_nobody_who_listens_there(serve: Any, tmp_path: P
     serve(COUNTING, address=server.address)
 
 
+def test_an_address_that_cannot_be_had_is_told_in_our_words_alone(
+    serve: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = serve(COUNTING)
+    status = f"`python -m paddock.serve status {server.address}` says whether it serves; end it, or choose another"
+    for address, why in ((server.address, status), ("unix:/nowhere/env", "No such file or directory; choose another")):
+        with pytest.raises(ConfigError, match=f"serve.address={address} cannot be listened at: .*{re.escape(why)}"):
+            serve(COUNTING, address=address)
+    assert capfd.readouterr() == ("", "")  # gRPC has lines of its own
+
+
 def test_a_server_that_cannot_say_where_it_is_leaves_nothing(serve: Any, tmp_path: Path) -> None:
     def count() -> int:
         return sum(thread.name == "leases" for thread in threading.enumerate())

@@ -1,4 +1,7 @@
-"""Ctrl-C at a client of servers: in whatever it comes, the client can be closed, and goes on to the same numbers."""
+"""Ctrl-C at a client of servers: in whatever it comes, the client can be closed, and goes on to the same numbers.
+
+At a server it says what the server does.
+"""
 
 import os
 import signal
@@ -6,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -29,6 +33,7 @@ from grpc._cython import cygrpc  # noqa: E402
 
 from envs.remote.client import apart, calls, link, place, session  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.serve import _wait as serve_until_told  # noqa: E402
 
 WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
 
@@ -320,3 +325,17 @@ def test_ctrl_c_while_several_joint_worlds_come_back_leaves_them_to_whoever_goes
             assert not thread.is_alive()
         assert len(other.sessions.list()) == 4 * goes_on
         assert not goes_on or [one.restarts for one in first._links] == [1, 1]
+
+
+def test_a_server_says_what_it_does_about_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        wait_until(lambda: signal.getsignal(signal.SIGINT) is not before)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    server: Any = SimpleNamespace(sessions=SimpleNamespace(list=lambda: [1, 2]), drain=lambda: True)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(interrupt)
+        assert serve_until_told(server) == 0
+    ending = "ending: 2 sessions are open, and finish what is under way; Ctrl-C again ends at once"
+    assert capsys.readouterr().err.splitlines() == [ending, "ended"]
