@@ -19,7 +19,7 @@ from distributed import Client
 
 from algos.pool.protocol import PoolError
 
-from ..runs.state import RUNNING, WAITING, ask_queue
+from ..runs.state import RUNNING, WAITING, ask_queue, explain_refusal
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import LEAN, open_pool, quieten
 from .dask.exit_reports import kill
@@ -141,8 +141,8 @@ def _start(cluster: Any, recipe: SlurmKeys) -> None:
             warnings.simplefilter("ignore")
             cluster.sync(started)
     except RuntimeError as error:
-        said = [line.strip() for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
-        raise PoolError(f"Slurm refuses a worker's job: {' '.join(said) or error}") from error
+        said = [line for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
+        raise PoolError(explain_refusal("\n".join(said) or str(error), "compute")) from error
 
 
 def _close(cluster: Jobs) -> None:

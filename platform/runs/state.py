@@ -26,6 +26,7 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 TAIL_BYTES = 1 << 16
+OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # what sbatch then says
 SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
 
 
@@ -139,6 +140,20 @@ def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
         return None
     code = re.search(r"\bExitCode=(\d+):", answer.stdout)
     return int(code[1]) if code else None
+
+
+def explain_refusal(said: str, keys: str) -> str:
+    """Say in a line why Slurm takes no job.
+
+    Args:
+        said: by sbatch.
+        keys: the section of the configuration that it may refuse.
+    """
+    told = [re.sub(r"^(sbatch: )?((error|fatal): )?", "", line.strip()) for line in said.splitlines() if line.strip()]
+    if OUT_OF_REACH.search(said):
+        remedy = "submit where sinfo answers, or set SLURM_CONF to the cluster's slurm.conf"
+        return f"Slurm is out of reach here ({told[-1]}); {remedy}"
+    return f"Slurm refuses the jobs: {'; '.join(told)}; mend {keys}, or see sinfo"
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:

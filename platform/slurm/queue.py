@@ -2,11 +2,47 @@
 
 import contextlib
 import io
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, nearest
+
+from ..runs.state import explain_refusal
+
+ANSWER_S = 10.0  # sbatch that has not answered by then is not waited for
+
+
+def check_options(options: Mapping[str, Any], keys: str) -> None:
+    """Have sbatch read options that it may not know; where it is not here, or has no configuration, all pass.
+
+    Args:
+        options: further parameters, as submitit names them.
+        keys: the section of the configuration that they are of.
+
+    Raises:
+        ConfigError: it does not know one, or not so.
+    """
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        refusal = re.search(r"^sbatch: (.*option.*)", _ask_sbatch(flag if value is True else f"{flag}={value}")[1])
+        if refusal:
+            known = re.findall(r"--([a-z][\w-]+)", _ask_sbatch()[0])
+            hint = "" if flag[2:] in known else f"; {nearest(flag[2:], known)}"
+            raise ConfigError(f"{keys}.additional.{name}: sbatch says {refusal[1]}{hint}")
+
+
+def _ask_sbatch(*words: str) -> tuple[str, str]:
+    """What sbatch prints of its options, after it has read these, or what it has against them."""
+    try:
+        command = ["sbatch", *words, "--help"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return "", ""
+    return (answer.stdout, "") if answer.returncode == 0 else ("", answer.stderr)
 
 
 def submit_commands(
@@ -34,6 +70,7 @@ def submit_commands(
 
     from .job import SlurmJob
 
+    new = not folder.exists()
     executor = submitit.SlurmExecutor(folder, max_num_timeout=max_requeues)
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
@@ -41,6 +78,7 @@ def submit_commands(
         with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
             jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s, endless) for command in commands])
     except (FailedJobError, FailedSubmissionError) as error:
-        said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).splitlines())
-        raise ConfigError(f"Slurm refuses the jobs: {said}; mend {keys}, or see sinfo") from error
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise ConfigError(explain_refusal(str(error), keys)) from error
     return jobs

@@ -43,7 +43,7 @@ from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import SHOWN, End, Plan, plan_job
 from ..sweep.trial import LACKS
-from .queue import submit_commands
+from .queue import check_options, submit_commands
 from .snapshot import find_tree
 
 OURS = {  # parameters of sbatch that are not the user's to set
@@ -130,6 +130,7 @@ class SlurmLauncher(SweepLauncher):
         require(
             config.resume is None, "resume=last is for a run that is started here; name the sweep: hydra.sweep.dir="
         )
+        check_options(self._keys.additional, "hydra.launcher")
         code, n = self._sweep / "code", 2
         while code.exists():
             code, n = self._sweep / f"code-{n}", n + 1

@@ -182,7 +182,7 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
     [
         (
             ["compute.partition=nowhere"],
-            ["Slurm refuses a worker's job: ", "invalid partition specified: nowhere"],
+            ["Slurm refuses the jobs: ", "invalid partition specified: nowhere"],
             False,
         ),
         (

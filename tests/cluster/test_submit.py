@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -351,6 +352,45 @@ def test_bad_input_is_one_line_before_anything_is_written(
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert all(part in err for part in parts), err
     assert not Path("sweep").exists()
+
+
+def stand_in_for_slurm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an sbatch of this shell script, and what else is asked for, first on the PATH."""
+    folder.mkdir()
+    for name in ("sbatch", "srun", "scontrol", "squeue"):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_cluster_out_of_reach_is_one_line_and_leaves_nothing(
+    call: Call, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [
+        "sbatch: error: fetch_config: DNS SRV lookup failed",
+        "sbatch: fatal: Could not establish a configuration source",
+    ]
+    script = f"printf '%s\\n' {shlex.join(said)} >&2; exit 1"
+    stand_in_for_slurm(tmp_path_factory.mktemp("slurm") / "bin", script, monkeypatch)
+    code, out, err = call("--multirun", "hydra/launcher=slurm", "seed=1,2")
+    assert (code, out) == (2, "")
+    why = "Slurm is out of reach here (Could not establish a configuration source)"
+    assert err == f"paddock: {why}; submit where sinfo answers, or set SLURM_CONF to the cluster's slurm.conf\n"
+    assert not any(Path.cwd().iterdir())
+
+
+def test_a_dry_run_has_sbatch_read_what_is_said_to_it_alone(
+    call: Call, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "case $1 in --constrait=*) echo \"sbatch: unrecognized option '$1'\" >&2; exit 255;; esac; echo --constraint="
+    )
+    stand_in_for_slurm(tmp_path_factory.mktemp("slurm") / "bin", script, monkeypatch)
+    code, out, err = call(*SUBMIT, "seed=1,2", "dry_run=true", "+hydra.launcher.additional.constrait=a100")
+    assert (code, out) == (2, "")
+    what = "hydra.launcher.additional.constrait: sbatch says unrecognized option '--constrait=a100'"
+    assert err == f"paddock: {what}; did you mean 'constraint'?\n"
+    assert call(*SUBMIT, "seed=1,2", "dry_run=true", "+hydra.launcher.additional.constraint=a100")[0] == 0
 
 
 def test_without_multirun_nothing_starts_here_instead(call: Call) -> None:
