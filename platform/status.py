@@ -47,6 +47,11 @@ def _status(arguments: Sequence[str]) -> None:
     run_states = read_run_states(list(dict.fromkeys(run for folder in folders for run in find_runs(folder))))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, lines)
+    short = [run_state.run for run_state in run_states if run_state.state in ("stopped", "lost")]
+    if short:
+        from .sweep.claim import say_how_grids_go_on  # Hydra is slow to import, and most runs are fine
+
+        say_how_grids_go_on(folder for run in short for folder in run.parents)
     if any(run_state.state in WRONG for run_state in run_states):
         sys.stdout.flush()
         raise SystemExit(1)

@@ -2,22 +2,28 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from envs.errors import ConfigError
 
-from ..config.overrides import spell_override
+from .. import CONF
+from ..config.command import shown
+from ..config.overrides import spell_override, spell_overrides
 
 KEY = "hydra.sweep.dir"
+NOTE = "multirun.yaml"  # Hydra's, in the folder: the configuration, and the arguments that it is of
 
 
 @contextlib.contextmanager
 def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[None]:
     """Make the folder of a grid that is named by the time, and have Hydra use it; any other stays as it is.
+
+    Where a signal ends the grid, the line is printed that goes on with it.
 
     Args:
         sweep: its configuration, Hydra's part included, which is told of the folder.
@@ -27,21 +33,47 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
         ConfigError: it cannot be made.
     """
     keys: Any = OmegaConf.to_container(sweep.hydra.sweep, resolve=False)
-    if "${now:" not in str(keys["dir"]):
-        yield
-        return
-    wanted = Path(sweep.hydra.sweep.dir)
-    above = [folder for folder in wanted.parents if not folder.exists()]
-    path = _make_new(wanted)
-    with open_dict(sweep):
-        sweep.hydra.sweep.dir = str(path)
-    arguments.overrides.append(spell_override(KEY, path))
+    path, made = Path(sweep.hydra.sweep.dir), list[Path]()
+    if "${now:" in str(keys["dir"]):
+        above = [folder for folder in path.parents if not folder.exists()]
+        path = _make_new(path)
+        made = [path, *above]
+        with open_dict(sweep):
+            sweep.hydra.sweep.dir = str(path)
+        arguments.overrides.append(spell_override(KEY, path))
     try:
         yield
+    except SystemExit:
+        say_how_grids_go_on([path])
+        raise
     finally:
         with contextlib.suppress(OSError):  # something is in it
-            for folder in (path, *above):
+            if made and [entry.name for entry in path.iterdir()] == [NOTE]:
+                (path / NOTE).unlink()
+            for folder in made:
                 folder.rmdir()
+
+
+def say_how_grids_go_on(folders: Iterable[Path]) -> None:
+    """Print the line that goes on with each grid that is in one of these folders."""
+    for folder in dict.fromkeys(folders):
+        line = _spell_grid(folder)
+        if line is not None:
+            print(f"  {line}  # goes on with the grid", flush=True)
+
+
+def _spell_grid(folder: Path) -> str | None:
+    try:
+        hydra = yaml.safe_load((folder / NOTE).read_text())["hydra"]
+        own = [item for item in hydra["overrides"]["hydra"] if not item.startswith((f"{KEY}=", "hydra.mode="))]
+        places = {source["provider"]: source["path"] for source in hydra["runtime"]["config_sources"]}
+        name, task = hydra["job"]["config_name"], hydra["overrides"]["task"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    flags = {"--config-dir": places.get("command-line"), "--config-path": places.get("main"), "--config-name": name}
+    usual = {"--config-path": str(CONF), "--config-name": "config"}
+    said = [word for flag, value in flags.items() if value not in (None, usual.get(flag)) for word in (flag, value)]
+    return spell_overrides([*said, *task, "--multirun", *own, spell_override(KEY, Path(shown(folder)))])
 
 
 def _make_new(path: Path) -> Path:

@@ -118,6 +118,21 @@ def test_runs_of_a_sweep_are_told_apart_by_what_differs(status: Main, tmp_path: 
     assert [line.split()[:2] for line in page.splitlines()[1:3]] == [["alone", "done"], ["grid/0", "algo=ppo"]]
 
 
+def test_a_grid_of_which_a_run_was_lost_is_said_how_to_go_on_with(status: Main, tmp_path: Path) -> None:
+    arguments = {"task": ["algo=es", "seed=1,2"], "hydra": ["hydra/launcher=local", "hydra.mode=MULTIRUN"]}
+    own = {"overrides": arguments, "job": {"config_name": "config"}, "runtime": {"config_sources": []}}
+    make_run(tmp_path / "multirun/x/0", 2, done="budget.iterations=2")
+    (tmp_path / "multirun/x/multirun.yaml").write_text(yaml.safe_dump({"hydra": own}))
+    assert "goes on" not in status("multirun")[1]
+    make_run(tmp_path / "multirun/x/1", 2)
+    make_run(tmp_path / "multirun/x/2", 2, done="SIGINT")
+    line = "  python -m paddock algo=es seed=1,2 --multirun hydra/launcher=local hydra.sweep.dir=multirun/x"
+    assert status("multirun")[1].splitlines()[-1] == f"{line}  # goes on with the grid"
+    assert status(str(tmp_path / "multirun"))[1].count("goes on with the grid") == 1
+    (tmp_path / "multirun/x/multirun.yaml").write_text("mine: 1")
+    assert "goes on with the grid" not in status("multirun/x")[1]
+
+
 def test_folders_that_a_shell_spells_out_are_one_table(status: Main, tmp_path: Path) -> None:
     make_run(tmp_path / "runs/a", 4, done="budget.iterations=4")
     make_run(tmp_path / "runs/b/0", 2, done="budget.iterations=2")

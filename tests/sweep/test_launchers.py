@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import TINY, command_line, rows, wait_until
+from conftest import TINY, call_main, command_line, rows, wait_until
 from optuna.trial import TrialState
 from run_folders import write
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
@@ -78,6 +79,26 @@ def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, caps
     assert f"ended {tmp_path / 'a'}: budget.iterations=2, return 7  (1 of 3, about T left)" in lines
     assert f"ended {tmp_path / 'b'}: budget.iterations=2, return 7  (2 of 3, about T left)" in lines
     assert err.splitlines() == [f"{tmp_path / 'wrong'} ended with exit code 1  (3 of 3)", "    | it burned"]
+
+
+def test_an_interrupted_grid_says_the_line_that_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise SystemExit(130)  # as a run does that a signal ends
+
+    (tmp_path / "own groups").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("paddock.launch.experiment", interrupt)
+        line = ["-m", *TINY, "compute=serial", "budget.iterations=1", "seed=1,2", "--config-dir", "own groups"]
+        assert call_main(*line) == 130
+    [folder] = (tmp_path / "multirun").iterdir()
+    command, _, what = capfd.readouterr().out.splitlines()[-1].partition("  # ")
+    assert what == "goes on with the grid" and command.startswith("  python -m paddock ")
+    assert call_main(*shlex.split(command)[3:]) == 0
+    assert [*(tmp_path / "multirun").iterdir()] == [folder]
+    assert all((folder / number / "done.json").exists() for number in "01")
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
