@@ -108,6 +108,17 @@ def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
     return points
 
 
+def suggest_whole(refusal: str, parameters: Sequence[Parameter]) -> str | None:
+    """Say how whole numbers are drawn, where the refusal is of an interval's number that is none."""
+    for parameter in parameters:
+        distribution = parameter.distribution
+        refused = refusal.startswith(f"{parameter.name}=") and "a whole number" in refusal
+        if refused and isinstance(distribution, FloatDistribution) and distribution.step is None:
+            bounds = f"interval({distribution.low:g}, {distribution.high:g})"
+            return f"{bounds} has all numbers between, and int({bounds}) the whole ones"
+    return None
+
+
 def _read(override: Override) -> Parameter:
     key, value, line = override.get_key_element(), override.value(), override.input_line
     tags = sorted(getattr(value, "tags", None) or ())

@@ -34,7 +34,7 @@ from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
-from .space import check_space, corners, read_space, suggest
+from .space import check_space, corners, read_space, suggest, suggest_whole
 from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
 from .summary import print_summary
 from .trials import SweepSession, find_runs_beyond, locked
@@ -92,7 +92,13 @@ class OptunaSweeper(Sweeper):
         """
         settings = self._settings
         for number, point in enumerate(corners(self._parameters)):
-            self._check([*self._fixed, *point], number)
+            try:
+                self._check([*self._fixed, *point], number)
+            except ConfigError as error:
+                remedy = suggest_whole(str(error), self._parameters)
+                if remedy is None:
+                    raise
+                raise ConfigError(f"{error}; {remedy}") from error
         if self._config.dry_run:
             self._print_space()
             return
@@ -106,10 +112,8 @@ class OptunaSweeper(Sweeper):
         if caught is not None:
             print("the same command goes on", flush=True)
             raise SystemExit(128 + caught)
-        if session.unable is not None:
-            raise RunFailed(f"{session.unable}; mend that, and the same command goes on")
-        if session.failed is not None:
-            raise RunFailed(f"{session.failed}; hydra.sweeper.on_failure=continue would have gone on")
+        if session.ended_by is not None:
+            raise RunFailed(session.ended_by)
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
             raise RunFailed("all trials failed; see above")
 

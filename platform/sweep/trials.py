@@ -30,6 +30,7 @@ from .study import Constraint, SweepSettings, open_trial, parse_objectives
 from .trial import LACKS, NOTE, PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
+HAVING = (TrialState.COMPLETE, TrialState.PRUNED)  # states of trials that have had their objectives
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
 FAR = 1e300  # beyond a bound
@@ -52,8 +53,7 @@ class SweepSession:
         target: LaunchTarget,
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
-        self.failed: str | None = None  # the first failure, where it ends the sweep
-        self.unable: str | None = None  # what a trial lacked, as the next ones would; it ends the sweep
+        self.ended_by: str | None = None  # the failure that ends the sweep, and what to do
         self._study, self._folder, self._settings, self._target = study, folder, settings, target
         self._plan = plan
         self._running: dict[int, Running] = {}
@@ -65,7 +65,7 @@ class SweepSession:
     def run(self) -> int | None:
         """Go on until all trials have finished; the signal that ended it, if one did."""
         with _owning(self._folder, self._mine):
-            steps = self._fill, self._conclude, self._is_over, lambda: bool(self.failed or self.unable)
+            steps = self._fill, self._conclude, self._is_over, lambda: self.ended_by is not None
             return see_through("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
@@ -82,7 +82,7 @@ class SweepSession:
     def _fill(self) -> None:
         """Start trials while there is room and need."""
         room = self._settings.parallel or self._target.slots
-        while len(self._running) < room:
+        while self.ended_by is None and len(self._running) < room:
             with locked(self._folder):
                 found = self._take_over() or self._next()
             if found is None:
@@ -150,7 +150,8 @@ class SweepSession:
         elif stopping and end.code in STOPPED:
             print(f"trial {trial.number} has saved", flush=True)
         elif end.code in LACKS:
-            self.unable = f"{LACKS[end.code].format(trial.number)}; the trial is kept"
+            lacks = LACKS[end.code].format(trial.number)
+            self.ended_by = f"{lacks}; the trial is kept; mend that, and the same command goes on"
             print("".join(f"    | {line}\n" for line in end.said), end="", file=sys.stderr, flush=True)
         elif end.code in (1, 2):
             self._fail(trial, f"exit code {end.code}", end.said)
@@ -178,7 +179,9 @@ class SweepSession:
             name = missing[0]
             like = "it was no number" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
             why = f"its run in {shown(run)} ended without {name}; {like}"
-            return self._fail(trial, why, [])
+            # One alone may lack it, as where no episode ended; what no trial has had is a mistake.
+            known = name in metrics or any(other.state in HAVING for other in self._trials())
+            return self._fail(trial, why, [], others_too=not known)
         for text in () if pruned else self._settings.constraints:
             constraint = Constraint.parse(text)
             excess = constraint.excess(metrics.get(constraint.metric, math.nan))
@@ -192,14 +195,18 @@ class SweepSession:
         print(f"trial {trial.number} {how}: {said}  ({ended} of {self._settings.n_trials})", flush=True)
         return None
 
-    def _fail(self, trial: Trial, why: str, said: Sequence[str]) -> None:
+    def _fail(self, trial: Trial, why: str, said: Sequence[str], others_too: bool = False) -> None:
         trial.set_user_attr("run", str(trial.number))
         trial.set_user_attr("failure", why)
         self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        if others_too:
+            self.ended_by = f"trial {trial.number} failed, as all would: {why}"
+            return
         lines = "".join(f"\n    | {line}" for line in said)
         print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)
         if self._settings.on_failure == "stop":
-            self.failed = f"trial {trial.number} failed: {why}"
+            remedy = "hydra.sweeper.on_failure=continue would have gone on"
+            self.ended_by = f"trial {trial.number} failed: {why}; {remedy}"
 
 
 def find_runs_beyond(folder: Path, count: int) -> list[str]:

@@ -21,7 +21,9 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
     wrong = {
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
         "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
-        "algo.population=interval(16, 64)": "has the wrong type; allowed: a whole number",
+        "algo.population=interval(16, 64)": (
+            "a whole number; interval(16, 64) has all numbers between, and int(interval(16, 64)) the whole ones"
+        ),
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
         f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",

@@ -131,8 +131,9 @@ def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
 
 def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
     objective = "hydra.sweeper.objectives=[maximize eval/retrun_mean]"
-    code, _, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.n_trials=1")
-    assert code == 1 and "its run in sweep/0 ended without eval/retrun_mean" in err and "all trials failed" in err
+    code, out, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.parallel=1")
+    assert code == 1 and "trial 0 failed, as all would: its run in sweep/0 ended without eval/retrun_mean" in err
+    assert out.count(" starts: ") == err.count("\n") == 1
     assert "hydra.sweeper.objectives: did you mean 'eval/return_mean'?" in err
 
 

@@ -35,12 +35,13 @@ def make_session(
     retries: int = 0,
     constraints: Sequence[str] = (),
     parallel: int | None = 1,
+    metric: str = "eval/return_mean",
 ) -> SweepSession:
     """A process's part in a sweep, by random values of a seed that is the trial's number."""
     keys: dict[str, Any] = {"parallel": parallel, "n_trials": n_trials, "retries": retries, "on_failure": "continue"}
     keys |= {"constraints": constraints}
     keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
-    keys |= {"objectives": ["maximize eval/return_mean"]}
+    keys |= {"objectives": [f"maximize {metric}"]}
     settings: Any = SimpleNamespace(**keys)
     return SweepSession(
         open_study(sweep),
@@ -81,6 +82,27 @@ def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path
     assert make_session(sweep, Ending(-9, -9), lambda trial: ["k=1"], n_trials=3, retries=1).run() is None
     lost = open_study(sweep).get_trials()[2]
     assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
+
+
+def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=0)
+    session = make_session(sweep, Ending(0), lambda trial: [], n_trials=9, metric="eval/retrun_mean")
+    assert session.run() is None
+    why = f"its run in {sweep / '0'} ended without eval/retrun_mean"
+    remedy = "hydra.sweeper.objectives: did you mean 'eval/return_mean'?"
+    assert session.ended_by == f"trial 0 failed, as all would: {why}; {remedy}"
+    assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL]
+    assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
+
+
+def test_a_metric_that_one_trial_alone_lacks_ends_no_sweep(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    session = make_session(sweep, Ending(0, 0), lambda trial: [], n_trials=3, metric="eval/length_mean")
+    assert session.run() is None and session.ended_by is None
+    states = [trial.state for trial in open_study(sweep).get_trials()]
+    assert states == [TrialState.PRUNED, TrialState.FAIL, TrialState.FAIL]
 
 
 def test_what_is_no_number_keeps_within_no_bound(tmp_path: Path) -> None:
@@ -125,8 +147,11 @@ def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_befo
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (NO_ROOM, "the disk of trial 1 is full or gone; the trial is kept"),
-        (NO_WORKERS, "the workers of trial 1 are out of reach; the trial is kept"),
+        (NO_ROOM, "the disk of trial 1 is full or gone; the trial is kept; mend that, and the same command goes on"),
+        (
+            NO_WORKERS,
+            "the workers of trial 1 are out of reach; the trial is kept; mend that, and the same command goes on",
+        ),
     ],
 )
 def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, says: str, tmp_path: Path) -> None:
@@ -146,8 +171,7 @@ def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, say
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     for _ in range(2):  # the same command again, while it is still so
         session = make_session(sweep, target := Refused(), lambda trial: [], n_trials=9)
-        assert session.run() is None and session.failed is None
-        assert session.unable == says
+        assert session.run() is None and session.ended_by == says
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
