@@ -83,6 +83,8 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
     if isinstance(vec, ChoosesLayout):
         vec = build("vec", vec.settle(spec, False, print))
+    address = sections["serve"]["address"]
+    require(isinstance(address, str), f"serve.address={address} is no address; write HOST:PORT, or unix:PATH")
     settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))
     spec = spec.limited(MAX_EPISODE_STEPS)  # as rollouts have it
     vec.check(spec)

@@ -105,6 +105,8 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
                 values[key] = read(text)
             except ValueError as error:
                 raise ConfigError(f"{argument} cannot be read; allowed: {key}={allowed}") from error
+        elif argument in readers and not Path(argument).exists():
+            raise ConfigError(f"{argument} lacks its value; write {argument}={readers[argument][1]}")
         elif argument.startswith("-"):
             raise ConfigError(f"{argument} is not an option of {command}; keys are written key=value; see --help")
         elif equals and not Path(argument).exists():

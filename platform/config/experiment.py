@@ -140,7 +140,8 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
     seed, init_from, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)
-    require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
+    several = "" if whole else "; several are a sweep: --multirun seed=1,2,3"
+    require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63){several}")
     require(
         init_from is None or (isinstance(init_from, str) and init_from != ""),
         f"init_from={init_from!r} must be the folder of a run, or null",

@@ -19,7 +19,7 @@ from envs.errors import ConfigError, nearest, require
 from .. import CONF
 from .compose import JobError, loading
 from .help import config_folders, folders_of, searched
-from .vocabulary import find_usual, suggest_command, suggest_key, suggest_package
+from .vocabulary import find_usual, suggest_command, suggest_function, suggest_key, suggest_package
 
 SHOWN = 12  # names in a list of what there is
 EXAMPLES = 3  # where even these are too many to read
@@ -71,6 +71,11 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError(f"{group}={option} is not an option of {group}; {_suggest_option(group, option, error)}")
     if isinstance(error, OverrideParseException):
         remedy = "write key=value, a list as [1,2], and text with brackets or signs in quotes"
+        evaluated = re.search(r"while evaluating '(\w+).*': (.+)", str(error))
+        if evaluated:
+            function, why = evaluated.groups()
+            remedy = suggest_function(function)
+            return ConfigError(f"cannot read the argument '{error.override}' ({why}); {remedy}")
         return ConfigError(f"cannot read the argument '{error.override}'; {remedy}")
     if isinstance(error, yaml.YAMLError | UnicodeDecodeError):
         mark = getattr(error, "problem_mark", None)
@@ -128,8 +133,10 @@ def _explain_unknown(key: str, inner: str | None, group: bool, arguments: argpar
 
 
 def _chosen(section: str, arguments: argparse.Namespace) -> str | None:
-    """The option of a section that is chosen, such as "algo=es"; of several that a sweep has, the first."""
-    chosen = [re.match(rf"{section}=(?:choice\()?(\w+)(?:[,)]|$)", argument) for argument in arguments.overrides]
+    """The option of a section that is chosen last, such as "algo=es"; of several that a sweep has, the first."""
+    chosen = [
+        re.match(rf"{section}=(?:choice\()?(\w+)(?:[,)]|$)", argument) for argument in reversed(arguments.overrides)
+    ]
     return next((f"{section}={match[1]}" for match in chosen if section and match), None)
 
 

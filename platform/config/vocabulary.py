@@ -163,7 +163,17 @@ USUAL: dict[str, tuple[str, ...]] = {
     "track.mirrors.wandb.project": ("project", "project_name", "wandb_project", "wandb_project_name"),
     "track.mirrors.wandb.entity": ("entity", "wandb_entity"),
     "track.mirrors.wandb.mode": ("wandb_mode",),
+    "serve.address": ("bind", "listen", "port"),
+    "hydra.sweeper.objectives": ("direction", "directions", "metric", "mode", "objective"),
+    "hydra.sweeper.parallel": ("concurrency", "max_concurrent", "n_jobs", "num_parallel"),
     "hydra.sweeper.n_trials": ("n_trials", "num_samples", "num_trials", "trials"),
+}
+SPACES: dict[str, tuple[str, ...]] = {  # how Hydra writes what varies: what others call it
+    "interval(LOW, HIGH)": ("float_uniform", "suggest_float", "uniform"),
+    "tag(log, interval(LOW, HIGH))": ("log", "log_uniform", "loguniform", "reciprocal"),
+    "int(interval(LOW, HIGH))": ("int_uniform", "integers", "randint", "suggest_int", "uniform_int"),
+    "range(START, STOP, STEP)": ("arange", "linspace", "quniform"),
+    "choice(A, B)": ("categorical", "choices", "grid", "one_of", "suggest_categorical"),
 }
 COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be called
     "paddock": ("experiment", "launch", "learn", "main", "run", "search", "start", "sweep", "train"),
@@ -213,6 +223,12 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
         found = spelled or (same if len(same) == 1 else [])
     found.sort(key=lambda other: not _name(other).startswith(name))  # such as a plural
     return f"did you mean {' or '.join(map(repr, found[:3]))}?" if found else None
+
+
+def suggest_function(name: str) -> str:
+    """Say how what varies is written, where a function is called in a wrong way or by another name."""
+    usual = [written for written, names in SPACES.items() if name.lower() in names or written.startswith(f"{name}(")]
+    return f"write {' or '.join(usual or SPACES)}"
 
 
 def suggest_package(group: str) -> str:

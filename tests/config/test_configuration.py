@@ -256,7 +256,7 @@ def paths_of(node: Any, path: str = "") -> Iterator[str]:
 def keys() -> set[str]:
     """The paths of all keys that some choice of options has."""
     found: set[str] = set()
-    for path in [CONF / "config.yaml", CONF / "hydra/sweeper/optuna.yaml", *CONF.glob("*/*.yaml")]:
+    for path in [*CONF.glob("*.yaml"), CONF / "hydra/sweeper/optuna.yaml", *CONF.glob("*/*.yaml")]:
         node = yaml.safe_load(path.read_text()) or {}
         whole = path.parent == CONF or "@package _global_" in path.read_text() or "hydra" in path.parts
         found |= set(paths_of(node if whole else {path.parent.name: node}))

@@ -438,6 +438,7 @@ BAD = {
     "no episode": (("RUN", "episodes=0"), "episodes=0 must be at least 1"),
     "negative seed": (("RUN", "seed=-1"), "seed=-1 must be a whole number"),
     "unknown policy": (("RUN", "which=bst"), "which=bst is not a policy that ES keeps; allowed: last, best"),
+    "no value": (("RUN", "video"), "video lacks its value; write video=a file *.mp4"),
     "no MP4": (("RUN", "video=film.gif"), "allowed: *.mp4"),
     "no folder": (("RUN", "video=nowhere/film.mp4"), "there is no folder nowhere"),
     "no checkpoint": (("UNSAVED",), "has no checkpoint yet"),

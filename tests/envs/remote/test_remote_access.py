@@ -204,6 +204,11 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
         remote(server.address).make(COUNTING)
 
 
+def test_a_port_alone_is_no_address() -> None:
+    with pytest.raises(ConfigError, match=r"serve.address=4000 is no address; write HOST:PORT, or unix:PATH"):
+        serving.start(["env=cartpole", "serve.address=4000"])
+
+
 def test_a_server_of_environments_at_another_server_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"vec=remote is for clients; choose multiprocess, serial, native or auto"):
         serving.start(["env=cartpole", "vec=remote", "vec.wait_s=0"])
