@@ -179,11 +179,13 @@ class SweepSession:
             name = missing[0]
             like = "it was no number" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
             why = f"its run in {shown(run)} ended without {name}; {like}"
-            # One alone may lack it, as where no episode ended; what no trial has had is a mistake.
-            known = name in metrics or any(other.state in HAVING for other in self._trials())
-            return self._fail(trial, why, [], others_too=not known)
-        for text in () if pruned else self._settings.constraints:
-            constraint = Constraint.parse(text)
+            return self._fail(trial, why, [], others_too=name not in metrics and self._is_first())
+        constraints = {} if pruned else {text: Constraint.parse(text) for text in self._settings.constraints}
+        unknown = next((one.metric for one in constraints.values() if one.metric not in metrics), None)
+        if unknown is not None and self._is_first():
+            like = f"hydra.sweeper.constraints: {nearest(unknown, metrics)}"
+            return self._fail(trial, f"its run in {shown(run)} ended without {unknown}; {like}", [], others_too=True)
+        for text, constraint in constraints.items():
             excess = constraint.excess(metrics.get(constraint.metric, math.nan))
             # What was never computed, or is no number, is out of bounds, however far.
             trial.set_constraint(text, FAR if math.isnan(excess) else excess)
@@ -195,12 +197,16 @@ class SweepSession:
         print(f"trial {trial.number} {how}: {said}  ({ended} of {self._settings.n_trials})", flush=True)
         return None
 
+    def _is_first(self) -> bool:
+        """Whether no trial has had its metrics yet: one may lack what others have, as where no episode ended."""
+        return not any(trial.state in HAVING for trial in self._trials())
+
     def _fail(self, trial: Trial, why: str, said: Sequence[str], others_too: bool = False) -> None:
         trial.set_user_attr("run", str(trial.number))
         trial.set_user_attr("failure", why)
         self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
         if others_too:
-            self.ended_by = f"trial {trial.number} failed, as all would: {why}"
+            self.ended_by = self.ended_by or f"trial {trial.number} failed, as all would: {why}"
             return
         lines = "".join(f"\n    | {line}" for line in said)
         print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)

@@ -84,14 +84,21 @@ def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path
     assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
 
 
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [
+        ("objectives", {"metric": "eval/retrun_mean"}),
+        ("constraints", {"constraints": ["eval/falls <= 1", "eval/retrun_mean >= 5"]}),
+    ],
+)
 def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=0)
-    session = make_session(sweep, Ending(0), lambda trial: [], n_trials=9, metric="eval/retrun_mean")
+    session = make_session(sweep, Ending(0), lambda trial: [], n_trials=9, **keys)
     assert session.run() is None
     why = f"its run in {sweep / '0'} ended without eval/retrun_mean"
-    remedy = "hydra.sweeper.objectives: did you mean 'eval/return_mean'?"
+    remedy = f"hydra.sweeper.{key}: did you mean 'eval/return_mean'?"
     assert session.ended_by == f"trial 0 failed, as all would: {why}; {remedy}"
     assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL]
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
