@@ -80,6 +80,7 @@ def _check(
             raise ConfigError(
                 f"{path}.{name} is not a key of {path}; {nearest(usual[0] if usual else str(name), known)}"
             )
+        require(value != "???", f"{path}.{name} has no value; give one: {path}.{name}=...")
         # A number such as 1e6 is a float in YAML, whole or not.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)

@@ -23,6 +23,7 @@ from .vocabulary import find_usual, suggest_command, suggest_function, suggest_k
 
 SHOWN = 12  # names in a list of what there is
 EXAMPLES = 3  # where even these are too many to read
+PLUGGED = ("launcher", "sweeper")  # groups of Hydra's own
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -43,6 +44,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         key, equals, value = argument.partition("=")
         # A job of a sweep is given hydra.sweep.dir, which does count.
         require(key != "hydra.run.dir", f"{argument} would be ignored; a run is kept in run.dir={value}")
+        kind = key.removeprefix("hydra.")
+        require(kind not in PLUGGED or not value, f"{argument} sets no key; write hydra/{kind}={value} to choose one")
         elsewhere = arguments.multirun and key in ("run.root", "run.name") and f"${{{key}}}" not in told
         require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):

@@ -15,7 +15,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from algos.pool.protocol import Needs
+from algos.pool.protocol import Needs, PoolError
 from envs.machine import usable_cores
 from envs.ranges import PositiveInt, Range, check_fields
 
@@ -70,7 +70,11 @@ class DaskKeys:
             PoolError: they are out of reach, or do not match this process.
         """
         needs = Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
-        return OnWorkers(self._recipe().open({"algos", "envs", "paddock"}), needs)
+        try:
+            pool = self._recipe().open({"algos", "envs", "paddock"})
+        except PoolError as error:  # which names the key of a run's own pool
+            raise PoolError(str(error).replace("compute.", "hydra.launcher.")) from error
+        return OnWorkers(pool, needs)
 
     def _recipe(self) -> Dask:
         return Dask(

@@ -401,6 +401,8 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         ("run.name=a,b", "run.name=a,b would be ignored"),
         ("run.name=/a,b hydra.sweep.subdir=${run.name}", "must not contain '/'"),
         ("seed=1,2 hydra.sweep.dir=/proc/here", "cannot be written"),
+        ("hydra.sweeper=optuna seed=1,2", "hydra.sweeper=optuna sets no key; write hydra/sweeper=optuna to choose one"),
+        ("launcher=local seed=1,2", "launcher=local sets no key; write hydra/launcher=local to choose one"),
         ("seed=1,2 algo.sigm=1", "did you mean 'algo.sigma'?"),
         (
             "algo=ppo,es algo.clip_coef=0.1",

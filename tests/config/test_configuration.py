@@ -237,6 +237,8 @@ def test_a_whole_number_may_be_written_as_people_do(text: str, value: int | None
 def test_the_border_takes_any_signature() -> None:
     built = call_checked("x", lambda b, env=None, **more: (b, env, more), {"b": 1, "c": 2}, env=3, pool=4)
     assert built == (1, 3, {"c": 2, "pool": 4})
+    with pytest.raises(ConfigError, match=r"x\.b has no value; give one: x\.b=\.\.\."):
+        call_checked("x", lambda b: b, {"b": "???"})
     with pytest.raises(ConfigError, match=r"x\.b is missing"):
         call_checked("x", lambda b, *rest: b, {})
     with pytest.raises(ConfigError, match=r"x\.rest is not a key of x"):

@@ -20,8 +20,9 @@ from run_folders import write
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 from sweep_commands import FINISHED, PACED, PRUNED, SPACE, Desk, desk_fixture  # noqa: F401
 
+from algos.pool.protocol import PoolError
 from paddock.runs.loop import RunFailed
-from paddock.sweep.launchers import LocalKeys, LocalLauncher, _run_all, estimate_left_s
+from paddock.sweep.launchers import DaskKeys, LocalKeys, LocalLauncher, _run_all, estimate_left_s
 from paddock.sweep.placement import End, Plan
 
 
@@ -99,6 +100,16 @@ def test_an_interrupted_grid_says_the_line_that_goes_on_with_it(
     assert call_main(*shlex.split(command)[3:]) == 0
     assert [*(tmp_path / "multirun").iterdir()] == [folder]
     assert all((folder / number / "done.json").exists() for number in "01")
+
+
+def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PoolError("compute.address=tcp://a:1 does not answer")
+
+    monkeypatch.setattr("paddock.compute.recipes.Dask.open", refuse)
+    given: dict[str, Any] = {"address": "tcp://a:1", "scheduler_file": None, "workers": None, "tls": None}
+    with pytest.raises(PoolError, match=r"^hydra\.launcher\.address=tcp://a:1 does not answer"):
+        DaskKeys(**given, cpus=1, memory_gb=0.0, gpus=0, retries=1).open()
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
