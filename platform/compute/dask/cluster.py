@@ -17,7 +17,7 @@ from typing import Any
 
 import dask
 import distributed.comm
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Nanny, Security
 from distributed.core import Status
 from distributed.versions import VersionMismatchWarning
 
@@ -83,6 +83,7 @@ def local(
                 threads_per_worker=1,
                 processes=True,
                 host=HOST,
+                worker_class=StrictNanny,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
                 death_timeout=START_S,  # until then one that hangs keeps the cluster from starting and ending others
@@ -228,12 +229,29 @@ async def _hold_interrupts() -> None:
 
 
 def _end_starting(cluster: LocalCluster) -> None:
+class StrictNanny(Nanny):
+    """Dask's own lets go of a worker that does not start in time, and leaves its process as it is."""
+
+    async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+        """See `Nanny.kill`; a worker that has not started is killed at once."""
+        if (process := self.process) is not None and _kill_starting(process):
+            await asyncio.wait_for(process.stopped.wait(), timeout)
+        await super().kill(timeout, reason)
+
+
     """Kill workers that have not started by now: a cluster that closes would wait for them, and one may hang."""
     for nanny in list(cluster._created):
-        process = nanny.process
-        if process is not None and process.status is Status.starting and process.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        if nanny.process is not None:
+            _kill_starting(nanny.process)
+
+
+def _kill_starting(process: Any) -> bool:
+    """Kill a nanny's worker if it has not started; return whether it was there to be killed."""
+    if process.status is not Status.starting or process.pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    return True
 
 
 async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
