@@ -1,6 +1,11 @@
-"""What is on the disk after a power loss."""
+"""What is on the disk after a power loss, and temporary folders that are not there for ever after a kill."""
 
+import contextlib
+import fcntl
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -9,5 +14,37 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_temporary(prefix: str) -> Iterator[str]:
+    """A temporary folder whose name begins so; what killed processes left of theirs goes, too."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            if left.stat().st_uid == os.geteuid():
+                shutil.rmtree(left)
+    # Takes its name when it is locked, so that nobody else sees it without an owner.
+    new = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
+    with _locked(new):
+        folder = new.rename(new.with_name(new.name.lstrip(".")))
+        try:
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Own a folder as long as this process lives.
+
+    Raises:
+        OSError: another process does.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
         os.close(descriptor)

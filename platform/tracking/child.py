@@ -24,8 +24,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from algos.common.disk import open_temporary
 from envs.process import ChildProcess
 
+SCRATCH = "paddock-mirror-"  # how the folder is called of what a library removes as its process ends
 FAILED = "failed: "  # how the line begins that says why the process ends early
 STACKS = 0.9  # of close_timeout_s, after which it is told what hangs
 GRACE_S = 2  # beyond close_timeout_s, for the run to end the process itself
@@ -172,7 +174,7 @@ def serve(connection: Connection) -> None:
         # What libraries keep for their exit handlers to remove goes here, since those do not run.
         with (
             in_turn(Path(inbox.settings["log"]), inbox.say),
-            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+            open_temporary(SCRATCH) as folder,
         ):
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             importlib.import_module(f".{inbox.settings['module']}", __package__).mirror(inbox)

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ import pytest
 from conftest import TINY, call_main, wait_until
 from mirrored import history, mlflow, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
-from paddock.tracking.child import in_turn
+from algos.common.disk import open_temporary
+from paddock.tracking.child import SCRATCH, in_turn
 from paddock.tracking.console import Console
 from paddock.tracking.tracker import Tracker
 
@@ -196,7 +198,8 @@ wandb.finish(wandb.start(inbox), inbox)
 sys.stdout.flush()
 os._exit(0)  # as `child.serve` does
 """
-    environment = os.environ | {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": silent.url}
+    # With a folder for what nobody removes, as `child.serve` gives it.
+    environment = os.environ | {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": silent.url, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", code, str(tmp_path)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -245,6 +248,20 @@ def test_the_process_of_a_resumed_run_begins_when_that_of_the_killed_one_has_end
         assert not began.is_set()
     resumed.join(60)
     assert began.is_set() and said.empty()
+
+
+def test_what_a_killed_process_left_of_temporary_files_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, others = tmp_path / f"{SCRATCH}left", tmp_path / "tmp-of-others"
+    for folder in (left, others):
+        (folder / "media").mkdir(parents=True)
+    with open_temporary(SCRATCH) as first:
+        assert not left.exists()
+        with open_temporary(SCRATCH) as second:
+            assert sorted(tmp_path.iterdir()) == sorted([Path(first), Path(second), others])
+        assert sorted(tmp_path.iterdir()) == sorted([Path(first), others])
 
 
 # Full disks

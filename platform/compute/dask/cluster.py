@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster, Nanny, Security
 from distributed.core import Status
 from distributed.versions import VersionMismatchWarning
 
+from algos.common.disk import open_temporary
 from algos.pool import exit_report
 from algos.pool.protocol import PoolError
 from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
@@ -31,7 +32,7 @@ from .dispatcher import Dispatcher
 from .exit_reports import kill, read_exit
 from .membership import Membership
 from .pool import DaskPool
-from .worker_stderr import Echo, open_folder
+from .worker_stderr import PREFIX, Echo
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +78,13 @@ def local(
     with contextlib.ExitStack() as undo:
         undo.enter_context(dask.config.set(LEAN))
         try:
-            errors = undo.enter_context(open_folder())
+            errors = undo.enter_context(open_temporary(PREFIX))
             cluster = LocalCluster(
                 n_workers=0,  # the fleet starts them, and again those that end while they start
                 threads_per_worker=1,
                 processes=True,
-                host=HOST,
                 worker_class=StrictNanny,
+                host=HOST,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
                 death_timeout=START_S,  # until then one that hangs keeps the cluster from starting and ending others
@@ -228,7 +229,6 @@ async def _hold_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
-def _end_starting(cluster: LocalCluster) -> None:
 class StrictNanny(Nanny):
     """Dask's own lets go of a worker that does not start in time, and leaves its process as it is."""
 
@@ -239,6 +239,7 @@ class StrictNanny(Nanny):
         await super().kill(timeout, reason)
 
 
+def _end_starting(cluster: LocalCluster) -> None:
     """Kill workers that have not started by now: a cluster that closes would wait for them, and one may hang."""
     for nanny in list(cluster._created):
         if nanny.process is not None:

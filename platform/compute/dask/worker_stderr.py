@@ -1,13 +1,9 @@
-"""What worker processes on this machine write to their errors: a folder for it, and an echo of it in the log."""
+"""What worker processes on this machine write to their errors, in a folder, and an echo of it in the log."""
 
 import contextlib
-import fcntl
 import logging
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -15,38 +11,6 @@ log = logging.getLogger(__name__)
 PREFIX = "paddock-errors-"
 LONGEST_LINE = 1 << 16  # bytes that wait for the end of their line
 ENDED_S = 60.0  # a process that ended so long ago is not asked after any more
-
-
-@contextlib.contextmanager
-def open_folder() -> Iterator[str]:
-    """A temporary folder for workers' errors, a file each; what killed processes left of theirs goes, too."""
-    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), _locked(left):
-            if left.stat().st_uid == os.geteuid():
-                shutil.rmtree(left)
-    # Takes its name when it is locked, so that nobody else sees it without an owner.
-    new = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
-    with _locked(new):
-        folder = new.rename(new.with_name(new.name.lstrip(".")))
-        try:
-            yield str(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Own a folder as long as this process lives.
-
-    Raises:
-        OSError: another process does.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class Echo:

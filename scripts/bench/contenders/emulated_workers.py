@@ -1,4 +1,4 @@
-"""Many Dask workers in one process, for scripts/bench/runs/pool.py: python emulated_workers.py ADDRESS COUNT
+"""Many Dask workers in one process, for scripts/bench/runs/pool.py: python emulated_workers.py ADDRESS COUNT FOLDER
 
 Each is a whole worker, with its own connections to the scheduler and to drivers and a thread of its own for tasks; only
 the interpreter is shared, which suffices for tasks that sleep.
@@ -6,7 +6,6 @@ the interpreter is shared, which suffices for tasks that sleep.
 
 import asyncio
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -27,22 +26,21 @@ QUIET = {  # what so many in one process would spend on watching themselves
 }
 
 
-async def main(address: str, count: int) -> None:
+async def main(address: str, count: int, folder: str) -> None:
     """Start the workers, say so, and serve until the scheduler is gone."""
-    with tempfile.TemporaryDirectory() as folder:
-        workers: list[Worker] = []
-        while len(workers) < count:
-            some = [
-                Worker(address, nthreads=1, preload=["algos.pool.worker"], dashboard=False, local_directory=folder)
-                for _ in range(min(AT_ONCE, count - len(workers)))
-            ]
-            workers += await asyncio.gather(*some)
-        for worker in workers:
-            worker.periodic_callbacks["heartbeat"].callback_time = HEARTBEAT_MS
-        print("ready", flush=True)
-        await asyncio.gather(*(worker.finished() for worker in workers))
+    workers: list[Worker] = []
+    while len(workers) < count:
+        some = [
+            Worker(address, nthreads=1, preload=["algos.pool.worker"], dashboard=False, local_directory=folder)
+            for _ in range(min(AT_ONCE, count - len(workers)))
+        ]
+        workers += await asyncio.gather(*some)
+    for worker in workers:
+        worker.periodic_callbacks["heartbeat"].callback_time = HEARTBEAT_MS
+    print("ready", flush=True)
+    await asyncio.gather(*(worker.finished() for worker in workers))
 
 
 if __name__ == "__main__":
     with dask.config.set(QUIET):
-        asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+        asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -180,7 +180,8 @@ def _values(row: dict[int, Report]) -> list[Report]:
 @contextmanager
 def emulated(workers: int) -> Iterator[Any]:
     """A pool on so many workers in a few processes, with a scheduler in one of its own."""
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+    # The folder goes last: its processes are killed, and clear nothing up.
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         file = Path(folder) / "scheduler.json"
         command = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
         stack.enter_context(_process([*command, "--no-dashboard", "--scheduler-file", str(file)]))
@@ -189,7 +190,9 @@ def emulated(workers: int) -> Iterator[Any]:
         address = json.loads(file.read_text())["address"]
         script = str(Path(__file__).parents[1] / "contenders" / "emulated_workers.py")
         shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
-        hosts = [stack.enter_context(_process([sys.executable, script, address, str(share)])) for share in shares]
+        hosts = [
+            stack.enter_context(_process([sys.executable, script, address, str(share), folder])) for share in shares
+        ]
         for host in hosts:
             assert host.stdout is not None and host.stdout.readline() == b"ready\n", "emulated workers did not start"
         pool = connect(address, retries=3, task_timeout_s=None)
