@@ -32,6 +32,7 @@ os.set_inheritable({channel}, False)
 # A terminal, a preempting scheduler and a service that is stopped tell every process; the parent sees to its own.
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ROOT = str(Path(__file__).resolve().parents[1])
+FIRST_S = 120.0  # that a process may take to begin to read its first message, where that is a large one
 _lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
 
 
@@ -112,11 +113,18 @@ class ChildProcess:
         with theirs:
             call = CALL.format(module=module, name=name, channel=theirs.fileno())
             self.popen = start_python(call, ignored=ignored, pass_fds=[*pass_fds, theirs.fileno()], **options)
-        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever waits for it will find
+        self.limit_waits(FIRST_S)
+        # It is dead already or hangs, as whoever waits for it will find.
+        with contextlib.suppress(ConnectionError, BlockingIOError):
             self.connection.send_bytes(message)
+        self.limit_waits(0.0)
 
     def limit_waits(self, seconds: float) -> None:
-        """Have a write or a read that a process which hangs keeps waiting for so long raise BlockingIOError."""
+        """Have a write or a read that a process which hangs keeps waiting for so long raise BlockingIOError.
+
+        Args:
+            seconds: 0 for no limit.
+        """
         timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):

@@ -42,6 +42,26 @@ def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
         process.wait()
 
 
+def never_read(_: Connection) -> None:
+    """Hang, as a process does that was stopped."""
+    time.sleep(600)
+
+
+@pytest.mark.real_start
+def test_a_first_message_that_nobody_reads_is_waited_with_no_longer_than_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("envs.process.FIRST_S", 0.1)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
+    begun: list[ChildProcess] = []
+    thread = threading.Thread(
+        target=lambda: begun.append(ChildProcess(f"{__name__}:never_read", bytes(1 << 22))), daemon=True
+    )
+    thread.start()
+    wait_until(lambda: begun, 60)
+    begun[0].kill()
+
+
 @pytest.mark.real_start
 def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = f"""
