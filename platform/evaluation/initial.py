@@ -55,8 +55,9 @@ def begin(parts: ExperimentParts) -> Origin | None:
 def _read(source: Path) -> Origin:
     """The policy of a run's newest checkpoint, or one that a run began with, in its file."""
     if source.is_file():
+        run = next((str(folder) for folder in source.parents if (folder / "config.yaml").exists()), "a run's folder")
+        require(source.name == INITIAL, f"it is a file; name {run}, or the {INITIAL} that a run began with")
         state = read(source)
-        require(state.keys() == {"policy", "facts"}, f"it is no {INITIAL} of a run; name a run's folder")
         return Origin(restore(state["policy"]), state["facts"])
     config = read_config(source)
     algorithm, progress = load(source)

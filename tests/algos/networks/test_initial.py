@@ -272,14 +272,16 @@ def test_a_run_killed_as_it_begins_has_the_policy_that_its_provenance_names(
 
 def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
+    (tmp_path / "other.txt").touch()
     for more, said in (
         ([f"init_from={source}", "algo.hidden=[5]"], rf"init_from={source}: its hidden: \[8\]"),
         ([f"init_from={tmp_path}"], f"init_from={tmp_path}: {tmp_path} is not a run folder"),
-        ([f"init_from={source}/config.yaml"], "config.yaml: checkpoint .*config.yaml is damaged"),
+        ([f"init_from={source}/config.yaml"], f"config.yaml: it is a file; name {source}, or the initial.npz"),
         (
             [f"init_from={sorted((source / 'checkpoints').iterdir())[-1]}"],
-            "it is no initial.npz of a run; name a run's",
+            f"npz: it is a file; name {source}, or the initial.npz",
         ),
+        ([f"init_from={tmp_path / 'other.txt'}"], "other.txt: it is a file; name a run's folder, or the initial.npz"),
         (["init_from=3"], "init_from=3 must be the folder of a run, or null"),
     ):
         for dry in ("true", "false"):
