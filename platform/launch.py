@@ -169,6 +169,7 @@ def play(
     command: str | None = None,
     progress: bool = True,
     leave: Callable[[int], NoReturn] | None = None,
+    remedy: str = "raise it to go on",
 ) -> tuple[Outcome, bool]:
     """Run what is assembled, from where its folder is; and whether there was anything left to do.
 
@@ -176,6 +177,7 @@ def play(
         command: that does the same, where it is not this process's own.
         progress: show it; else warnings alone.
         leave: called by a second Ctrl-C; None: the process ends at once.
+        remedy: what to do about a budget that was reached before.
 
     Raises:
         FolderTaken: another process made the folder that was chosen; assembled again, there will be another one.
@@ -191,7 +193,7 @@ def play(
             known = start if start.metrics or folder.ended is None else read_progress(parts.path)
             reached = parts.budget.spent(known.metrics, known.elapsed_s) if known.metrics else None
             if reached is not None and folder.ended is not None:
-                console.message(f"{parts.path} has reached {reached} before; raise it to go on")
+                console.message(f"{parts.path} has reached {reached} before; {remedy}")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
             what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")

@@ -82,7 +82,8 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         known = [option.stem for option in (CONF / "compute").glob("*.yaml")]
         require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
         config["compute"] = compose_sections(["compute"], [f"compute={compute}"])["compute"]
-    outcome, _ = play(assemble(OmegaConf.create(config)))
+    remedy = "its rows are compared as they are, and once it is deleted the run is repeated again"
+    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return compare(run, out, iterations)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, TINY, rows
 
-from paddock.rerun import compare, explain
+from paddock.rerun import compare, explain, rerun
 from paddock.runs.folder import FolderError
 from paddock.runs.journal import read_rows
 
@@ -44,6 +44,15 @@ def test_fewer_iterations_are_compared_as_far_as_they_go(copy: Path, tmp_path: P
     done = paddock("paddock.rerun", str(copy), "iterations=2", f"out={tmp_path / 'short'}")
     assert done.returncode == 0, done.stderr
     assert len(rows(tmp_path / "short")) == 2
+
+
+def test_a_second_time_it_compares_what_was_repeated_and_asks_for_no_budget(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "again"
+    assert rerun(copy, out, 2) is None and rerun(copy, out, 2) is None
+    said = f"{out} has reached budget.iterations=2 before; its rows are compared as they are, and once it is deleted "
+    assert said in capsys.readouterr().out
 
 
 def test_other_numbers_are_named_with_their_iteration_and_exit_code_1(copy: Path) -> None:
