@@ -45,6 +45,8 @@ class Offer:
         vec: how the server steps it.
         view: whose seats clients of a joint world are told of.
         free_arguments: whether a client may choose the arguments of the environment and its wrappers.
+        capacity, free: environments, and those that nobody has.
+        most: environments that a session may have.
     """
 
     address: str
@@ -59,6 +61,7 @@ class Offer:
     versions: dict[str, str]
     capacity: int
     free: int
+    most: int
 
     @classmethod
     def read(cls, address: str, told: dict[str, Any]) -> "Offer":
@@ -83,6 +86,7 @@ class Offer:
                 told["versions"],
                 told["capacity"],
                 told["free"],
+                told.get("most", told["capacity"]),  # which servers of before do not tell
             )
         except (KeyError, TypeError, ValueError, Garbled) as error:
             raise ConfigError(f"vec.address={address} is no server of environments ({error})") from error
@@ -149,6 +153,17 @@ class Offer:
                 f"env.{key}={own_value} here, and {value} at vec.address={self.address}; make them the same, or say "
                 "env=remote to take what is served",
             )
+
+    def check_room(self, num_envs: int, joint: bool) -> None:
+        """Raise ConfigError where the server has no room for so many environments, whoever has some.
+
+        Args:
+            joint: they are joint worlds, each with a session of its own.
+        """
+        most = self.capacity if joint else self.most
+        what = f"vec.num_envs: {num_envs} environments are more than the {most} that a client may have"
+        remedy = "ask for fewer, or start the server with a larger vec.num_envs"
+        require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
         """Return what a session is asked for with where a recipe has other arguments than are served; else nothing."""

@@ -1,5 +1,6 @@
 """`vec=remote`: environments at servers; only those who choose it need gRPC."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -47,8 +48,12 @@ class Remote:
         object.__setattr__(self, "agents", None if self.agents is None else tuple(self.agents))
 
     def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`: the servers are asked whether they serve it."""
-        self.place().offers()[0].check_serves(spec, self.agents)
+        """See `Vec.check`: the servers are asked whether they serve it, and so many."""
+        offers = self.place().offers()
+        offers[0].check_serves(spec, self.agents)
+        shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
+        for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
+            offer.check_room(stop - start, self.world is not None)
 
     def make(
         self,

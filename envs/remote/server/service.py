@@ -137,7 +137,8 @@ class EnvironmentServer:
             said = f"the client speaks protocol {protocol}, and this server {PROTOCOL}"
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{said}; install the same version of paddock")
         capacity, free = self.sessions.capacity, self.sessions.capacity - self.sessions.rows
-        return encode({**self._offer, "capacity": capacity, "free": free, "protocol": PROTOCOL})
+        room = {"capacity": capacity, "free": free, "most": self.sessions.most}
+        return encode({**self._offer, **room, "protocol": PROTOCOL})
 
     def _open(self, request: bytes, context: Any) -> bytes:
         self._admit(context)

@@ -65,6 +65,11 @@ class Sessions:
         return self._vec.num_envs
 
     @property
+    def most(self) -> int:
+        """Environments that one session may have."""
+        return min(self.capacity, self._settings.max_envs_per_session or self.capacity)
+
+    @property
     def rows(self) -> int:
         """Environments in use, or reserved."""
         return self._rows
@@ -173,14 +178,13 @@ class Sessions:
         self._leases.join(5.0)
 
     def _reserve(self, num_envs: int, sessions: int = 0) -> None:
-        most, settings = self._vec.num_envs, self._settings
-        each = min(most, settings.max_envs_per_session or most)
+        most, settings = self.capacity, self._settings
         if self._going.is_set():
             raise NotOpened(grpc.StatusCode.UNAVAILABLE, "the server is going")
-        if num_envs > each:
+        if num_envs > self.most:
             raise NotOpened(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"vec.num_envs={num_envs} is more than the {each} environments that a session may have "
+                f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have "
                 "here; ask for fewer, or start the server with a larger vec.num_envs",
             )
         if self._rows + num_envs > most or len(self._opened) + sessions > settings.max_sessions:

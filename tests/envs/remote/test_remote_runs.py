@@ -67,6 +67,25 @@ def test_a_search_at_two_servers_has_the_same_bytes_killed_and_resumed(
         assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
 
 
+def test_more_environments_than_a_server_has_for_a_client_are_refused_before_a_folder_is_made(
+    serve: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = serve(CARTPOLE, Serial(num_envs=64), max_envs_per_session=2), serve(CARTPOLE, Serial(num_envs=4))
+    words = [*ES, "vec=remote", "compute=serial", "budget.iterations=1", f"run.dir={tmp_path / 'run'}"]
+    for addresses, num_envs, found in (([small], 3, 3), ([large], 5, 5), ([large, small], 5, 3)):
+        there = ",".join(server.address for server in addresses)
+        for dry in ("true", "false"):
+            assert call_main(*words, f"vec.address=[{there}]", f"vec.num_envs={num_envs}", f"dry_run={dry}") == 2
+            err = capsys.readouterr().err
+            refused = addresses[-1]
+            most = refused.sessions.most
+            assert f"{found} environments are more than the {most} that a client may have at " in err
+            assert f"vec.address={refused.address}; ask for fewer" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+    there = f"vec.address=[{large.address},{small.address}]"
+    assert call_main(*words, there, "vec.num_envs=4", "dry_run=true") == 0
+
+
 PPO = ["algo=ppo", "env=cartpole", "vec.num_envs=6", "algo.num_steps=32", "algo.minibatch_size=48", "algo.groups=3"]
 PPO += ["compute=serial", "algo.eval_every=5", "algo.eval_episodes=2", "algo.eval_max_steps=40", "checkpoint.every_s=0"]
 
