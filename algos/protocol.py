@@ -171,6 +171,23 @@ class KeepsFiles(Protocol):
 
 
 @runtime_checkable
+class ChecksRoom(Algorithm, Protocol):
+    """An algorithm that knows, before it begins or goes on, what its files will take of the disk."""
+
+    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+        """Compare what it has yet to take with what the disk has left.
+
+        Args:
+            checkpoints: that will be written beside its files.
+            checkpoint_bytes: of one of its state as it is now.
+
+        Raises:
+            PaddockError: the disk has less.
+        """
+        ...
+
+
+@runtime_checkable
 class TrainsMembers(Protocol):
     """A class of algorithms that train several others: it takes `member`, which makes one of them."""
 

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
-from algos.protocol import Describes
+from algos.protocol import ChecksRoom, Describes
 from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
@@ -33,7 +33,7 @@ from .config.mistakes import check_arguments, composition_error
 from .config.overrides import spell_run_dir, spell_sources
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle, take_up
-from .runs.checkpoint import StorageError
+from .runs.checkpoint import StorageError, measure
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, exit_at_once, run
@@ -140,7 +140,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: cont
 
     def check(composed: DictConfig) -> Path:
         parts = assemble(composed)
-        _begin(parts)
+        _foresee(parts)
         return parts.path
 
     OptunaSweeper.check = staticmethod(check)
@@ -199,6 +199,7 @@ def play(
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in moved(parts):
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
+            _check_room(parts)
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             folder.begin(parts.config, command, {"niche": parts.niche, "servers": _find_servers(parts)}, origin)
@@ -236,6 +237,19 @@ def _session(
     progress: Progress,
     reached: str | None,
     folder: RunFolder,
+def _foresee(parts: ExperimentParts) -> "Origin | None":
+    """Check what can be known of a run before its folder is made, and return the policy that it would begin with."""
+    if not parts.checkpoints.paths():  # which say how much of the disk a run has taken already
+        _check_room(parts)
+    return _begin(parts)
+
+
+def _check_room(parts: ExperimentParts) -> None:
+    """Compare what the run will take of the disk with what is left, where the algorithm knows it."""
+    if isinstance(parts.algorithm, ChecksRoom):
+        parts.algorithm.check_room(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
+
+
     console: Console,
     leave: Callable[[int], NoReturn] | None,
 ) -> Outcome:
@@ -289,7 +303,7 @@ def _spell_kept(parts: ExperimentParts) -> str:
 
 def print_dry_run(parts: ExperimentParts) -> None:
     """Print what is assembled, in place of running it."""
-    config, algorithm, origin = parts.config, parts.algorithm, _begin(parts)
+    config, algorithm, origin = parts.config, parts.algorithm, _foresee(parts)
     lines = {
         "algorithm": config["algo"]["_target_"],
         "environment": env_name(config),

@@ -99,6 +99,11 @@ class Checkpoints:
             self._sweep()
         return path
 
+    @property
+    def lacking(self) -> int:
+        """How many have yet to be written until there are no more at once: those kept, and one while it is written."""
+        return max(self._keep - len(self.paths()), 0) + 1
+
     def paths(self) -> list[Path]:
         """The checkpoints there are, newest first."""
         return sorted(self._folder.glob("[0-9]*.npz"), reverse=True)
@@ -160,6 +165,11 @@ def write(path: Path, state: State) -> None:
     content = _pack(state)
     with storing(path):
         write_atomically(path, content)
+
+
+def measure(state: State) -> int:
+    """Return the bytes of a checkpoint of a state."""
+    return len(_pack(state))
 
 
 def read(path: Path) -> State:

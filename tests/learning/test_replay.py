@@ -2,8 +2,10 @@
 
 import errno
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from algos.learning.replay.streams import Reader
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError
 from paddock.health.algo_checks import first_difference
-from paddock.runs.checkpoint import check_fits
+from paddock.runs.checkpoint import Checkpoints, check_fits, measure
 
 
 class Listed:
@@ -378,6 +380,27 @@ def test_a_folder_that_cannot_be_made_and_a_disk_that_is_too_small_end_in_one_li
         make(tmp_path, capacity=capacity, priorities=SETTINGS)
     with pytest.raises(ReplayError, match=r"capacity=\d+ takes [\d.]+ GB in .* take at most \d+"):
         make(tmp_path, capacity=capacity).append(World(3, 0).play(5))
+
+
+def test_what_a_refusal_says_to_take_fits_with_its_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free, most, keep = 2_000_000, 10**6, 3
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+        large = make(tmp_path / "large", lanes=8, capacity=most, priorities=SETTINGS)
+        with pytest.raises(ReplayError) as caught:
+            large.check_room(keep + 1, (keep + 1) * measure(large.state_dict()))
+    fits = int(re.search(r"take at most (\d+), or", str(caught.value))[1])  # type: ignore[index]
+    replay, world = make(tmp_path / "replay", lanes=8, capacity=fits, priorities=SETTINGS), World(8, 0)
+    checkpoints, largest = Checkpoints(tmp_path / "checkpoints", keep, tmp_path / "replay"), 0
+    nothing: dict[str, Any] = {"final_at": np.zeros((0, 2), np.int64), "final_obs": np.zeros((0, 3), np.float32)}
+    for number in range(3 * fits // 2 // 200):
+        played = world.play(25)
+        ends = played.terminated | played.truncated  # of truncated ones more is kept
+        replay.append(replace(played, terminated=ends, truncated=np.zeros_like(ends), **nothing))
+        new = checkpoints.save(number, replay.state_dict()).stat()
+        files = [file.stat() for file in tmp_path.rglob("*.np*")]
+        largest = max(largest, 512 * sum(file.st_blocks for file in [*files, new]))
+    assert replay.size == fits // 8 * 8 and 0.7 * free < largest <= free
 
 
 def test_settings_out_of_range_and_draws_of_nothing_end_in_one_line(tmp_path: Path) -> None:

@@ -62,13 +62,17 @@ class FromReplay(OffPolicy, abc.ABC):
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
         """See `OffPolicy.playing`."""
-        lacking = sum(replay.lacking for replay in self.replays)
-        for replay in self.replays:
-            replay.check_room(lacking - replay.lacking)
         with ExitStack() as stack:
             for replay in self.replays:
                 stack.enter_context(closing(replay))
             yield stack.enter_context(super().playing())
+
+    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+        """See `ChecksRoom`."""
+        states = checkpoints * checkpoint_bytes
+        lacking = sum(replay.lacking(checkpoints) for replay in self.replays)
+        for replay in self.replays:
+            replay.check_room(checkpoints, states + lacking - replay.lacking(checkpoints))
 
     def updates_of(self, one: PacedLearner, replay: Replay) -> Generator[Update, None, None]:
         """Draw for a policy and learn for ever, as far as its pace asks for it."""

@@ -16,6 +16,7 @@ from algos.learning.replay.sum_tree import LARGEST, SumTree
 from envs.native.functions import quick_exp, quick_log
 from envs.ranges import AT_LEAST_ONE, UnitFloat, check_fields
 
+LEAF_BYTES = 4  # of a transition, or a sequence
 ONE = 2**20  # the leaf of a transition whose |d|^alpha is 1
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.draws import DrawBlocks
-from algos.learning.replay.priorities import Priorities, PriorityTree
-from algos.learning.replay.room import ReplayError, check_disk
+from algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
+from algos.learning.replay.room import ReplayError, check_disk, warn_of_memory
 from algos.learning.replay.sequences import Sequences
 from algos.learning.replay.stacks import check_stacks, newest_of
 from algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
@@ -148,15 +148,23 @@ class Replay:
         tree = "" if self._priorities is None else f", {spell(leaves)} of memory for priorities"
         return f"{rows}, {spell(self.nbytes)} on the disk{tree}"
 
-    @property
-    def lacking(self) -> int:
-        """Bytes of the disk that it has yet to take."""
-        return (self._capacity - self.size) * self._step_bytes
+    def lacking(self, checkpoints: int = 0) -> int:
+        """Return the bytes of the disk that it has yet to take, with what so many checkpoints will hold of it."""
+        return (self._capacity - self.size) * self._bytes_beside(checkpoints) + self._file_bytes
 
-    def check_room(self, taken: int = 0) -> None:
-        """Compare what it takes when it is full with what there is, before the first step; see `check_disk`."""
+    def check_room(self, checkpoints: int = 0, taken: int = 0) -> None:
+        """Compare what it takes when it is full with what there is.
+
+        Args:
+            checkpoints: that will be written beside it.
+            taken: see `check_disk`.
+
+        Raises:
+            ReplayError: the disk has less left.
+        """
         if self._folder is not None:
-            check_disk(self._folder, self._capacity, self._step_bytes, self.size, taken)
+            step_bytes = self._bytes_beside(checkpoints)
+            check_disk(self._folder, self._capacity, step_bytes, self.size, self._file_bytes, taken)
 
     def append(self, rollout: Rollout) -> None:
         """Store a rollout, which goes on where the last one ended.
@@ -310,6 +318,7 @@ class Replay:
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None:
             self.check_room()
+            warn_of_memory(self.nbytes)
             if self.steps and self._turns is None:
                 rows = np.zeros(len(self._newest) + self._lanes, self._rows.dtype)
                 rows[: len(self._newest)] = self._newest
@@ -323,6 +332,16 @@ class Replay:
         """Bytes on the disk for a transition."""
         memory = self._streams["states"].dtype.itemsize // self._period if "states" in self._streams else 0
         return self._rows.dtype.itemsize + memory
+
+    def _bytes_beside(self, checkpoints: int) -> int:
+        """Return the bytes on the disk for a transition, with its priority in each of so many checkpoints."""
+        leaf = 0 if self._priorities is None else -(-LEAF_BYTES // self._period)
+        return self._step_bytes + checkpoints * leaf
+
+    @property
+    def _file_bytes(self) -> int:
+        """Bytes of the file that there will be beyond its capacity; once it is full, there is."""
+        return 0 if self.size == self._capacity else self._rows.segment_rows * self._rows.dtype.itemsize
 
     def _settle_finals(self, rollout: Rollout) -> Array:
         """The observations that truncated steps led to, in the order of their rows.

@@ -1,4 +1,4 @@
-"""What a replay takes of the disk and of memory, said before the first step, and what goes wrong with its files."""
+"""What a replay takes of the disk and of memory, said before a run begins, and what goes wrong with its files."""
 
 import logging
 import shutil
@@ -8,6 +8,8 @@ from envs.errors import NO_ROOM, PaddockError
 from envs.machine import memory_bytes, spell
 
 log = logging.getLogger(__name__)
+
+SHARE = 8  # of what is kept, that a file of a replay has at most, if that is more than a few rows
 
 
 class ReplayError(PaddockError):
@@ -20,23 +22,30 @@ class ReplayRefused(ReplayError):
     exit_code = NO_ROOM
 
 
-def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, taken: int) -> None:
+def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, file_bytes: int, taken: int) -> None:
     """Compare what a replay takes when it is full with what there is.
 
     Args:
         capacity: steps.
         kept: steps that are there already.
-        taken: bytes of the disk that other replays of the run have yet to take.
+        file_bytes: of the file that it will have beyond its capacity, as old steps are dropped by whole files.
+        taken: bytes of the disk that all else of the run has yet to take.
 
     Raises:
         ReplayError: the disk has less left.
     """
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
-    free, nbytes = max(shutil.disk_usage(there[0]).free - taken, 0), capacity * step_bytes
-    if nbytes - kept * step_bytes > free:
-        what = f"capacity={capacity} takes {spell(nbytes)} in {folder}"
-        fits = free // step_bytes + kept
-        raise ReplayError(f"{what}, where {spell(free)} are left; take at most {fits}, or another run.dir=")
+    free = max(shutil.disk_usage(there[0]).free - taken, 0)
+    if (capacity - kept) * step_bytes + file_bytes > free:
+        what = f"capacity={capacity} takes {spell(capacity * step_bytes)} in {folder}"
+        # Files of a small one are smaller, too.
+        fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
+        left = f"where {spell(free)} are left" + (f" beside {spell(taken)} of checkpoints and others" if taken else "")
+        raise ReplayError(f"{what}, {left}; take at most {fits}, or another run.dir=")
+
+
+def warn_of_memory(nbytes: int) -> None:
+    """Say that a replay of so many bytes is larger than this machine's memory, where it is."""
     if nbytes > memory_bytes():
         sizes = spell(nbytes), spell(memory_bytes())
         log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.disk import sync
-from algos.learning.replay.room import ReplayError, ReplayRefused
+from algos.learning.replay.room import SHARE, ReplayError, ReplayRefused
 
 MOST_BYTES = 2**26  # of a segment
 LEAST_ROWS = 256  # unless they are more bytes
-SHARE = 8  # of what is kept, that a segment has at most, if that is more rows
 HEADER = mmap.PAGESIZE  # bytes of a file before its rows
 
 _ADDRESS = ctypes.c_void_p

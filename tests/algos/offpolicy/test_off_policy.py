@@ -1,12 +1,14 @@
 """DQN, SAC, TD3 and DDPG, by the laws they obey."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import learned
@@ -296,6 +298,25 @@ def test_a_policy_is_loaded_without_its_replay(tmp_path: Path) -> None:
     shutil.rmtree(run / "replay")
     fresh = evaluate(run, episodes=3, seed=1)
     assert len(fresh.returns) == 3 and np.isfinite(fresh.returns).all()
+
+
+def test_a_replay_that_the_disk_has_no_room_for_is_refused_before_its_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    free, run = 300_000, tmp_path / "run"
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    words = [*arguments("prioritized", "compute=serial", "algo.updates_per_step=0.02"), f"run.dir={run}"]
+    fits: re.Match[str] | None = None
+    for more in ("dry_run=true", "dry_run=false"):
+        assert call_main(*words, "budget.steps=20000", "algo.capacity=20000", more) == 2
+        err = capfd.readouterr().err
+        fits = re.search(r"^paddock: capacity=20000 takes 1.0 MB in .*/replay, where .* take at most (\d+), or ", err)
+        assert fits is not None and err.count("\n") == 1 and not run.exists(), err
+        assert "are left beside 0.1 MB of checkpoints and others; take" in err
+    assert fits is not None
+    fitting = [*words, "budget.steps=64", f"algo.capacity={fits[1]}"]
+    assert call_main(*fitting, "dry_run=true") == 0 and call_main(*fitting) == 0
+    assert call_main(*words, "budget.steps=128", f"algo.capacity={int(fits[1]) + 8}", "dry_run=true") == 2
 
 
 def test_a_full_disk_ends_a_run_by_its_exit_code_and_after_room_was_made_it_goes_on(
