@@ -197,11 +197,13 @@ def play(
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
             what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
-            for change in moved(parts):
+            for change in moved(parts) if start.metrics else ():
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             _check_room(parts)
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
+            if not start.metrics:
+                _say_anew(parts, folder, console)
             folder.begin(parts.config, command, {"niche": parts.niche, "servers": _find_servers(parts)}, origin)
             if origin is not None:
                 console.message(f"beginning with {origin.describe()}")
@@ -209,6 +211,18 @@ def play(
             return _session(parts, start, reached, folder, console, leave), True
         finally:
             folder.release()
+
+
+def _say_anew(parts: ExperimentParts, folder: RunFolder, console: Console) -> None:
+    """Say what a run that begins at its first iteration takes the place of, if there is anything."""
+    come = read_progress(parts.path).metrics.get("iteration")
+    if folder.replaced:
+        nothing = "the run there had come to no row and no checkpoint"
+        console.message(f"{parts.path} begins anew with other settings, as {nothing}: {', '.join(folder.replaced)}")
+    elif come is not None:
+        every_s = parts.config["checkpoint"]["every_s"]
+        why = f"it came to iteration {int(come)} and to no checkpoint (checkpoint.every_s={every_s:g})"
+        console.message(f"{parts.path} begins anew: {why}")
 
 
 def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
@@ -221,6 +235,19 @@ def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
 
     vec = build("vec", parts.config["vec"])
     return vec.versions(read_json(parts.path / "provenance.json").get("servers")) if isinstance(vec, Remote) else {}
+
+
+def _foresee(parts: ExperimentParts) -> "Origin | None":
+    """Check what can be known of a run before its folder is made, and return the policy that it would begin with."""
+    if not parts.checkpoints.paths():  # which say how much of the disk a run has taken already
+        _check_room(parts)
+    return _begin(parts)
+
+
+def _check_room(parts: ExperimentParts) -> None:
+    """Compare what the run will take of the disk with what is left, where the algorithm knows it."""
+    if isinstance(parts.algorithm, ChecksRoom):
+        parts.algorithm.check_room(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
 
 
 def _begin(parts: ExperimentParts) -> "Origin | None":
@@ -237,19 +264,6 @@ def _session(
     progress: Progress,
     reached: str | None,
     folder: RunFolder,
-def _foresee(parts: ExperimentParts) -> "Origin | None":
-    """Check what can be known of a run before its folder is made, and return the policy that it would begin with."""
-    if not parts.checkpoints.paths():  # which say how much of the disk a run has taken already
-        _check_room(parts)
-    return _begin(parts)
-
-
-def _check_room(parts: ExperimentParts) -> None:
-    """Compare what the run will take of the disk with what is left, where the algorithm knows it."""
-    if isinstance(parts.algorithm, ChecksRoom):
-        parts.algorithm.check_room(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
-
-
     console: Console,
     leave: Callable[[int], NoReturn] | None,
 ) -> Outcome:

@@ -25,7 +25,8 @@ from typing import IO, Any, Protocol
 
 import yaml
 
-from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
+from algos.protocol import TakesPolicy
+from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
 
 from .checkpoint import FULL, storing, write_atomically
 from .identity import changed_keys, changed_processors, differences
@@ -39,6 +40,8 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
+# What a folder says of where the run in it is from.
+ORIGIN = ("provenance.json", "code.diff")
 GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 
@@ -71,7 +74,13 @@ class Beginning(Protocol):
 
 
 class RunFolder:
-    """A run's folder, from the moment it is this process's own until `release`."""
+    """A run's folder, from the moment it is this process's own until `release`.
+
+    Attributes:
+        replaced: what was otherwise in a run there that had come to nothing, with old and new values; mostly nothing.
+    """
+
+    replaced: Sequence[str] = ()
 
     def __init__(self, path: Path, lock: IO[str], made: Sequence[Path]) -> None:
         self.path = path
@@ -91,7 +100,7 @@ class RunFolder:
         Raises:
             FolderError: it cannot be written, or holds something else; FolderInUse: another process is at it.
             FolderTaken: it is not new.
-            ConfigError: it holds a run of another configuration; the keys are named.
+            ConfigError: it holds a run of another configuration, which has come to something; the keys are named.
         """
         check_usable(path, config, new=new)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -115,6 +124,9 @@ class RunFolder:
             check_usable(path, config, locked=True)
             if os.fstat(lock.fileno()).st_nlink == 0:
                 raise FolderError(f"run.dir={path} was just removed by another process; give the command again")
+            folder.replaced = find_replaced(path, config)
+            for name in ORIGIN if folder.replaced else ():
+                (path / name).unlink(missing_ok=True)
         except BaseException:
             folder.release()
             raise
@@ -239,6 +251,15 @@ def tell_apart(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
     return {run: words for of in told for run, words in of}
 
 
+def find_replaced(path: Path, config: Mapping[str, Any]) -> Sequence[str]:
+    """Return in which keys a run of this configuration differs from one in the folder that it may take the place of.
+
+    That one has come to nothing: no row, whole or not, no checkpoint, and no last metrics.
+    """
+    changed = _find_changes(path, config) if (path / "config.yaml").exists() else ()
+    return () if _is_kept(path, changed) else changed
+
+
 def read_end(path: Path) -> str | None:
     """Why a run ended, as its `done.json` says; None while it has not."""
     reason = read_json(path / "done.json").get("reason")
@@ -327,9 +348,30 @@ def _lock(file: IO[str], path: Path) -> None:
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
+    changed = _find_changes(path, config)
+    if not changed or not _is_kept(path, changed):
+        return
+    remedy = "use the run's own values, or another run.dir="
+    same_task = not changed[0].startswith(("algo was ", "env was "))
+    if same_task and any(path.glob("checkpoints/*.npz")) and _takes_policy(config):
+        remedy += f", where init_from={path} begins with its policy"
+    raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
+
+
+def _find_changes(path: Path, config: Mapping[str, Any]) -> list[str]:
     old = read_config(path)
     moved = changed_processors(old, config)
-    changed = [change for change in changed_keys(old, config) if change not in moved]
-    if changed:
-        remedy = "use the run's own values, or another run.dir="
-        raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
+    return [change for change in changed_keys(old, config) if change not in moved]
+
+
+def _is_kept(path: Path, changed: Sequence[str]) -> bool:
+    """Return whether the run in a folder has what one with these changes must not take the place of."""
+    come = any(journal.stat().st_size for journal in path.glob("*.jsonl")) or any(path.glob("checkpoints/*"))
+    # The policy that it began with may be kept nowhere else.
+    other_policy = (path / INITIAL).exists() and any(change.startswith("init_from was ") for change in changed)
+    return come or other_policy or bool(read_json(path / "done.json").get("metrics"))
+
+
+def _takes_policy(config: Mapping[str, Any]) -> bool:
+    """Return whether runs of an algorithm may begin with the policy of another."""
+    return isinstance(resolve(config["algo"]["_target_"], "algo._target_"), TakesPolicy)

@@ -40,12 +40,13 @@ def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Ref
     assert "run.dir=run holds a run of another configuration" in line
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
-    assert "use the run's own values, or another run.dir=" in line
+    assert "use the run's own values, or another run.dir=, where init_from=run begins with its policy" in line
 
 
 def test_of_another_algorithm_or_environment_the_name_alone_is_told(run: Path, refused: Refused) -> None:
     line = refused("algo=ppo", "env=pendulum", "compute=serial", "seed=4", "run.dir=run")
     assert "algo was es and is now ppo, env was CartPole-v1 and is now Pendulum-v1, seed was 0 and is now 4;" in line
+    assert "init_from" not in line  # whose spaces are others
 
 
 def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:

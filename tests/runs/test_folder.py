@@ -127,6 +127,57 @@ def test_another_number_of_environments_is_named_by_its_key(tmp_path: Path, caps
     assert f"run.dir={tmp_path}" in line and "vec.num_envs was 2 and is now 4; use the run's own value, or" in line
 
 
+def without_work(run: Path) -> None:
+    """Leave of a run in a folder what one has that failed before its first row."""
+    for file in (*run.glob("*.jsonl"), *run.glob("checkpoints/*")):
+        file.unlink()
+    (run / "done.json").write_text(json.dumps({"reason": "failed: no room", "time": "", "metrics": {}}))
+
+
+def test_a_run_that_came_to_nothing_makes_way_for_one_of_other_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    other = [*arguments(run, 2), "algo.sigma=0.3"]
+    assert call_main(*arguments(run, 1), "algo.sigma=0.2") == 0
+    assert call_main(*arguments(whole, 2), "algo.sigma=0.3") == 0
+    without_work(run)
+    for name in ("provenance.json", "code.diff"):
+        (run / name).write_text("of the other")
+    capsys.readouterr()
+    assert call_main(*other, "dry_run=true") == 0
+    assert (run / "provenance.json").read_text() == "of the other"
+    with RunFolder.open(run, {})._lock:
+        assert call_main(*other) == 75
+    assert call_main(*other) == 0
+    said = "begins anew with other settings, as the run there had come to no row and no checkpoint: "
+    assert f"{run} {said}algo.sigma was 0.2 and is now 0.3" in capsys.readouterr().out
+    assert_same_run(run, whole)
+    assert json.loads((run / "provenance.json").read_text())["commit"] != "of the other"
+    assert "of the other" not in [file.read_text() for file in run.glob("code.diff")]
+
+
+@pytest.mark.parametrize(
+    "work", ["metrics.jsonl", "events.jsonl", "checkpoints/00000001.npz", "done.json", "initial.npz"]
+)
+def test_a_run_that_came_to_anything_makes_way_for_none(
+    work: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert call_main(*arguments(run, 1)) == 0
+    without_work(run)
+    if work == "initial.npz":  # of a run that may be gone by now
+        config = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(config.replace("init_from: null", "init_from: theirs"))
+    done = json.dumps({"reason": "SIGTERM", "metrics": {"iteration": 3}})
+    (run / work).write_text(done if work == "done.json" else '{"iteration": 1, "st')  # cut off
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert call_main(*arguments(run, 1), "algo.sigma=0.3") == 2
+    assert "holds a run of another configuration: algo.sigma was 0.1 and is now 0.3" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
 def test_a_file_system_without_locks_is_one_line_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

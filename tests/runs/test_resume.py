@@ -51,6 +51,7 @@ def test_killed_before_its_first_checkpoint_a_run_starts_again(
     code, _, err = start(*arguments(run)).wait()
     assert code == 0, err
     assert_same_run(undisturbed, run)
+    assert f"{run} begins anew: it came to iteration {come} and to no checkpoint (checkpoint.every_s=0)" in out
 
 
 def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +96,9 @@ def test_a_finished_run_without_its_checkpoints_is_not_played_anew(
     assert_same_run(run, short)
 
 
-def test_killed_while_its_folder_is_made_a_run_starts_again(short: Path, tmp_path: Path) -> None:
+def test_killed_while_its_folder_is_made_a_run_starts_again(
+    short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bare, described = tmp_path / "bare", tmp_path / "described"
     for run in (bare, described):
         run.mkdir()
@@ -107,6 +110,7 @@ def test_killed_while_its_folder_is_made_a_run_starts_again(short: Path, tmp_pat
         assert_same_run(short, run)
         assert (run / "provenance.json").exists()
 
+    assert "anew" not in capsys.readouterr().out  # of a run that had come to nothing there is nothing to say
 
 # On another machine
 
