@@ -60,7 +60,7 @@ class Budget:
 
     iterations: Annotated[int | None, BOUND]
     steps: Annotated[int | None, BOUND]  # environment steps
-    minutes: Annotated[float | None, BOUND]  # computing time, over all sessions of the run
+    minutes: Annotated[float | None, BOUND]  # by the clock, over all sessions of the run, also while they are stopped
     return_: float | None  # mean return of an evaluation
 
     def __post_init__(self) -> None:
