@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 BOOT = """import signal, sys
 for number in {ignored}:
@@ -29,11 +29,13 @@ from multiprocessing.connection import Connection
 from {module} import {name}
 os.set_inheritable({channel}, False)
 {name}(Connection({channel}))"""
+AnyFile = TypeVar("AnyFile", bound=IO[Any])
 # A terminal, a preempting scheduler and a service that is stopped tell every process; the parent sees to its own.
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ROOT = str(Path(__file__).resolve().parents[1])
 FIRST_S = 120.0  # that a process may take to begin to read its first message, where that is a large one
 _lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
+_own: weakref.WeakSet[Any] = weakref.WeakSet()  # open files
 
 
 def start_python(
@@ -81,9 +83,15 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def keep_from_forks(file: AnyFile) -> AnyFile:
+    """Have forks of this process close a file, or what it is a lock of stays locked as long as one of them lives."""
+    _own.add(file)
+    return file
+
+
 def _let_go() -> None:
-    for life in list(_lives.values()):
-        life.close()
+    for file in (*_lives.values(), *_own):
+        file.close()
 
 
 os.register_at_fork(after_in_child=_let_go)  # a fork that outlives this process must not keep its children alive

@@ -27,6 +27,7 @@ import yaml
 
 from algos.protocol import TakesPolicy
 from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
+from envs.process import keep_from_forks
 
 from .checkpoint import FULL, storing, write_atomically
 from .identity import changed_keys, changed_processors, differences
@@ -106,7 +107,7 @@ class RunFolder:
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         try:
             path.mkdir(parents=True, exist_ok=not new)
-            lock = open(path / "lock", "a")  # noqa: SIM115
+            lock = keep_from_forks(open(path / "lock", "a"))  # noqa: SIM115
         except FileExistsError as error:
             raise (_taken(path) if new else unwritable(path, error)) from error
         except OSError as error:

@@ -21,6 +21,7 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from envs.errors import nearest
+from envs.process import keep_from_forks
 
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
@@ -234,7 +235,7 @@ def _owning(folder: Path, name: str) -> Iterator[None]:
     """Be alive under a name."""
     path = folder / OWNERS / name
     path.parent.mkdir(exist_ok=True)
-    with open(path, "w") as file:
+    with keep_from_forks(open(path, "w")) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
     path.unlink(missing_ok=True)

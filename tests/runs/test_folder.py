@@ -21,7 +21,7 @@ from algos.pool.protocol import PoolError
 from paddock.config import experiment
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder
 from paddock.runs.provenance import find_source
-from paddock.runs.state import last_metrics
+from paddock.runs.state import is_locked, last_metrics
 
 # Two at once
 
@@ -260,3 +260,23 @@ def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_pat
     git("checkout", "-q", "code")
     git("apply", "code.diff")
     assert code.read_bytes() == b"new\n" + context
+
+
+def test_a_fork_that_outlives_a_run_s_process_does_not_keep_its_folder(tmp_path: Path) -> None:
+    """As a helper does that an environment starts; the run may go on at once where its process was killed."""
+    folder = RunFolder.open(tmp_path, {})
+    (gone, go), (there, say) = os.pipe(), os.pipe()
+    fork = os.fork()
+    if fork == 0:
+        os.write(say, b"!")
+        os.close(go)
+        os.read(gone, 1)
+        os._exit(0)
+    os.read(there, 1)
+    before = is_locked(tmp_path)
+    folder._lock.close()  # as the kernel does where its process is killed
+    after = is_locked(tmp_path)
+    for end in (go, gone, there, say):
+        os.close(end)
+    os.waitpid(fork, 0)
+    assert (before, after) == (True, False)
