@@ -46,8 +46,7 @@ def dask_setup(worker: Any) -> Any:
     if isinstance(worker, Nanny):
         exit_report.listen()
         worker.handlers[exit_report.QUESTION] = exit_report.tell
-        worker.periodic_callbacks[OPERATION] = PeriodicCallback(lambda: _delete_names(worker), 1000)
-        worker.periodic_callbacks[OPERATION].start()
+        _call_each_second(worker, OPERATION, lambda: _delete_names(worker))
         return None
     if OPERATION in worker.handlers:
         return None
@@ -61,9 +60,21 @@ def dask_setup(worker: Any) -> Any:
         if parent is not None and sys.platform == "linux":
             # Dask has a thread see to it, which never does while a task holds the interpreter.
             die_with_parent(parent.sentinel)
+            # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
+            _call_each_second(worker, "parent", functools.partial(_end_as_orphan, parent.pid))
     counter = Counter(worker)
     worker.handlers[OPERATION] = counter.serve
     return worker.plugin_add(counter, name=OPERATION)
+
+
+def _call_each_second(node: Any, name: str, call: Callable[[], None]) -> None:
+    node.periodic_callbacks[name] = PeriodicCallback(call, 1000)
+    node.periodic_callbacks[name].start()
+
+
+def _end_as_orphan(parent: int | None) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _delete_names(nanny: Nanny) -> None:
@@ -107,6 +118,8 @@ class Counter(WorkerPlugin):
         finally:
             self._drivers.discard(driver)
             driver.abandon()
+            if not self._drivers:
+                self._executor.rest()
         return Status.dont_reply
 
     async def teardown(self, worker: Any) -> None:

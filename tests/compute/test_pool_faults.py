@@ -6,6 +6,8 @@ import itertools
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -153,7 +155,8 @@ def test_a_pool_closes_though_a_worker_hangs_that_was_just_started() -> None:
     assert closed
 
 
-def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:
+def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "SILENCE_S", 3.0)
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=1.0)
     try:
         ends = list(pool.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)]))
@@ -354,3 +357,36 @@ def test_closing_ends_tasks_that_run(two: DaskPool) -> None:
         list(ends)
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     wait_until(lambda: not any(child.is_running() and "spawn_main" in str(child.cmdline()) for child in left))
+
+
+ORPHANS = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from pool_tasks import square
+from paddock.compute.dask.autoscale import Bounds
+from paddock.compute.dask.cluster import local
+if __name__ == "__main__":
+    pool = local(Bounds(1, 1), 3, None)
+    assert [done.value for done in pool.imap_unordered(square, [2])] == [4]
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_workers_end_with_their_driver_though_a_fork_of_it_lives_on(tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS.format(tests=str(Path(__file__).parent)))
+    driver = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert driver.stdout is not None and driver.stdout.readline() == "there\n"
+        workers = [one for one in psutil.Process(driver.pid).children() if "spawn_main" in " ".join(one.cmdline())]
+        assert workers
+        driver.kill()
+        wait_until(lambda: all(not one.is_running() or one.status() == "zombie" for one in workers), 20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
