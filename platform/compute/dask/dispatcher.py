@@ -138,8 +138,11 @@ class Dispatcher:
             # A task that holds the interpreter keeps its worker from ending it in time.
             if worker.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
-                # What another worker plays too is in time until that one's is up.
-                self._overdue(worker, [n for n, item in running if not item.held])
+                # What another worker plays too is in time until that one's is up; and once, the worker may have been
+                # stopped, as where jobs are suspended.
+                late = [n for n, item in running if not item.held and (item.losses or not self._retries)]
+                if late:
+                    self._overdue(worker, late)
                 worker.give_up()
         self._feed()
 

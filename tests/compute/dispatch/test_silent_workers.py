@@ -12,7 +12,7 @@ import pytest
 from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns
 from pool_tasks import Counter, square
 
-from algos.pool.protocol import ONE_CPU, Done, PoolError
+from algos.pool.protocol import ONE_CPU, Done, PoolError, TaskTimeout
 from paddock.compute.dask import connection, exit_reports, membership
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
@@ -47,6 +47,34 @@ def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> Non
 
     (done,) = asyncio.run(fall_silent())
     assert done.value == "done" and done.error is None
+
+
+def test_of_a_worker_that_was_stopped_beyond_its_tasks_time_the_task_runs_again_and_is_late_the_second_time() -> None:
+    """As where a cluster suspends jobs; a task that holds the interpreter looks the same, and is so each time."""
+
+    async def be_stopped(times: int) -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=1.0)
+        ends, serving = Ends(), []
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        for k in range(2):
+            worker = FakeWorker(f"tcp://{k}:1")
+            serving.append(asyncio.ensure_future(dispatcher.serve(worker)))
+            await turns()
+            assert worker.runs and not ends.done
+            if k < times:
+                for _ in range(2):
+                    worker.heard -= SILENCE_S + 1.1
+                    dispatcher.watch()
+            else:
+                worker.answer_all()
+            worker.end.set_result(None)
+            await turns()
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (once,), (twice,) = (asyncio.run(be_stopped(times)) for times in (1, 2))
+    assert (once.value, once.attempts, once.error) == ("done", 2, None)
+    assert isinstance(twice.error, TaskTimeout)
 
 
 def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_over_is_lost() -> None:
