@@ -113,9 +113,7 @@ class Table:
         self._copy = copy
         self._packed = packed and layouts.observation_rows is not None  # else there are no rows
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
-        moved: list[NDArray[Any]] = [arrays.running_return, arrays.running_length]
-        moved += [] if arrays.lives is None else [arrays.lives.alive, arrays.lives.acts]
-        self._kept = [(array, array.copy()) for array in moved]  # as they were before the step
+        self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays, and as they were before the step
         self._kept_episode = arrays.episode.copy()
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
@@ -233,6 +231,11 @@ class Table:
 
     def keep(self, rows: RowIndex) -> None:
         """Note how far these environments have come, which are about to step: whoever steps them may be lost in it."""
+        if not self._kept:
+            arrays, lives = self.arrays, self.arrays.lives
+            moved = [arrays.observation, arrays.running_return, arrays.running_length]
+            moved += [] if lives is None else [lives.alive, lives.acts]
+            self._kept = [(array, array.copy()) for array in moved]
         for array, kept in self._kept:
             kept[rows] = array[rows]
         worlds = worlds_of(rows, self.seats)
@@ -264,15 +267,11 @@ class Table:
         return len(sent) > 0
 
     def _take_back(self, ids: NDArray[np.intp]) -> None:
-        """Have environments stand where they did before the step that they were in; what they saw last stays."""
-        arrays, worlds = self.arrays, worlds_of(ids, self.seats)
-        _, length = self._kept[1]
-        over = np.repeat(arrays.episode[worlds] != self._kept_episode[worlds], self.seats)
-        ended = ids[over | (arrays.running_length[ids] < length[ids])]
-        arrays.observation[ended] = arrays.final[ended]  # not what the next episode begins with
+        """Have environments stand where they did before the step that they were in."""
         for array, kept in self._kept:
             array[ids] = kept[ids]
-        arrays.episode[worlds] = self._kept_episode[worlds]
+        worlds = worlds_of(ids, self.seats)
+        self.arrays.episode[worlds] = self._kept_episode[worlds]
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
         """Truncate the running episodes of these environments."""

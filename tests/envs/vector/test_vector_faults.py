@@ -168,7 +168,7 @@ def test_a_worker_that_dies_as_it_enters_the_end_of_an_episode_has_not_done_that
     assert (reward[0], terminated[0], truncated[0], vec.restarts) == (0.0, False, True, 1)
     episode = infos["final_info"]["episode"]
     assert (episode["r"].tolist(), episode["l"].tolist()) == ([2.0], [2])
-    assert infos["final_obs"][0].tolist() == [3, 3]  # and not what the next one begins with
+    assert infos["final_obs"][0].tolist() == [2, 2]  # what it saw before that step
     np.testing.assert_array_equal(obs, other.begin(5, episodes=[1])[0])
 
 
