@@ -19,6 +19,7 @@ from algos.learning.players import Members
 from algos.learning.policy_episodes import NativePlayer
 from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
+from algos.pool.executor import call_at_rest
 from envs.native.networks import Normalizer
 from envs.ranges import Range
 from envs.spec import EnvSpec
@@ -177,5 +178,11 @@ class _Workspaces(threading.local):
         if venv is not None:
             venv.close()
 
+    def clear(self) -> None:
+        """Let the environments of all problems go."""
+        while self._kept:
+            self.drop(next(iter(self._kept)))
+
 
 _workspaces = _Workspaces()
+call_at_rest(_workspaces.clear)  # the processes of environments would else stay as long as somebody else's workers do

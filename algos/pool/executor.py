@@ -25,6 +25,7 @@ FLUSH_S = 0.1  # ends of small tasks are gathered for so long
 UNFIT = 70  # exit code of a process whose thread cannot go on: EX_SOFTWARE of sysexits.h
 UNTOLD = pickle.dumps((RemoteError("its error could not be told, as there was no memory left for it"), ""))
 _local = threading.local()  # .client: whose task this thread runs
+_at_rest: list[Callable[[], None]] = []
 
 
 class Client(Protocol):
@@ -68,6 +69,7 @@ class Executor:
     _running: dict[Job, None] = field(default_factory=dict)
     _series: dict[str, int] = field(default_factory=dict)
     _closed: bool = False
+    _rests: int = 0
     _stopped_s: float = 0.0  # in which this process did not run
 
     def __post_init__(self) -> None:
@@ -96,6 +98,12 @@ class Executor:
         """Begin no further task."""
         with self._changed:
             self._closed = True
+
+    def rest(self) -> None:
+        """Have each thread, once it has nothing to do, call what `call_at_rest` was given: nobody is there any more."""
+        with self._changed:
+            self._rests += 1
+            self._changed.notify_all()
 
     def excuse(self, seconds: float) -> None:
         """Let so many seconds, in which this process was stopped, count for no task's limit."""
@@ -126,11 +134,18 @@ class Executor:
             os._exit(UNFIT)
 
     def _serve(self) -> None:
+        rests = 0
         while True:
             with self._changed:
-                while (job := self._next()) is None:
+                while (job := self._next()) is None and rests == self._rests:
                     self._changed.wait()
-                self._running[job] = None
+                if job is not None:
+                    self._running[job] = None
+            if job is None:
+                rests = self._rests
+                for call in _at_rest:
+                    call()
+                continue
             renew = self._run(job)
             with self._changed:
                 del self._running[job]
@@ -193,6 +208,11 @@ def _remove(tasks: deque[tuple[int, bytes]], wanted: set[int] | None) -> list[in
         while wanted is None or tasks[-1][0] in wanted:
             removed.append(tasks.pop()[0])
     return removed
+
+
+def call_at_rest(call: Callable[[], None]) -> None:
+    """Have something called in each thread that runs tasks, when all whose tasks they may be have gone."""
+    _at_rest.append(call)
 
 
 def is_awaited() -> bool:

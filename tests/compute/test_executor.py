@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, wait_until
 from distributed.comm import CommClosedError
 
 from algos.pool import driver as driver_module
@@ -31,6 +31,21 @@ class Told:
 
     def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None:
         self.ended_tasks.append(task)
+
+
+def test_each_thread_lets_go_of_what_it_keeps_once_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested: list[str] = []
+    monkeypatch.setattr(executor_module, "_at_rest", [lambda: rested.append(threading.current_thread().name)])
+    executor, ended, may_end = Executor(2, 1.0, 0, lambda: None), Told(), threading.Event()
+    executor.add(Job(ended, lambda _: may_end.wait(10), deque([(0, b"")]), 1, 0.0, 0))
+    executor.rest()
+    wait_until(lambda: rested, 10)
+    assert len(rested) == 1 and not ended.ended_tasks  # the other has something to do
+    may_end.set()
+    wait_until(lambda: len(rested) == 2, 10)
+    assert sorted(rested) == ["paddock-0", "paddock-1"] and ended.ended_tasks == [0]
+    executor.add(Job(ended, lambda _: None, deque([(1, b"")]), 1, 0.0, 0))
+    wait_until(lambda: ended.ended_tasks == [0, 1], 10)
 
 
 @pytest.mark.parametrize("closing", ["closes", "retires"])
