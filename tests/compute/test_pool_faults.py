@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import wait_until
+from conftest import alive, wait_until
 from distributed import Client, LocalCluster
 from pool_tasks import complain_and_die, crash, hold, nap, process_id, square
 from pools import two_fixture, values, worker_pids  # noqa: F401
@@ -134,8 +134,9 @@ def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
         hung[0].suspend()
         options["death_timeout"] = START_S
         wait_until(lambda: pool.size == 2)
+        assert not alive(hung[0]), "it stays, stopped, as long as this machine"
     finally:
-        for process in hung:
+        for process in filter(alive, hung):
             process.kill()
         pool.close()
 

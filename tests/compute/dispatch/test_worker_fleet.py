@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,13 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distributed import Nanny
-from distributed.core import Status
 from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, WorkerLost
-from paddock.compute.dask import cluster, worker_stderr
+from paddock.compute.dask import worker_stderr
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
 from paddock.compute.dask.dispatcher import Dispatcher
@@ -142,29 +139,6 @@ def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_
     assert write("x" * LONGEST_LINE) == []
     assert write("yz") == ["x" * LONGEST_LINE + "yz"]
     assert write("end\n") == ["end"]
-
-
-def test_a_worker_that_hangs_as_it_starts_is_killed_by_its_nanny(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs = subprocess.Popen([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
-
-    async def kill() -> int:
-        nanny: Any = cluster.StrictNanny.__new__(cluster.StrictNanny)
-        stopped = asyncio.Event()
-        nanny.process = SimpleNamespace(status=Status.starting, pid=hangs.pid, stopped=stopped)
-        killing = asyncio.ensure_future(nanny.kill(60))
-        code = await asyncio.to_thread(hangs.wait, 30)
-        stopped.set()  # as Dask does by then
-        await killing
-        return code
-
-    async def passed(nanny: Any, timeout: float, reason: str) -> None: ...
-
-    monkeypatch.setattr(Nanny, "kill", passed)
-    try:
-        assert asyncio.run(kill()) == -signal.SIGKILL
-    finally:
-        hangs.kill()
-        hangs.wait()
 
 
 def test_of_workers_that_have_ended_no_file_stays_and_all_they_wrote_is_told(
