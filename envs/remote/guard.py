@@ -182,27 +182,40 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
 
 def _check_free(address: str) -> None:
     """Raise ConfigError where nobody can listen at an address, of which gRPC would print a line of its own."""
+    obstacle = _find_obstacle(address)
+    if obstacle is None:
+        return
+    why, remedy = obstacle.strerror, "choose another"
+    if obstacle.errno == errno.EADDRINUSE:
+        why = f"another process is there, of which `python -m paddock.serve status {address}` says whether it serves"
+        remedy = "end it, or choose another (port 0: any that is free)"
+    raise ConfigError(f"serve.address={address} cannot be listened at: {why}; {remedy}") from obstacle
+
+
+def _find_obstacle(address: str) -> OSError | None:
+    """Return why nobody can listen at an address; of a name's, one that can be had is enough."""
+    obstacles: list[OSError] = []
     try:
         if address.startswith("unix:"):  # gRPC takes a socket from whoever listens there, in silence
             path = address.removeprefix("unix:")
             os.stat(Path(path).parent)
             with contextlib.suppress(ConnectionRefusedError, FileNotFoundError), socket.socket(socket.AF_UNIX) as other:
                 other.connect(path)
-                raise OSError(errno.EADDRINUSE, "")
-            return
+                return OSError(errno.EADDRINUSE, "")
+            return None
         host, _, port = address.rpartition(":")
-        for family, kind, _, _, place in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+        places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    for family, kind, _, _, place in places:
+        try:
             with socket.socket(family, kind) as own:
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: one may just have ended there
                 own.bind(place)
-    except OSError as error:
-        why, remedy = str(error.strerror), "choose another"
-        if error.errno == errno.EADDRINUSE:
-            why = (
-                f"another process is there, of which `python -m paddock.serve status {address}` says whether it serves"
-            )
-            remedy = "end it, or choose another (port 0: any that is free)"
-        raise ConfigError(f"serve.address={address} cannot be listened at: {why}; {remedy}") from error
+        except OSError as error:
+            obstacles.append(error)
+    taken = [error for error in obstacles if error.errno == errno.EADDRINUSE]
+    return taken[0] if taken else obstacles[0] if len(obstacles) == len(places) else None
 
 
 def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:

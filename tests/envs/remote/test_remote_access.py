@@ -306,6 +306,16 @@ def test_an_address_that_cannot_be_had_is_told_in_our_words_alone(
     assert capfd.readouterr() == ("", "")  # gRPC has lines of its own
 
 
+def test_of_a_name_that_stands_for_several_places_one_is_enough(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of localhost, where there is no IPv6."""
+    here, nowhere = (socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0] for host in ("127.0.0.1", "192.0.2.1"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nowhere, here])
+    serve(COUNTING, address="127.0.0.1:0")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nowhere])
+    with pytest.raises(ConfigError, match="cannot be listened at: Cannot assign requested address; choose another"):
+        serve(COUNTING, address="127.0.0.1:0")
+
+
 def test_a_server_that_cannot_say_where_it_is_leaves_nothing(serve: Any, tmp_path: Path) -> None:
     def count() -> int:
         return sum(thread.name == "leases" for thread in threading.enumerate())
