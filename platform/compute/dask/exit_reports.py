@@ -11,7 +11,8 @@ from algos.pool.exit_report import QUESTION, last_lines
 
 from .connection import WorkerConnection
 
-NANNY_S = 2.0  # a nanny that has not heard of the end by then is not asked any more
+NANNY_S = 2.0  # a nanny that has not answered by then is not asked any more
+HEARD_S = 10.0  # nor one that has not heard of the end by then, as where the machine has much else to do
 END_S = 1.0  # a worker that is to end and has not by then is killed
 
 
@@ -23,7 +24,7 @@ async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str
     """
     cause, last = None, last_lines(worker.answer["stderr"])
     try:
-        cause, told = await asyncio.wait_for(_ask(connection, worker.answer), NANNY_S)
+        cause, told = await asyncio.wait_for(_ask(connection, worker.answer), HEARD_S)
         last = told or last
     except (OSError, TimeoutError):
         pass
@@ -54,8 +55,9 @@ async def _ask(connection: dict[str, Any], worker: Mapping[str, Any]) -> tuple[s
         return None, []
     async with _reaching(connection, worker["nanny"]) as nanny:
         while True:
-            await nanny.write({"op": QUESTION, "pid": worker["pid"], "stderr": worker["stderr"]})
-            answer = await nanny.read()
+            async with asyncio.timeout(NANNY_S):
+                await nanny.write({"op": QUESTION, "pid": worker["pid"], "stderr": worker["stderr"]})
+                answer = await nanny.read()
             if not isinstance(answer, dict) or "last" not in answer:
                 return None, []
             if answer["cause"] is not None:

@@ -206,6 +206,27 @@ def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connection
     asyncio.run(asyncio.wait_for(reach(), 10))
 
 
+def test_a_nanny_that_hears_late_of_its_workers_end_is_asked_until_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine has much else to do."""
+    monkeypatch.setattr(exit_reports, "NANNY_S", 0.1)
+    answers = iter([*4 * [{"cause": None, "last": []}], {"cause": "killed by SIGKILL", "last": ["so long"]}])
+
+    async def write(_: Any) -> None: ...
+    async def read() -> Any:
+        return next(answers)
+
+    async def connect(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(write=write, read=read, abort=lambda: None)
+
+    async def ask() -> str:
+        worker = FakeWorker("tcp://a:1")
+        worker.answer |= {"nanny": "tcp://b:1", "pid": 1, "stderr": None}
+        return await exit_reports.read_exit({}, worker)
+
+    monkeypatch.setattr(distributed.comm, "connect", connect)
+    assert asyncio.run(ask()) == "killed by SIGKILL\nso long"
+
+
 @pytest.mark.parametrize(
     ("given_up", "reachable", "ended"),
     [
