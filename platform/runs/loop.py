@@ -21,7 +21,7 @@ from .checkpoint import Checkpoints, check_fits
 
 BOUND = Range("must be positive, or null for no bound", above=0)
 RATE_S = 1.0  # over which steps a second are counted, at least
-ECHO_S = 1.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep's own
+ECHO_S = 5.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep that is busy
 
 
 class StepRate:
