@@ -211,7 +211,9 @@ def test_a_cancelled_run_saves_and_a_cancelled_job_is_lost(clustered: Desk, slur
     slurm.call("scancel", running)
     wait_until(lambda: slurm.state(running) == "CANCELLED")
     code, out = clustered.status()
-    assert (code, out.splitlines()[-1]) == (1, "1 stopped, 1 lost")
+    *_, counts, line = out.splitlines()
+    assert (code, counts) == (1, "1 stopped, 1 lost")
+    assert line.endswith("hydra.sweep.dir=sweep  # goes on with the grid")
     assert "    SIGTERM" in out and "    CANCELLED: its job never started" in out
     assert max((runs[0] / "checkpoints").glob("*.npz")).stem.endswith(str(len(rows(runs[0]))))
 
