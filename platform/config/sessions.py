@@ -22,7 +22,7 @@ def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
     vec = build("vec", parts.config["vec"])
     if not isinstance(vec, ChoosesLayout):
         return parts
-    section = _chosen_before(parts)
+    section = _chosen_before(parts) if parts.checkpoints.paths() else None
     if section is not None:
         try:
             return _with_vec(parts, section)

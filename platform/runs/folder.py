@@ -42,7 +42,7 @@ BEGUN = (
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
 # What a folder says of where the run in it is from.
-ORIGIN = ("provenance.json", "code.diff")
+ORIGIN = ("provenance.json", "code.diff", "wandb/run_id", "mlflow/run_id")
 GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from conftest import TINY, assert_same_run, call_main, rows
 from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 
@@ -144,6 +145,9 @@ def test_a_run_that_came_to_nothing_makes_way_for_one_of_other_settings(
     without_work(run)
     for name in ("provenance.json", "code.diff"):
         (run / name).write_text("of the other")
+    for mirror in ("wandb", "mlflow"):
+        (run / mirror).mkdir()
+        (run / mirror / "run_id").touch()
     capsys.readouterr()
     assert call_main(*other, "dry_run=true") == 0
     assert (run / "provenance.json").read_text() == "of the other"
@@ -155,6 +159,21 @@ def test_a_run_that_came_to_nothing_makes_way_for_one_of_other_settings(
     assert_same_run(run, whole)
     assert json.loads((run / "provenance.json").read_text())["commit"] != "of the other"
     assert "of the other" not in [file.read_text() for file in run.glob("code.diff")]
+    assert not list(run.glob("*/run_id"))
+
+
+def test_a_run_that_came_to_nothing_has_chosen_no_layout_for_the_next(tmp_path: Path) -> None:
+    """As by vec=native, whose arithmetic vec=auto would not choose."""
+    ppo = ["algo=ppo", "env=cartpole", "compute=serial", "algo.hidden=[8]", "algo.num_steps=8", "algo.minibatch_size=8"]
+    words = [*ppo, "vec.num_envs=2", "budget.iterations=1"]
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert call_main(*words, "vec=native", f"run.dir={run}") == 0
+    without_work(run)
+    for folder in (run, whole):
+        assert call_main(*words, "vec=auto", "algo.learning_rate=0.001", f"run.dir={folder}") == 0
+    assert_same_run(run, whole)
+    vecs = [yaml.safe_load((folder / "config.yaml").read_text())["vec"]["_target_"] for folder in (run, whole)]
+    assert vecs[0] == vecs[1] != "envs.vector.Native"
 
 
 @pytest.mark.parametrize(
