@@ -158,8 +158,10 @@ def experiment(parts: ExperimentParts) -> float | None:
     if played:
         with saying(sys.stdout):
             _print_end(parts, outcome)
-    if outcome.signal is not None:
-        raise SystemExit(128 + outcome.signal)
+    in_grid = HydraConfig.get().mode == RunMode.MULTIRUN  # whose further runs are not to begin
+    stopped = outcome.caught if in_grid else outcome.signal
+    if stopped is not None:
+        raise SystemExit(128 + stopped)
     return outcome.metrics.get("eval/return_mean")
 
 
@@ -191,7 +193,8 @@ def play(
             start = take_up(parts)
             # Where somebody deleted the checkpoints of one that has ended, its numbers are left.
             known = start if start.metrics or folder.ended is None else read_progress(parts.path)
-            reached = parts.budget.spent(known.metrics, known.elapsed_s) if known.metrics else None
+            whole = known.metrics and start.unfinished is None  # else the row that comes next tells
+            reached = parts.budget.spent(known.metrics, known.elapsed_s) if whole else None
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; {remedy}")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False

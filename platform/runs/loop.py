@@ -96,6 +96,7 @@ class Outcome:
     reason: str
     metrics: dict[str, float]  # the last value of each
     signal: int | None  # SIGINT or SIGTERM, where one ended it
+    caught: int | None = None  # the one that came, though the run may have ended by itself
 
 
 @dataclass
@@ -159,7 +160,7 @@ def run(
 
     def stop(number: int) -> None:
         stopping(number)
-        if isinstance(algorithm, WaitsForEvaluations):
+        if metrics and isinstance(algorithm, WaitsForEvaluations):  # else the first row and its state would be lost
             algorithm.interrupt()
 
     with Signals(stop, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
@@ -202,9 +203,9 @@ def run(
                 tracker.log_end(evaluation)
                 last |= {name: _plain(value) for name, value in evaluation.items()}
     if spent or verdict:
-        return Outcome(str(spent or verdict), last, None)
+        return Outcome(str(spent or verdict), last, None, signals.caught)
     assert stopped is not None
-    return Outcome(signal.Signals(stopped).name, last, stopped)
+    return Outcome(signal.Signals(stopped).name, last, stopped, stopped)
 
 
 def _rows(algorithm: Algorithm, plan: Iterator[Metrics], unfinished: Metrics | None) -> Iterator[Metrics]:

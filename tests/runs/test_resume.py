@@ -1,6 +1,7 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
 import errno
+import itertools
 import os
 import pydoc
 import random
@@ -19,6 +20,7 @@ from conftest import TINY, Command, assert_same_run, call_main, kill_and_resume,
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
 import paddock.runs.checkpoint
+from algos.es import ES
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
@@ -339,6 +341,56 @@ def test_a_signal_ends_the_wait_for_an_evaluation_and_nothing_is_lost(
     assert code == 0 and stops >= 4
     assert "stopped by SIGINT" in capfd.readouterr().out
     assert_same_run(whole, run)
+
+
+def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Have a signal come in an evaluation of ES, from the next run on."""
+    play: Any = pydoc.locate("algos.es.play_members")
+    begun = itertools.count(1)
+
+    def interrupted(task: Any) -> Any:
+        if task[0].value.sigma is None and next(begun) == number:
+            signal.raise_signal(signal.SIGINT)
+        return play(task)
+
+    monkeypatch.setattr("algos.es.play_members", interrupted)
+
+
+def test_the_first_row_waits_for_its_evaluation_as_there_is_nothing_else_to_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_evaluation(monkeypatch, 1)
+    run = tmp_path / "run"
+    assert call_main(*TINY, "compute=serial", "algo.eval_every=1", "budget.iterations=3", f"run.dir={run}") == 130
+    assert len(rows(run)) == 1 and [path.stem for path in (run / "checkpoints").glob("*.npz")] == ["00000001"]
+
+
+def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_evaluation(monkeypatch, 1)
+    run, words = tmp_path / "run", [*TINY, "compute=serial", "algo.eval_every=2", f"run.dir={tmp_path / 'run'}"]
+    assert call_main(*words, "budget.iterations=3") == 130
+    assert len(rows(run)) == 1
+    assert call_main(*words, "budget.iterations=1") == 0
+    assert [(row["iteration"], row.get("eval/of_iteration")) for row in rows(run)] == [(1, None), (2, 2)]
+
+
+def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ES.plan
+
+    def interrupted(self: ES) -> Any:
+        for row in plan(self):
+            if row["iteration"] == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield row
+
+    monkeypatch.setattr(ES, "plan", interrupted)
+    words = [*TINY, "compute=serial", "budget.iterations=2", "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    assert call_main("--multirun", *words) == 130
+    assert [run.state for run in read_run_states([tmp_path / "0"])] == ["done"] and not (tmp_path / "1").exists()
 
 
 def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:
