@@ -82,8 +82,10 @@ class _Loader(ConfigLoaderImpl):
 
     def _first(self, override: Override) -> str:
         key = override.get_key_element()
-        if override.is_discrete_sweep() and self.repository.group_exists(key):
-            return f"{key}={next(override.sweep_string_iterator())}"
+        varies = override.is_discrete_sweep() and not override.is_hydra_override()
+        if varies and self.repository.group_exists(key):
+            for option in override.sweep_string_iterator():  # of a glob there may be none
+                return f"{key}={option}"
         return str(override.input_line)
 
 

@@ -80,6 +80,17 @@ def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(t
     assert jobs == [("algos.ppo.PPO", 0.9), ("algos.sac.SAC", 0.9)]
 
 
+@pytest.mark.parametrize("words", [["hydra/launcher=local,dask", "seed=1,2"], ["hydra/sweeper=basic,optuna"]])
+def test_a_sweep_over_what_makes_it_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_main("--multirun", "algo=es", "env=cartpole", "dry_run=true", *words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_glob_that_finds_no_option_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    call_main("--multirun", "algo=glob(nothing*)", "env=cartpole", "dry_run=true")
+    assert "Traceback" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("arguments", "times"), [([], 1), (["hydra.mode=RUN"], 2)])
 def test_hydra_composes_a_run_once(arguments: list[str], times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     composed: list[Any] = []
