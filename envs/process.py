@@ -135,6 +135,7 @@ class ChildProcess:
         """
         timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
+            end.settimeout(None)  # it has the default one, by which all reads and writes would end at once
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, option, timeval)
 

@@ -1,9 +1,11 @@
 """A command as a task: it ends with the process that started it, and not before."""
 
 import itertools
+import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -169,3 +171,16 @@ def test_a_child_that_is_asked_to_end_before_its_turn_does_not_begin(tmp_path: P
     child.stop.touch()
     assert run_to_end(child) == 143
     assert not list(tmp_path.iterdir())
+
+
+def test_a_time_out_that_others_set_for_all_sockets_is_none_of_a_child_s() -> None:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30.0)
+    try:
+        child = ChildProcess.__new__(ChildProcess)
+        child.connection, other = multiprocessing.Pipe()
+        child.limit_waits(0.0)
+    finally:
+        socket.setdefaulttimeout(before)
+    with other, child.connection as connection:
+        assert os.get_blocking(connection.fileno())
