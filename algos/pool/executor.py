@@ -5,6 +5,7 @@ tasks of a millisecond cost thirty messages and a task of a second is told at on
 """
 
 import contextlib
+import logging
 import os
 import pickle
 import sys
@@ -21,6 +22,9 @@ from algos.pool.broadcast import Blob, read_from
 from algos.pool.protocol import Closes, RemoteError
 from algos.pool.script import Script, dump, load, run_for
 
+log = logging.getLogger(__name__)
+
+REST_S = 10.0  # a thread that takes longer to let go of what it kept is replaced
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
 UNFIT = 70  # exit code of a process whose thread cannot go on: EX_SOFTWARE of sysexits.h
 UNTOLD = pickle.dumps((RemoteError("its error could not be told, as there was no memory left for it"), ""))
@@ -74,8 +78,11 @@ class Executor:
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        for k in range(self.cpu):
-            threading.Thread(target=self._work, name=f"paddock-{k}", daemon=True).start()
+        for _ in range(self.cpu):
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        threading.Thread(target=self._work, name="paddock-task", daemon=True).start()
 
     def add(self, job: Job, first: bool = False) -> None:
         """Queue a job, behind the others; a call of an object goes first, since its caller waits."""
@@ -143,8 +150,8 @@ class Executor:
                     self._running[job] = None
             if job is None:
                 rests = self._rests
-                for call in _at_rest:
-                    call()
+                if not self._let_go():
+                    return
                 continue
             renew = self._run(job)
             with self._changed:
@@ -154,6 +161,29 @@ class Executor:
                 self._changed.notify_all()
             if renew:
                 self.retire()
+
+    def _let_go(self) -> bool:
+        """Call what is to be called at rest; return False where that took long, and another thread took over."""
+        here = [True]
+
+        def replace() -> None:
+            with self._changed:
+                if here:
+                    here.pop()
+                    log.warning("a worker's thread takes long to let go of what it kept; another one takes its place")
+                    self._start_thread()
+
+        timer = threading.Timer(REST_S, replace)
+        timer.daemon = True
+        timer.start()
+        for call in _at_rest:
+            try:
+                call()
+            except Exception:
+                log.exception("a worker's thread could not let go of what it kept")
+        with self._changed:
+            timer.cancel()
+            return bool(here) and here.pop()
 
     def _run(self, job: Job) -> bool:
         """Run the tasks of a job; returns whether the process is to be renewed."""

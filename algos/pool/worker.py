@@ -61,7 +61,7 @@ def dask_setup(worker: Any) -> Any:
             # Dask has a thread see to it, which never does while a task holds the interpreter.
             die_with_parent(parent.sentinel)
             # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
-            _call_each_second(worker, "parent", functools.partial(_end_as_orphan, parent.pid))
+            _call_each_second(worker, "parent", functools.partial(_end_as_orphan, os.getppid()))
     counter = Counter(worker)
     worker.handlers[OPERATION] = counter.serve
     return worker.plugin_add(counter, name=OPERATION)
@@ -72,7 +72,7 @@ def _call_each_second(node: Any, name: str, call: Callable[[], None]) -> None:
     node.periodic_callbacks[name].start()
 
 
-def _end_as_orphan(parent: int | None) -> None:
+def _end_as_orphan(parent: int) -> None:
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
