@@ -68,7 +68,7 @@ def _spell_grid(folder: Path) -> str | None:
         own = [item for item in hydra["overrides"]["hydra"] if not item.startswith((f"{KEY}=", "hydra.mode="))]
         places = {source["provider"]: source["path"] for source in hydra["runtime"]["config_sources"]}
         name, task = hydra["job"]["config_name"], hydra["overrides"]["task"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
         return None
     flags = {"--config-dir": places.get("command-line"), "--config-path": places.get("main"), "--config-name": name}
     usual = {"--config-path": str(CONF), "--config-name": "config"}
