@@ -22,7 +22,7 @@ from .queue import WriteQueue
 LIVE_INTERVAL_S = 0.1  # between two states of the live line
 PLAIN_INTERVAL_S = 1.0  # between two plain lines
 NOTEBOOK_INTERVAL_S = 5.0  # between two below a notebook's cell, which keeps them
-CLOSE_TIMEOUT_S = 2.0  # that the end of a run waits for a stream which takes nothing
+CLOSE_TIMEOUT_S = 5.0  # that the end of a run waits for a stream which takes nothing
 WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 
 LOG_INTERVAL_S = 10.0  # between two rows of a log file
