@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from algos.common.interrupts import Interrupts
+from algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from algos.common.keys import Stream, episode_seed
 from algos.learning.episode_metrics import spell_evaluation, summarize
 from algos.learning.episodes import Episodes
@@ -88,6 +88,15 @@ class AsyncEvaluation:
             return
         self._evaluated, self._running = weights, True
         self._begin()
+
+    def report(self, row: Mapping[str, float], *weights: Weights) -> dict[str, float]:
+        """Return a row with what was started, and begin to play these weights; `Unfinished` where that was ended."""
+        try:
+            row = {**row, **self.finish()}
+        except Interrupted:
+            return Unfinished(row)
+        self.start(*weights)
+        return row
 
     def finish(self) -> dict[str, float]:
         """Wait for what was started and report it; nothing where nothing was, or all of it was lost.

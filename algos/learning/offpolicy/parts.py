@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 
-from algos.common.interrupts import Interrupted, Unfinished
+from algos.common.interrupts import Unfinished
 from algos.common.keys import Stream, episode_seed
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episode_metrics import tell_of
@@ -168,13 +168,10 @@ class OffPolicy(abc.ABC):
 
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
-        try:
-            row = {**row, **self.evaluation.finish()}
-        except Interrupted:
-            return Unfinished(row)
-        self.evaluation.start(*self.weights())
-        self.evaluations = self.pace.step // self.eval_every
-        return row
+        done = self.evaluation.report(row, *self.weights())
+        if not isinstance(done, Unfinished):
+            self.evaluations = self.pace.step // self.eval_every
+        return done
 
     def interrupt(self) -> None:
         """See `WaitsForEvaluations`."""

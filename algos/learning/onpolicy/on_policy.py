@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 
-from algos.common.interrupts import Interrupted, Unfinished
+from algos.common.interrupts import Unfinished
 from algos.common.keys import Stream, episode_seed
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
@@ -145,12 +145,7 @@ class OnPolicy(abc.ABC):
 
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
-        try:
-            row = {**row, **self.evaluation.finish()}
-        except Interrupted:
-            return Unfinished(row)
-        self.evaluation.start(*self._newest)
-        return row
+        return self.evaluation.report(row, *self._newest)
 
     def interrupt(self) -> None:
         """See `WaitsForEvaluations`."""
