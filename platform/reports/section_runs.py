@@ -14,10 +14,10 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
-from ..runs.folder import tell_apart
 from ..runs.late import matplotlib
 from ..runs.provenance import spell_command
 from ..runs.state import WRONG
+from ..runs.sweeps import tell_apart
 from ..runs.units import duration, short
 from .data import Entry, Group
 from .drawing import name_rows

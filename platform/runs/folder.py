@@ -30,7 +30,7 @@ from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, res
 from envs.process import keep_from_forks
 
 from .checkpoint import FULL, storing, write_atomically
-from .identity import changed_keys, changed_processors, differences
+from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
 # All that a run may have which has been submitted, or was killed at once.
@@ -228,28 +228,6 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
                 _lock(lock, path)
     except OSError as error:
         raise unwritable(path, error) from error
-
-
-def sweep_name(run_dir: Path) -> str | None:
-    """The name of the sweep's folder that a run's folder is in; None for a run of its own."""
-    folder = run_dir.absolute().parent
-    of_hydra = (folder / "multirun.yaml").exists()
-    searched = (folder / "sweep.json").exists() and (run_dir / "trial.json").exists()
-    return folder.name if of_hydra or searched else None
-
-
-def tell_apart(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
-    """What tells each run of a sweep from the others, in a few words; nothing of a run of its own.
-
-    Args:
-        configs: of runs, by their folders; empty where there is none yet, or it is damaged.
-    """
-    sweeps: dict[Path, list[Path]] = {}
-    for run, config in configs.items():
-        if all(isinstance(config.get(part), Mapping) for part in ("algo", "env")) and sweep_name(run) is not None:
-            sweeps.setdefault(run.absolute().parent, []).append(run)
-    told = [zip(runs, differences([configs[run] for run in runs]), strict=True) for runs in sweeps.values()]
-    return {run: words for of in told for run, words in of}
 
 
 def find_replaced(path: Path, config: Mapping[str, Any]) -> Sequence[str]:

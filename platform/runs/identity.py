@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
@@ -91,35 +90,6 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def changed_processors(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The keys, with old and new values, in which two configurations compute on other processors."""
     return [change for change in changed_keys(old, new) if change.split(" ")[0] in PROCESSORS]
-
-
-def differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells runs of one sweep from each other, in words of the command line: `learning_rate=0.001 seed=1`.
-
-    Algorithm and environment, where not all have the same, and the keys in which runs on the same of both differ.
-    """
-    subjects = [{"algo": algorithm_name(config), "env": short_name(env_name(config))} for config in configs]
-    told: list[dict[str, Any]] = [
-        {part: name for part, name in subject.items() if any(other[part] != name for other in subjects)}
-        for subject in subjects
-    ]
-    alike: dict[str, list[int]] = {}
-    for k, subject in enumerate(subjects):
-        alike.setdefault(repr(subject), []).append(k)
-    # Where a run's folder is differs by itself.
-    values = [flatten({name: section for name, section in config.items() if name != "run"}) for config in configs]
-    for same in alike.values():
-        for key in dict.fromkeys(key for k in same for key in values[k]):
-            if len({repr(values[k].get(key)) for k in same}) > 1:
-                for k in same:
-                    value = values[k].get(key)
-                    # A class by its own name, for the section that names it.
-                    target = str(value).rpartition(".")[2] if key.endswith("._target_") else value
-                    told[k][key.removesuffix("._target_")] = target
-    lasts = {key: key.rpartition(".")[2] for of in told for key in of}
-    counts = Counter(lasts.values())
-    names = {key: last if counts[last] == 1 else key for key, last in lasts.items()}
-    return [" ".join(f"{names[key]}={spell_value(value)}" for key, value in of.items()) for of in told]
 
 
 def spell_value(value: Any) -> str:

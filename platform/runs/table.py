@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .folder import tell_apart
 from .state import WRONG, RunState, log_tail
+from .sweeps import tell_apart
 from .units import duration, short
 
 HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")

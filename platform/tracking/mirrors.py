@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 from envs.errors import ConfigError, install, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
-from ..runs.folder import read_json, sweep_name
+from ..runs.folder import read_json
 from ..runs.identity import algorithm_name
+from ..runs.sweeps import sweep_name
 from .child import MirrorProcess
 
 MOST_S = 1e6  # twelve days; a clock refuses 68 years, and by one is ended what would never end

@@ -86,7 +86,7 @@ def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_
 
 
 def test_wandb_group_is_that_of_a_searched_trial_the_sweeps_and_of_a_single_run_none(tmp_path: Path) -> None:
-    from paddock.runs.folder import sweep_name
+    from paddock.runs.sweeps import sweep_name
 
     trial = tmp_path / "search" / "7"
     trial.mkdir(parents=True)
