@@ -13,6 +13,7 @@ from envs.errors import ConfigError
 from envs.remote.client.place import CALL_S, Lost, MessageRefused, Place, Wire
 from envs.remote.frames import Frame, JointEpisode, Kind, join
 from envs.vector.contract import EnvError
+from envs.vector.multiprocess.interrupts import Finalizing
 
 log = logging.getLogger(__name__)
 
@@ -137,5 +138,6 @@ class ClientSession:
 
 
 def _close_wires(wires: Sequence[Wire]) -> None:
-    for wire in wires:
-        wire.close()
+    with Finalizing():
+        for wire in wires:
+            wire.close()

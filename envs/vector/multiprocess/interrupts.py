@@ -35,16 +35,19 @@ class Uninterrupted:
 
     Attributes:
         came: whether it waits.
+        finalizing: whether a finalizer is at work, as garbage is found in the midst of anything.
     """
 
-    came = False
+    came = finalizing = False
     _handler: Any = None  # what it is told to otherwise
 
     def __enter__(self) -> None:
         self._outermost = False
-        told = threading.current_thread() is threading.main_thread()
-        if told and callable(handler := _signal.getsignal(signal.SIGINT)) and handler is not _hear:
-            Uninterrupted.came, Uninterrupted._handler = False, handler
+        handler = _signal.getsignal(signal.SIGINT)
+        if handler is _hear or not callable(handler):
+            return
+        if threading.current_thread() is threading.main_thread():
+            Uninterrupted._handler = handler
             _signal.signal(signal.SIGINT, _hear)
             self._outermost = True
 
@@ -55,10 +58,30 @@ class Uninterrupted:
 
     @staticmethod
     def let_come(frame: FrameType | None = None) -> None:
-        """Have Ctrl-C come now, if it waits."""
-        if Uninterrupted.came and threading.current_thread() is threading.main_thread():
+        """Have Ctrl-C come now, if it waits and nothing is finalized."""
+        if not Uninterrupted.came or Uninterrupted.finalizing:
+            return
+        if threading.current_thread() is threading.main_thread():
             Uninterrupted.came = False
             Uninterrupted._handler(signal.SIGINT, frame)
+
+
+class Finalizing(Uninterrupted):
+    """Has Ctrl-C wait for what `waits`, too: Python drops what a finalizer raises.
+
+    Where it came in none but this, it comes with the next that is done.
+    """
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._first = threading.current_thread() is threading.main_thread() and not Uninterrupted.finalizing
+        if self._first:
+            Uninterrupted.finalizing = True
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if self._first:
+            Uninterrupted.finalizing = False
 
 
 def _hear(number: int, frame: FrameType | None) -> None:

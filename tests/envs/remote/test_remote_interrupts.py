@@ -3,6 +3,7 @@
 At a server it says what the server does.
 """
 
+import gc
 import os
 import signal
 import threading
@@ -26,6 +27,7 @@ from remote_servers import (
 )
 
 from envs.vector import Serial
+from envs.vector.multiprocess.interrupts import Uninterrupted
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -134,6 +136,29 @@ def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: An
         assert not stream._taking.lock.locked()
         venv.recv()
         assert venv._links[0].reconnects == 0
+
+
+def test_ctrl_c_is_not_lost_where_a_stream_is_closed_that_was_forgotten(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(wire: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        close(wire)
+        closed.append(wire)
+
+    def forget() -> None:
+        remote(server.address, num_envs=1).make(COUNTING).begin(3)
+        gc.collect()
+
+    close, closed, server = place.Wire.close, list[Any](), serve(COUNTING)
+    monkeypatch.setattr(place.Wire, "close", interrupt)
+    with pytest.raises(KeyboardInterrupt), Uninterrupted():
+        forget()
+    assert len(closed) == 1
+    forget()
+    assert len(closed) == 2
+    with pytest.raises(KeyboardInterrupt), Uninterrupted():
+        pass
 
 
 @pytest.mark.parametrize(("of", "where"), [(link.Link, "_number"), (session.ClientSession, "next")])
