@@ -98,7 +98,8 @@ def decode(data: bytes | memoryview) -> Any:
         Garbled: they are of no value, or of one with more parts than a message may have.
     """
     value = _decode(data, 0)
-    _count(value, 0, 0)
+    if type(value) is not list or not PLAIN.issuperset(map(type, value)):  # as a step's header is
+        _count(value, 0, 0)
     return value
 
 

@@ -161,7 +161,7 @@ class DirectStream:
 
 def _lock(lock: threading.Lock) -> None:
     """Take a lock, unless Ctrl-C comes first."""
-    while not lock.acquire(timeout=LOOK_S):
+    while not (lock.acquire(blocking=False) or lock.acquire(timeout=LOOK_S)):
         Uninterrupted.let_come()
 
 

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.remote.client.journal import Order
 from envs.remote.client.link import Link
@@ -89,7 +90,6 @@ class Outcomes:
             cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
         )
         arrays.enter(rows, reward, terminated, truncated)
-        every = np.arange(len(arrays.reward))[rows]
         if arrays.lives is not None:
             arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
             arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
@@ -97,12 +97,15 @@ class Outcomes:
             arrays.lives.over[worlds_of(rows, self._seats)] = over
             if over.any():
                 arrays.episode[worlds_of(rows, self._seats)] += over
-                link.journal.end(every[np.repeat(over, self._seats)] - link.rows.start, order)
+                link.journal.end(self._ids(rows)[np.repeat(over, self._seats)] - link.rows.start, order)
         if count:
-            ids = every[terminated | truncated]
+            ids = self._ids(rows)[terminated | truncated]
             arrays.end(ids)
             arrays.final[ids] = cursor.take_like(arrays.final, count)
             arrays.final_return[ids] = cursor.take_like(arrays.final_return, count)
             arrays.final_length[ids] = cursor.take_like(arrays.final_length, count)
             if arrays.lives is None:
                 link.journal.end(ids - link.rows.start, order)
+
+    def _ids(self, rows: RowIndex) -> NDArray[np.intp]:
+        return np.arange(len(self._arrays.reward))[rows]

@@ -17,6 +17,7 @@ from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, RowIndex, allocate, numbers
 from envs.vector.table import are_whole, worlds_of
 
+NOBODY = np.zeros(0, np.intp)
 ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
 
 
@@ -98,7 +99,8 @@ class SessionEnvs:
         self._return[rows] += reward
         self._length[rows] += self._acts[rows]
         finals: list[NDArray[Any]] = []
-        ended = np.flatnonzero(terminated | truncated) if self._tells_ends else np.zeros(0, np.intp)
+        over = terminated | truncated
+        ended = over.nonzero()[0] if self._tells_ends and 1 in over.tobytes() else NOBODY  # a tenth of what any() takes
         if len(ended):
             ids = np.arange(self.num_envs)[rows][ended]
             self._return[ids] = self._length[ids] = 0

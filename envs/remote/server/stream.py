@@ -106,6 +106,8 @@ class FrameStream:
 
     def _has_room(self) -> bool:
         """Return whether the next frame may be taken; else that is done once fewer wait."""
+        if self._frames.qsize() < MOST_ORDERS:
+            return True
         with self._room:
             self._held = True  # first: whoever takes a frame from now on looks at it
             self._held = self._frames.qsize() >= MOST_ORDERS
@@ -158,7 +160,8 @@ class FrameStream:
 
     def _tell(self, answer: bytes) -> None:
         """Send an answer, after those before it."""
-        self._wait(MOST_WAITING)
+        if len(self._waiting) >= MOST_WAITING:  # which only this thread makes more
+            self._wait(MOST_WAITING - 1)
         with self._under.state.condition:
             if self._sending:
                 self._waiting.append(answer)
