@@ -48,6 +48,7 @@ from scripts.bench.harness import BUSY, Report  # noqa: E402
 
 PEERS = ROOT / "scripts" / "bench" / "peers"
 ROUNDS, PLAY_S = 5, 1.5
+TURNS, TURN_S = 31, 0.25  # of two sides: as what else a machine does comes and goes in seconds
 WALKERS = {(16, 1): 0.65, (64, 1): 0.88, (256, 1): 0.95, (64, 2): 0.85}  # targets by (N, groups)
 FAR_S = 0.02  # there and back
 GROUPS_FAR = (2, 8)
@@ -87,6 +88,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.rounds, self.play_s = (1, 0.3) if options.quick else (ROUNDS, PLAY_S)
+        self.turns, self.turn_s = (1, 0.3) if options.quick else (TURNS, TURN_S)
         self.count = 100 if options.quick else 2000  # messages
         self.rows: list[Report] = []
 
@@ -98,15 +100,15 @@ class Bench:
         print(f"{name}: {value:.4g}{unit} ({bound}){'' if reached else ' MISSED'}", flush=True)
 
     def compare(self, name: str, spec: EnvSpec, here: Vec, there: Vec, target: float, groups: int = 1) -> None:
-        """Play in turns; enter the median of the rounds' ratios, of the second to the first."""
+        """Play in short turns; enter the median of the rounds' ratios, of the second to the first."""
         with ExitStack() as stack:
             sides = {"here": here, "there": there}
             venvs = {side: stack.enter_context(closing(vec.make(spec, copy=False))) for side, vec in sides.items()}
             for venv in venvs.values():
                 venv.begin(0)
-                rate(venv, groups, self.play_s / 3)
-            plays = {side: partial(rate, venv, groups, self.play_s) for side, venv in venvs.items()}
-            rates = harness.in_turns(self.rounds, plays)
+                rate(venv, groups, self.turn_s)
+            plays = {side: partial(rate, venv, groups, self.turn_s) for side, venv in venvs.items()}
+            rates = harness.in_turns(self.turns, plays)
         self.enter(name, ratio(rates["there"], rates["here"]), target)
         self.rows[-1]["rates"] = rates
         median = {side: statistics.median(found) for side, found in rates.items()}
