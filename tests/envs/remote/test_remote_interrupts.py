@@ -150,6 +150,7 @@ def test_ctrl_c_is_not_lost_where_a_stream_is_closed_that_was_forgotten(
         remote(server.address, num_envs=1).make(COUNTING).begin(3)
         gc.collect()
 
+    gc.collect()  # those of other tests
     close, closed, server = place.Wire.close, list[Any](), serve(COUNTING)
     monkeypatch.setattr(place.Wire, "close", interrupt)
     with pytest.raises(KeyboardInterrupt), Uninterrupted():
