@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import composed
 import forkserver
 import psutil
 import pytest
@@ -55,7 +56,8 @@ CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have pytest-xdist's processes forked, so that libraries are imported once for all of them."""
+    """Have pytest-xdist's processes forked, so that libraries are imported once for all of them, and Hydra remember."""
+    composed.keep()
     if session.config.pluginmanager.hasplugin("dsession"):
         server = contextlib.ExitStack()
         server.enter_context(forkserver.installed())

@@ -422,6 +422,7 @@ def _warm_starts() -> None:
     with contextlib.suppress(Exception):  # each of them will say itself what is wrong
         importlib.import_module("envs.native.library").widest()
         importlib.import_module("algos.networks.dense.library").widest()
+        importlib.import_module("composed").keep()
         compose = importlib.import_module("paddock.config.compose").compose_alone
         for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):
             compose([*overrides, "checkpoint.every_s=0", "algo.hidden=[8]"])

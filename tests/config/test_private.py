@@ -9,6 +9,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
+import composed
 import optuna
 import pytest
 import torch
@@ -17,6 +18,7 @@ from distributed import LocalCluster
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 import paddock.compute
 from algos.learning.distributed import open_gloo
@@ -27,7 +29,7 @@ from envs.native.games.sanity import find_distribution
 from envs.vector.adapters.envpool import read_options
 from paddock import CONF
 from paddock.compute.slurm import SLURMCluster
-from paddock.config.compose import loading
+from paddock.config.compose import compose_alone, loading
 from paddock.config.hydra_private import (
     BASIC_LAUNCHER,
     BASIC_SWEEPER,
@@ -67,6 +69,37 @@ def test_hydra_composes_and_splits_a_grid() -> None:
     assert [list(job) for job in split_grid(parsed)] == [["seed=1", "algo=es"], ["seed=2", "algo=es"]]
     assert BASIC_LAUNCHER.endswith(".BasicLauncher") and BASIC_SWEEPER.endswith(".BasicSweeper")
     assert write_element([1, "a b"]) == r"[1,a\ b]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=ppo", "seed=3"],
+        ["experiment=sac_cartpole", "~algo.gamma", "+env.kwargs.a=[1,{b: 2}]"],
+        ["algo=es", "env=poles", "hydra/launcher=local", "seed=choice(1,2)"],
+    ],
+    ids=" ".join,
+)
+def test_what_tests_keep_is_what_hydra_composes(words: list[str]) -> None:
+    def compose() -> Any:
+        with loading(make_parser().parse_intermixed_args(["-m", *words])) as loader:
+            return loader.load_configuration("config", words, RunMode.MULTIRUN)
+
+    with composed.forgotten():
+        plain = compose()
+    for _ in range(2):  # as the first one is made, and of what it left
+        config = compose()
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(plain)
+        assert OmegaConf.is_struct(config) == OmegaConf.is_struct(plain)
+        config.seed, config.hydra.job.name = 7, "another"
+
+
+def test_tests_keep_nothing_of_a_folder_that_may_change(tmp_path: Path) -> None:
+    file = tmp_path / "algo" / "mine.yaml"
+    file.parent.mkdir()
+    for value in (1, 2):
+        file.write_text(f"a: {value}")
+        assert compose_alone([f"hydra.searchpath=[{tmp_path}]", "algo=mine"]).algo.a == value
 
 
 def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""Have Hydra keep what it made of files that do not change while tests run: composing takes a quarter of the time.
+
+Kept are the files of conf/ and Hydra's own, as they are parsed; the options that a command chooses, and what they
+compose to before its values are set; and its words, parsed. With any other folder to search, Hydra composes as ever.
+What fails is not kept.
+"""
+
+import contextlib
+import copy
+import importlib.metadata
+import itertools
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra import version
+from hydra._internal import config_loader_impl
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+CONF = str(Path(__file__).resolve().parent.parent / "conf")
+SAME = (("pkg", "hydra.conf"), ("file", CONF))  # what is never another while tests run
+
+
+_nodes: dict[int, Any] = {}  # of options that have no file, by their id, which no other gets that way
+
+
+def keep() -> None:
+    """Have this process and its forks keep it, from now on."""
+    for owner, name, own in KEPT:
+        setattr(owner, name, own)
+
+
+@contextlib.contextmanager
+def forgotten() -> Iterator[None]:
+    """Have Hydra compose as it would by itself."""
+    for (owner, name, _), plain in zip(KEPT, PLAIN, strict=True):
+        setattr(owner, name, plain)
+    try:
+        yield
+    finally:
+        keep()
+
+
+def _keep_files(load: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[str, bytes] = {}
+
+    def load_config(source: Any, config_path: str) -> Any:
+        if (source.scheme(), source.path) not in SAME:
+            return load(source, config_path)
+        if config_path not in kept:
+            kept[config_path] = pickle.dumps(load(source, config_path))
+        loaded = pickle.loads(kept[config_path])
+        loaded.provider = source.provider
+        return loaded
+
+    return load_config
+
+
+def _keep_configs(compose: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, bytes] = {}
+
+    def compose_config(loader: Any, defaults: Sequence[Any], repo: Any) -> Any:
+        searched = _searched(repo)
+        if searched is None:
+            return compose(loader, defaults, repo)
+        key = (searched, tuple((one.config_path, one.package, one.primary) for one in defaults))
+        if key not in kept:
+            kept[key] = pickle.dumps(compose(loader, defaults, repo))
+        return pickle.loads(kept[key])
+
+    return compose_config
+
+
+def _keep_choices(create: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, Any] = {}
+
+    def create_defaults_list(repo: Any, config_name: Any, overrides_list: Sequence[Any], **rest: Any) -> Any:
+        searched = _searched(repo)
+        if searched is None:
+            return create(repo, config_name, overrides_list, **rest)
+        single = [one for one in overrides_list if not one.is_sweep_override()]
+        choice = [repo.group_exists(one.key_or_group) and not isinstance(one.value(), dict) for one in single]
+        chosen = tuple(one.input_line for one in itertools.compress(single, choice))
+        key = (searched, config_name, chosen, *sorted(rest.items()))
+        if key not in kept:
+            kept[key] = create(repo, config_name, overrides_list, **rest)
+        return replace(
+            kept[key], config_overrides=[one for one, is_choice in zip(single, choice, strict=True) if not is_choice]
+        )
+
+    return create_defaults_list
+
+
+def _keep_words(parse: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, Any] = {}
+
+    def parse_rule(parser: Any, word: str, rule: str) -> Any:
+        if (word, rule) not in kept:
+            kept[word, rule] = parse(parser, word, rule)
+        return copy.copy(kept[word, rule])  # whose loader is set
+
+    return parse_rule
+
+
+def _keep_entry_points(read: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, Any] = {}
+
+    def entry_points(**select: Any) -> Any:
+        key = (tuple(_times(sys.path)), *sorted(select.items()))
+        if key not in kept:
+            kept[key] = read(**select)
+        return kept[key]
+
+    return entry_points
+
+
+def _times(folders: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for folder in folders:
+        try:
+            yield os.path.abspath(folder), os.stat(folder or ".").st_mtime_ns
+        except OSError:
+            yield os.path.abspath(folder), 0
+
+
+def _searched(repo: Any) -> tuple[Any, ...] | None:
+    """What a repository looks through, or None if some of that may change."""
+    sources = tuple((source.scheme(), source.path) for source in repo.get_sources())
+    if any(source not in SAME and source[0] != "structured" for source in sources):
+        return None
+    return sources, version.getbase(), tuple(_registered(ConfigStore.instance().repo))
+
+
+def _registered(group: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """What plugins and tests have told Hydra of options that have no file."""
+    for name, found in group.items():
+        if isinstance(found, ConfigNode):
+            yield f"{at}/{name}", id(_nodes.setdefault(id(found.node), found.node))
+        else:
+            yield from _registered(found, f"{at}/{name}")
+
+
+_OWN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (FileConfigSource, "load_config", _keep_files),
+    (ImportlibResourcesConfigSource, "load_config", _keep_files),
+    (ConfigLoaderImpl, "_compose_config_from_defaults_list", _keep_configs),
+    (config_loader_impl, "create_defaults_list", _keep_choices),
+    (OverridesParser, "parse_rule", _keep_words),
+    (importlib.metadata, "entry_points", _keep_entry_points),
+)
+PLAIN = [getattr(owner, name) for owner, name, _ in _OWN]
+KEPT = [(owner, name, own(plain)) for (owner, name, own), plain in zip(_OWN, PLAIN, strict=True)]
