@@ -20,8 +20,7 @@ from typing import Any
 from hydra import version
 from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -50,16 +49,15 @@ def forgotten() -> Iterator[None]:
 
 
 def _keep_files(load: Callable[..., Any]) -> Callable[..., Any]:
-    kept: dict[str, bytes] = {}
+    kept: dict[Any, bytes] = {}
 
-    def load_config(source: Any, config_path: str) -> Any:
-        if (source.scheme(), source.path) not in SAME:
-            return load(source, config_path)
-        if config_path not in kept:
-            kept[config_path] = pickle.dumps(load(source, config_path))
-        loaded = pickle.loads(kept[config_path])
-        loaded.provider = source.provider
-        return loaded
+    def load_config(repo: Any, config_path: str) -> Any:
+        searched = _searched(repo)
+        if searched is None:
+            return load(repo, config_path)
+        if (searched, config_path) not in kept:
+            kept[searched, config_path] = pickle.dumps(load(repo, config_path))
+        return pickle.loads(kept[searched, config_path])
 
     return load_config
 
@@ -148,8 +146,7 @@ def _registered(group: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]
 
 
 _OWN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (FileConfigSource, "load_config", _keep_files),
-    (ImportlibResourcesConfigSource, "load_config", _keep_files),
+    (ConfigRepository, "load_config", _keep_files),
     (ConfigLoaderImpl, "_compose_config_from_defaults_list", _keep_configs),
     (config_loader_impl, "create_defaults_list", _keep_choices),
     (OverridesParser, "parse_rule", _keep_words),
