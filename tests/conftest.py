@@ -150,7 +150,7 @@ def refuse_write(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
 def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Callable[[], str] = str) -> Any:
     """Poll until the condition is true; returns its value. Only a failure waits as long as the timeout.
 
-    Looking takes at most a fifth of the time: what is waited for has the processor. A failure tells what `say` does.
+    Looking takes a tenth of the time: what is waited for has the processor. A failure tells what `say` does.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -160,7 +160,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Call
         now = time.monotonic()
         if now > deadline:
             raise TimeoutError(f"not true within {timeout_s} s: {condition} {say()}")
-        time.sleep(min(max(0.01, 4 * (now - looked)), 0.5))
+        time.sleep(min(max(0.01, 9 * (now - looked)), 2.0))
 
 
 def rows(run: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

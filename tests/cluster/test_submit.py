@@ -139,10 +139,8 @@ def test_a_run_that_meets_the_time_limit_goes_on_to_the_same_bits(clustered: Des
     pace.unlink()
     # It starts when its old credentials have expired; were it told to start now, Slurm might take the end of the old
     # process for that of the new one.
-    wait_until(
-        lambda: clustered.status()[1].endswith("1 done\n"),
-        say=lambda: slurm.call("scontrol", "show", "job", job) + log(run),
-    )
+    wait_until((run / "done.json").exists, say=lambda: slurm.call("scontrol", "show", "job", job) + log(run))
+    wait_until(lambda: clustered.status()[1].endswith("1 done\n"))
     code, _, err = clustered.call("paddock", *SMALL, *budget, "run.dir=alone")
     assert (code, err) == (0, "")
     alone = clustered.here / "alone"
@@ -173,11 +171,11 @@ def test_a_preempted_run_saves_and_goes_on(clustered: Desk, slurm: Slurm) -> Non
 
 
 @pytest.mark.slurm
-def test_failed_jobs_say_why(clustered: Desk) -> None:
-    clustered.submit("env.id=mine:Absent-v0,mine:Broken-v0", "budget.iterations=4")
-    wait_until(lambda: "2 failed" in clustered.status()[1])
+def test_failed_jobs_say_why(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    jobs = clustered.submit("env.id=mine:Absent-v0,mine:Broken-v0", "budget.iterations=4")
+    wait_until(lambda: {slurm.state(job) for job in jobs} == {"FAILED"})
     code, out = clustered.status()
-    assert code == 1
+    assert code == 1 and "2 failed" in out
     assert "Absent" in out and "gearbox jammed" in out
     code, out, _ = clustered.call("paddock.status", "sweep/0", "log=3")
     assert out.count("    | ") == 3
