@@ -170,6 +170,7 @@ other:
     assert (count_instructions(text, "one"), count_instructions(text, "other")) == (2, 1)
 
 
+@pytest.mark.nightly  # most of it is a compiler that takes all pains
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="there is no C compiler")
 def test_the_parts_of_a_step_make_up_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PADDOCK_LANES", "baseline")

@@ -105,11 +105,17 @@ SUSPECTS = {
     "forget": "the state is not reset where an episode begins",
 }
 QUICK = ("the sign of advantages", "no bootstrap where an episode was cut off", "masks ignored")
+# What tests of rollouts see in any run too, and what is planted beside in another task.
+NIGHTLY = ("memory kept from episode to episode", "agents swapped")
 
 
-@pytest.mark.parametrize(
-    "fault", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
-)
+def mark(fault: str) -> Any:
+    """A fault, and when it is planted."""
+    marks = [] if fault in QUICK else [pytest.mark.slow]
+    return pytest.param(fault, marks=[*marks, *([pytest.mark.nightly] if fault in NIGHTLY else [])])
+
+
+@pytest.mark.parametrize("fault", map(mark, FAULTS))
 def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
     plant, task, overrides = FAULTS[fault]
     with pytest.MonkeyPatch.context() as patch:

@@ -140,7 +140,8 @@ def offered(request: pytest.FixtureRequest) -> EnvSpec:
 def test_an_offered_worlds_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
     other = pickle.loads(pickle.dumps(offered))
     assert other == offered and hash(other) == hash(offered) and other.seats == offered.seats > 1
-    findings = dict(check_env(offered, 60))
+    # No piston ball ends within 60 steps either, whose images are the slowest of all.
+    findings = dict(check_env(offered, 20 if "pistonball" in offered.id else 60))
     assert {"lives", "seed", "history", "others", "speed"} <= findings.keys()
     assert {
         name: str(one) for name, one in findings.items() if one.level != "ok" and name not in ("rewards", "ends")
