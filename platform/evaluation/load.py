@@ -1,7 +1,7 @@
 """The algorithm of a run as it learned, on this machine, whatever machine it learned on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ def load(run: Path) -> tuple[Any, Progress]:
         paths = checkpoints.paths()
         require(bool(paths), f"{run} has no checkpoint yet; a run saves one every checkpoint.every_s and at its end")
         try:
-            return algorithm, restore(algorithm, checkpoints)
+            progress = restore(algorithm, checkpoints)
         except CheckpointError:
             # A run that is going on may have replaced them in the meantime.
             if checkpoints.paths() == paths:
                 raise
+        else:
+            # Where a signal ended the wait for an evaluation, the state is that of the row which lacks it.
+            return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
 
 
 def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:

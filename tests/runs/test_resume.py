@@ -24,6 +24,7 @@ from algos.es import ES
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
+from paddock.evaluation.load import load
 from paddock.runs.checkpoint import Checkpoints, read, storing
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Journal
@@ -372,6 +373,9 @@ def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
     run, words = tmp_path / "run", [*TINY, "compute=serial", "algo.eval_every=2", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*words, "budget.iterations=3") == 130
     assert len(rows(run)) == 1
+    algorithm, progress = load(run)  # for what plays its policy
+    assert algorithm.iteration == progress.metrics["iteration"] == 2
+    assert algorithm.step == progress.metrics["step"] > rows(run)[-1]["step"]
     assert call_main(*words, "budget.iterations=1") == 0
     assert [(row["iteration"], row.get("eval/of_iteration")) for row in rows(run)] == [(1, None), (2, 2)]
 
