@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from envs.process import keep_from_forks
 
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
+from ..runs.journal import EVALUATION
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, see_through
 from .study import Constraint, SweepSettings, open_trial, parse_objectives
@@ -180,10 +181,10 @@ class SweepSession:
             name = missing[0]
             like = "it was no number" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
             why = f"its run in {shown(run)} ended without {name}; {like}"
-            return self._fail(trial, why, [], others_too=name not in metrics and self._is_first())
+            return self._fail(trial, why, [], others_too=self._is_unknown(name, metrics))
         constraints = {} if pruned else {text: Constraint.parse(text) for text in self._settings.constraints}
-        unknown = next((one.metric for one in constraints.values() if one.metric not in metrics), None)
-        if unknown is not None and self._is_first():
+        unknown = next((one.metric for one in constraints.values() if self._is_unknown(one.metric, metrics)), None)
+        if unknown is not None:
             like = f"hydra.sweeper.constraints: {nearest(unknown, metrics)}"
             return self._fail(trial, f"its run in {shown(run)} ended without {unknown}; {like}", [], others_too=True)
         for text, constraint in constraints.items():
@@ -198,9 +199,16 @@ class SweepSession:
         print(f"trial {trial.number} {how}: {said}  ({ended} of {self._settings.n_trials})", flush=True)
         return None
 
-    def _is_first(self) -> bool:
-        """Whether no trial has had its metrics yet: one may lack what others have, as where no episode ended."""
-        return not any(trial.state in HAVING for trial in self._trials())
+    def _is_unknown(self, name: str, metrics: Mapping[str, float]) -> bool:
+        """Whether no trial would have a metric that one lacks, and not by chance, as where none of its episodes ended.
+
+        None has had all of its own yet. Of one whose evaluations may all have been lost another had to lack it before.
+        """
+        trials = self._trials()
+        if name in metrics or any(trial.state in HAVING for trial in trials):
+            return False
+        lost = name.startswith(EVALUATION) and not any(key.startswith(EVALUATION) for key in metrics)
+        return not lost or any(f"ended without {name};" in trial.user_attrs.get("failure", "") for trial in trials)
 
     def _fail(self, trial: Trial, why: str, said: Sequence[str], others_too: bool = False) -> None:
         trial.set_user_attr("run", str(trial.number))

@@ -57,15 +57,14 @@ class Ending:
 
     stays, slots = False, 1
 
-    def __init__(self, *codes: int) -> None:
-        self.codes = list(codes)
+    def __init__(self, *codes: int, evaluated: bool = True) -> None:
+        self.codes, self.metrics = list(codes), {"eval/return_mean": 7.0, "eval/falls": None} if evaluated else {}
 
     def start(self, plan: Plan) -> Any:
         code = self.codes.pop(0)
         if code == 0:
-            (plan.run / "done.json").write_text(
-                json.dumps({"reason": "budget.iterations=2", "metrics": {"eval/return_mean": 7.0, "eval/falls": None}})
-            )
+            done = {"reason": "budget.iterations=2", "metrics": {"train/return_mean": 1.0, **self.metrics}}
+            (plan.run / "done.json").write_text(json.dumps(done))
         return SimpleNamespace(ended=lambda: End(code, []))
 
     def close(self) -> None:
@@ -102,6 +101,14 @@ def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
     assert session.ended_by == f"trial 0 failed, as all would: {why}; {remedy}"
     assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL]
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
+
+
+def test_a_first_trial_whose_evaluations_were_all_lost_ends_no_sweep_and_a_second_one_does(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=0)
+    session = make_session(sweep, Ending(0, 0, evaluated=False), lambda trial: [], n_trials=9)
+    assert session.run() is None
+    assert session.ended_by is not None and session.ended_by.startswith("trial 1 failed, as all would: its run in ")
+    assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL] * 2
 
 
 def test_a_metric_that_one_trial_alone_lacks_ends_no_sweep(tmp_path: Path) -> None:
