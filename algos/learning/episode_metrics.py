@@ -23,8 +23,10 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     """Return how many episodes of an evaluation ended by its cap, and warn of them."""
     cut = cut_off(lengths, max_steps, env)
     if cut:
-        what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; "
-        log.warning(what + "raise eval_max_steps= for more", cut, len(lengths), max_steps)
+        what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; %s"
+        endless = cut == len(lengths) and env.limit is None
+        remedy = "raise eval_max_steps= for more" + ", or set env.max_episode_steps= if none ends by itself" * endless
+        log.warning(what, cut, len(lengths), max_steps, remedy)
     return cut
 
 

@@ -412,7 +412,9 @@ def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: 
     assert call_main(f"algo={algo}", *endless, *small, *SHORT[algo]) == 0
     count = 20 if algo == "pbt" else 10
     assert (rows(run)[-1]["eval/cut"], rows(run)[-1]["eval/return_mean"]) == (count, 7)
-    assert f"{count} of {count} episodes of an evaluation were cut off after 7 steps" in (run / "log.txt").read_text()
+    said = f"{count} of {count} episodes of an evaluation were cut off after 7 steps, which count; "
+    remedy = "raise eval_max_steps= for more, or set env.max_episode_steps= if none ends by itself\n"
+    assert said + remedy in (run / "log.txt").read_text()
 
 
 def test_what_plays_ahead_and_what_learns_share_no_threads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
