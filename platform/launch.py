@@ -39,7 +39,7 @@ from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, exit_at_once, run
 from .runs.state import last_metrics, read_progress, read_run_states
 from .runs.table import print_table
-from .sweep.claim import claim_folder
+from .sweep.claim import check_folder, claim_folder
 from .sweep.trial import find_reporter, is_trial
 from .tracking.console import Console
 from .tracking.messages import messages
@@ -139,6 +139,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: cont
     from .sweep.sweeper import OptunaSweeper
 
     def check(composed: DictConfig) -> Path:
+        check_folder(Path(HydraConfig.get().sweep.dir))
         parts = assemble(composed)
         _foresee(parts)
         return parts.path

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,21 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
                 (path / NOTE).unlink()
             for folder in made:
                 folder.rmdir()
+
+
+def check_folder(path: Path) -> None:
+    """Check that the folder of a sweep can be made or written, and leave no trace.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        said = f"{KEY}={shown(path)} cannot be written ({error.strerror})"
+        raise ConfigError(f"{said}; choose another with {KEY}=") from error
 
 
 def say_how_grids_go_on(folders: Iterable[Path]) -> None:

@@ -400,7 +400,15 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         ("seed=1,2 run.root=/tmp", "run.root=/tmp would be ignored; the runs of a sweep are kept in hydra.sweep.dir="),
         ("run.name=a,b", "run.name=a,b would be ignored"),
         ("run.name=/a,b hydra.sweep.subdir=${run.name}", "must not contain '/'"),
-        ("seed=1,2 hydra.sweep.dir=/proc/here", "cannot be written"),
+        ("seed=1,2 hydra.sweep.dir=/proc/here", "hydra.sweep.dir=/proc/here cannot be written"),
+        (
+            "seed=1,2 hydra.sweep.dir=/dev/null dry_run=true",
+            "hydra.sweep.dir=/dev/null cannot be written (Not a directory); choose another with hydra.sweep.dir=",
+        ),
+        (
+            "hydra/sweeper=optuna algo.sigma=interval(0.1,1) hydra.sweep.dir=/dev/null/here",
+            "hydra.sweep.dir=/dev/null/here cannot be written (Not a directory)",
+        ),
         ("hydra.sweeper=optuna seed=1,2", "hydra.sweeper=optuna sets no key; write hydra/sweeper=optuna to choose one"),
         ("launcher=local seed=1,2", "launcher=local sets no key; write hydra/launcher=local to choose one"),
         ("seed=1,2 algo.sigm=1", "did you mean 'algo.sigma'?"),
