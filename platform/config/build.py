@@ -67,7 +67,11 @@ def _check(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings as the function takes them, and those of the parts that it names."""
     require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        remedy = "name a class or a function that is written in Python"
+        raise ConfigError(f"{path}: nobody can say what {function.__qualname__} takes; {remedy}") from error
     hints = _hints(function)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}

@@ -223,9 +223,17 @@ def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
     identity = {"run_dir": path, "run_name": path.name, "config": config}
 
     def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
-        return [build(f"track.mirrors.{name}", section, **identity) for name, section in mirrors.items()]
+        return [_check_mirror(name, build(f"track.mirrors.{name}", each, **identity)) for name, each in mirrors.items()]
 
     return call_checked("track", built, config["track"])
+
+
+def _check_mirror(name: str, mirror: Any) -> Mirror:
+    has = [*Mirror.__annotations__, *(member for member in vars(Mirror) if not member.startswith("_"))]
+    lacks = ", ".join(member for member in has if not hasattr(mirror, member))
+    what = f"track.mirrors.{name}: {type(mirror).__name__} lacks {lacks}"
+    require(not lacks, f"{what}; a mirror has {', '.join(has)} (Mirror in paddock.tracking.tracker)")
+    return mirror
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:

@@ -59,6 +59,13 @@ ARGUMENTS = {
     "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
     "algo._target_=algos.es.EZ": ["algo._target_=algos.es.EZ cannot be imported", "did you mean 'ES'?"],
     "algo._target_=algos.es": ["algo._target_=algos.es is a module", "name a class"],
+    "+track.mirrors.mine._target_=fractions.Fraction": [
+        "track.mirrors.mine: Fraction lacks name, queue_rows, close_timeout_s, open, log, close, abandon; a mirror has",
+    ],
+    "+track.mirrors.mine._target_=collections.OrderedDict": [
+        "track.mirrors.mine: nobody can say what OrderedDict takes",
+        "written in Python",
+    ],
     "seed=-1": ["seed=-1", "whole number"],
     "seed=1-3": ["seed='1-3' must be a whole number in [0, 2^63); several are a sweep: --multirun seed=1,2,3"],
     "algo=es algo=ppo algo.foo=1": ["algo.foo is not a key of algo=ppo; known: activation, "],
