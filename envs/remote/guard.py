@@ -185,7 +185,7 @@ def _check_free(address: str) -> None:
     obstacle = _find_obstacle(address)
     if obstacle is None:
         return
-    why, remedy = obstacle.strerror, "choose another"
+    why, remedy = obstacle.strerror or str(obstacle), "choose another"
     if obstacle.errno == errno.EADDRINUSE:
         why = f"another process is there, of which `python -m paddock.serve status {address}` says whether it serves"
         remedy = "end it, or choose another (port 0: any that is free)"
@@ -207,6 +207,8 @@ def _find_obstacle(address: str) -> OSError | None:
         places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         return error
+    except UnicodeError:
+        return OSError(f"{host} can be no host's name")
     for family, kind, _, _, place in places:
         try:
             with socket.socket(family, kind) as own:

@@ -60,8 +60,13 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
         assert next(channel.unary_stream(f"/{HEALTH}/Watch")(b"", timeout=5)) == SERVING
     for wire in wires:
         wire.close()
-    with pytest.raises(ConfigError, match=r"serve.address=.* cannot be listened at: another process is there"):
-        serve(COUNTING, address=server.address)
+    for address, why in {
+        server.address: "another process is there",
+        "a..b:5": "a..b can be no host's name; choose another",
+        f"unix:/tmp/{'a' * 200}": "AF_UNIX path too long; choose another",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"^serve.address={address} cannot be listened at: {why}"):
+            serve(COUNTING, address=address, insecure=True)
 
 
 def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
@@ -302,7 +307,7 @@ def test_an_address_that_cannot_be_had_is_told_in_our_words_alone(
     status = f"`python -m paddock.serve status {server.address}` says whether it serves; end it, or choose another"
     for address, why in ((server.address, status), ("unix:/nowhere/env", "No such file or directory; choose another")):
         with pytest.raises(ConfigError, match=f"serve.address={address} cannot be listened at: .*{re.escape(why)}"):
-            serve(COUNTING, address=address)
+            serve(COUNTING, address=address, insecure=True)
     assert capfd.readouterr() == ("", "")  # gRPC has lines of its own
 
 
