@@ -51,8 +51,10 @@ class SlurmJob:
         # This process only waits: if SIGTERM has ended it, the child has had it too.
         witness = _start(["sleep", "infinity"])
         deadline = time.monotonic() + OTHER_S
-        while (code := self._run(witness)) == IN_USE and self._told_s is None and time.monotonic() < deadline:
+        while (code := self._run(witness)) == IN_USE and time.monotonic() < deadline:
             self._rest(AGAIN_S)
+            if self._told_s is not None:
+                break  # one that began now might never hear of it
         if code == IN_USE and self._told_s is not None:
             code = STOPPED[0]  # a preempted job comes back, and may find it free
         if self._told_s is not None and code in self.stopped:

@@ -21,9 +21,10 @@ from slurm_cluster import CPUS, Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
 from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
-from envs.errors import NO_ROOM, ConfigError
+from envs.errors import IN_USE, NO_ROOM, ConfigError
 from envs.native import library
 from paddock.slurm import submit as slurm_submit
+from paddock.slurm.job import SlurmJob
 from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import MAX_MB, Tree, find_tree
 from paddock.slurm.submit import Queued, SlurmLauncher
@@ -529,6 +530,28 @@ def test_a_job_waits_for_another_process_at_its_run(
     assert brief.wait(30) == 75, "not for ever"
     other.unlink()
     assert job.wait(30) == 0
+
+
+def test_a_job_that_is_told_to_end_while_it_waits_for_another_process_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+
+    def run(self: SlurmJob, witness: Any) -> int:
+        begun.append(1)
+        return IN_USE
+
+    monkeypatch.setattr(SlurmJob, "_run", run)
+    monkeypatch.setattr(SlurmJob, "_rest", lambda self, seconds: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("paddock.slurm.job.PATIENCE_S", 0)
+    monkeypatch.setattr("paddock.slurm.job._start", lambda command: SimpleNamespace(kill=lambda: None))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            SlurmJob([], 60.0)()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (begun, end.value.code) == ([1], 143)
 
 
 @pytest.mark.parametrize(
