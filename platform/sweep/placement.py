@@ -243,8 +243,12 @@ def see_through(
         is_over: whether there are no more to come; asked when none goes on.
         failed: whether to stop.
     """
-    text = f"stopping: the {what} finish their iterations and save; Ctrl-C again leaves at once"
-    with Signals(lambda number: print(text, flush=True)) as signals:
+
+    def tell(number: int) -> None:
+        # Not by print, which a signal's handler must not call in the midst of another one.
+        os.write(1, f"stopping: the {what} finish their iterations and save; Ctrl-C again leaves at once\n".encode())
+
+    with Signals(tell) as signals:
         stopping = False
         while True:
             for key, end in [(key, run.ended()) for key, run in running.items()]:

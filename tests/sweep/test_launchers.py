@@ -1,10 +1,12 @@
 """Where runs of sweeps and grids are launched: side by side on this machine, on Dask's workers, in Slurm's queue."""
 
 import errno
+import io
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +84,36 @@ def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, caps
     assert err.splitlines() == [f"{tmp_path / 'wrong'} ended with exit code 1  (3 of 3)", "    | it burned"]
 
 
+def test_a_signal_in_the_midst_of_a_line_ends_a_grid_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(io.FileIO):
+        came = False
+
+        def write(self, data: Any) -> int:
+            if not self.came:
+                self.came = True
+                signal.raise_signal(signal.SIGINT)
+            return super().write(data)
+
+    class Quick:
+        stays, slots = False, 1
+
+        def start(self, plan: Plan) -> Any:
+            return SimpleNamespace(ended=lambda: End(130, []), stop=lambda: None)
+
+        def close(self) -> None: ...
+
+    with Interrupted(1, "w", closefd=False) as raw, io.TextIOWrapper(io.BufferedWriter(raw)) as out:
+        monkeypatch.setattr("sys.stdout", out)
+        with pytest.raises(SystemExit) as end:
+            _run_all(Quick(), [Plan([], tmp_path / "0", [])], tmp_path)
+    assert end.value.code == 130
+    assert capfd.readouterr().out.startswith(
+        "stopping: the runs finish their iterations and save; Ctrl-C again leaves "
+    )
+
+
 def test_an_interrupted_grid_says_the_line_that_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,11 +136,11 @@ def test_an_interrupted_grid_says_the_line_that_goes_on_with_it(
 
 def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
-        raise PoolError("compute.address=tcp://a:1 does not answer")
+        raise PoolError("compute.address=tcp://compute.a:1 does not answer")
 
     monkeypatch.setattr("paddock.compute.recipes.Dask.open", refuse)
-    given: dict[str, Any] = {"address": "tcp://a:1", "scheduler_file": None, "workers": None, "tls": None}
-    with pytest.raises(PoolError, match=r"^hydra\.launcher\.address=tcp://a:1 does not answer"):
+    given: dict[str, Any] = {"address": "tcp://compute.a:1", "scheduler_file": None, "workers": None, "tls": None}
+    with pytest.raises(PoolError, match=r"^hydra\.launcher\.address=tcp://compute\.a:1 does not answer"):
         DaskKeys(**given, cpus=1, memory_gb=0.0, gpus=0, retries=1).open()
 
 
