@@ -1,6 +1,7 @@
 """Hydra's launchers that run the jobs of a sweep side by side: on this machine, and on the workers of Dask."""
 
 import contextlib
+import re
 import shlex
 import sys
 import time
@@ -73,7 +74,7 @@ class DaskKeys:
         try:
             pool = self._recipe().open({"algos", "envs", "paddock"})
         except PoolError as error:  # which names the key of a run's own pool
-            raise PoolError(str(error).replace("compute.", "hydra.launcher.")) from error
+            raise PoolError(re.sub(r"(?<![\w=/.-])compute\.", "hydra.launcher.", str(error))) from error
         return OnWorkers(pool, needs)
 
     def _recipe(self) -> Dask:
