@@ -20,7 +20,9 @@ from conftest import TINY, Command, assert_same_run, call_main, kill_and_resume,
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
 import paddock.runs.checkpoint
+from algos.dqn import DQN
 from algos.es import ES
+from algos.learning.replay.room import ReplayError
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
@@ -378,6 +380,21 @@ def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
     assert algorithm.step == progress.metrics["step"] > rows(run)[-1]["step"]
     assert call_main(*words, "budget.iterations=1") == 0
     assert [(row["iteration"], row.get("eval/of_iteration")) for row in rows(run)] == [(1, None), (2, 2)]
+
+
+def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise ReplayError("the disk is full")
+
+    words = [*WAITING["dqn"][1], f"run.dir={tmp_path / 'run'}"]
+    assert call_main(*words) == 0
+    (tmp_path / "run/done.json").unlink()  # as if it had been killed in it
+    whole = shutil.copytree(tmp_path / "run", tmp_path / "whole")
+    monkeypatch.setattr(DQN, "check_room", refuse)
+    assert call_main(*words) == 0
+    assert_same_run(whole, tmp_path / "run")
 
 
 def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
