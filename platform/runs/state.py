@@ -272,7 +272,7 @@ def _progress(config: Mapping[str, Any], metrics: Mapping[str, float]) -> float 
         section = config["budget"]
         given = {"return_" if name == "return" else name: value for name, value in section.items()}
         budget = Budget(**dict.fromkeys(BOUNDS) | given)
-    except (PaddockError, KeyError, TypeError):
+    except (PaddockError, AttributeError, KeyError, TypeError):  # of another version, or of another program
         return None
     return budget.share(metrics, metrics.get("system/seconds", 0))
 

@@ -108,7 +108,8 @@ def test_runs_of_a_sweep_are_told_apart_by_what_differs(status: Main, tmp_path: 
         config = {"algo": section, "env": {"id": "CartPole-v1"}, "seed": 1, "run": {"dir": str(k)}}
         (make_run(grid / str(k), done="budget.iterations=3") / "config.yaml").write_text(yaml.safe_dump(config))
     (grid / "multirun.yaml").touch()
-    make_run(tmp_path / "runs/alone", done="budget.iterations=3")
+    alone = make_run(tmp_path / "runs/alone", done="budget.iterations=3")
+    (alone / "config.yaml").write_text("{algo: {}, env: {}, budget: null}")  # of another program
     (code, out, _), (_, page, _) = status("runs/grid"), status("runs")
     head, *lines = out.splitlines()
     assert code == 0 and head.split()[:3] == ["run", "with", "state"]
