@@ -27,7 +27,9 @@ def open_temporary(prefix: str) -> Iterator[str]:
                 shutil.rmtree(left)
     # Takes its name when it is locked, so that nobody else sees it without an owner.
     new = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
-    with _locked(new):
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # of a file system without locks, where what others left stays, too
+            stack.enter_context(_locked(new))
         folder = new.rename(new.with_name(new.name.lstrip(".")))
         try:
             yield str(folder)
@@ -40,7 +42,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Own a folder as long as this process lives.
 
     Raises:
-        OSError: another process does.
+        OSError: another process does, or the file system has no locks.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

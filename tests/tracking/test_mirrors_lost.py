@@ -1,6 +1,8 @@
 """A tracking service that is silent, broken or away, and a full disk, cost a run nothing but the mirror."""
 
 import contextlib
+import errno
+import fcntl
 import io
 import os
 import queue
@@ -262,6 +264,14 @@ def test_what_a_killed_process_left_of_temporary_files_goes_with_the_next(
         with open_temporary(SCRATCH) as second:
             assert sorted(tmp_path.iterdir()) == sorted([Path(first), Path(second), others])
         assert sorted(tmp_path.iterdir()) == sorted([Path(first), others])
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)  # as of a file system without locks
+    with open_temporary(SCRATCH) as first, open_temporary(SCRATCH) as second:
+        assert sorted(tmp_path.iterdir()) == sorted([Path(first), Path(second), others])
+    assert [*tmp_path.iterdir()] == [others]
 
 
 # Full disks
