@@ -25,7 +25,6 @@ from envs.process import keep_from_forks
 
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
-from ..runs.journal import EVALUATION
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, see_through
 from .study import Constraint, SweepSettings, open_trial, parse_objectives
@@ -200,15 +199,16 @@ class SweepSession:
         return None
 
     def _is_unknown(self, name: str, metrics: Mapping[str, float]) -> bool:
-        """Whether no trial would have a metric that one lacks, and not by chance, as where none of its episodes ended.
+        """Whether no trial would have a metric that one lacks: none has had all of its own yet.
 
-        None has had all of its own yet. Of one whose evaluations may all have been lost another had to lack it before.
+        Where one has nothing of episodes, as none ended or all of an evaluation were lost, it takes a second one.
         """
         trials = self._trials()
         if name in metrics or any(trial.state in HAVING for trial in trials):
             return False
-        lost = name.startswith(EVALUATION) and not any(key.startswith(EVALUATION) for key in metrics)
-        return not lost or any(f"ended without {name};" in trial.user_attrs.get("failure", "") for trial in trials)
+        group = name.partition("/")[0]
+        by_chance = group in ("eval", "train") and f"{group}/return_mean" not in metrics
+        return not by_chance or any(f"ended without {name};" in trial.user_attrs.get("failure", "") for trial in trials)
 
     def _fail(self, trial: Trial, why: str, said: Sequence[str], others_too: bool = False) -> None:
         trial.set_user_attr("run", str(trial.number))

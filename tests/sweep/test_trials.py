@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,18 +52,21 @@ def make_session(
     )
 
 
+EVALUATED = {"eval/return_mean": 7.0, "eval/falls": None}
+
+
 class Ending:
     """A launch target whose runs end with these codes, one after the other; with 0 as a run that has been played."""
 
     stays, slots = False, 1
 
-    def __init__(self, *codes: int, evaluated: bool = True) -> None:
-        self.codes, self.metrics = list(codes), {"eval/return_mean": 7.0, "eval/falls": None} if evaluated else {}
+    def __init__(self, *codes: int, metrics: Mapping[str, float | None] = EVALUATED) -> None:
+        self.codes, self.metrics = list(codes), metrics
 
     def start(self, plan: Plan) -> Any:
         code = self.codes.pop(0)
         if code == 0:
-            done = {"reason": "budget.iterations=2", "metrics": {"train/return_mean": 1.0, **self.metrics}}
+            done = {"reason": "budget.iterations=2", "metrics": self.metrics}
             (plan.run / "done.json").write_text(json.dumps(done))
         return SimpleNamespace(ended=lambda: End(code, []))
 
@@ -103,9 +106,16 @@ def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
 
 
-def test_a_first_trial_whose_evaluations_were_all_lost_ends_no_sweep_and_a_second_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("metric", "metrics"),
+    [("eval/return_mean", {"train/return_mean": 1.0}), ("train/return_mean", {"train/episodes": 0})],
+    ids=["all evaluations were lost", "no episode ended"],
+)
+def test_a_first_trial_that_has_nothing_of_episodes_ends_no_sweep_and_a_second_one_does(
+    metric: str, metrics: dict[str, float], tmp_path: Path
+) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=0)
-    session = make_session(sweep, Ending(0, 0, evaluated=False), lambda trial: [], n_trials=9)
+    session = make_session(sweep, Ending(0, 0, metrics=metrics), lambda trial: [], n_trials=9, metric=metric)
     assert session.run() is None
     assert session.ended_by is not None and session.ended_by.startswith("trial 1 failed, as all would: its run in ")
     assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL] * 2
