@@ -173,7 +173,8 @@ def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], 
     with open_dict(config):
         config.hydra.job.num, config.hydra.job.id = number, str(number)
         # The sweep's folder is told once, for all jobs: its name may be the time.
-        config.hydra.runtime.output_dir = f"{sweep.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
+        config.hydra.sweep.dir = sweep.hydra.sweep.dir
+        config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
     return config
 
 

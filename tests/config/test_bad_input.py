@@ -438,6 +438,15 @@ def test_a_sweep_with_one_bad_value_dies_before_its_first_job(arguments: str, pa
     assert part in refused("--multirun", *(tiny if "algo=" not in arguments else tiny[1:]), *split(arguments))
 
 
+def test_a_file_where_sweeps_are_kept_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweeps").touch()
+    said = refused("--multirun", "hydra/sweeper=optuna", "algo.sigma=interval(0.1,1)", "budget.iterations=1")
+    assert re.search(r"hydra\.sweep\.dir=sweeps/es_\S+ cannot be written \(Not a directory\)", said)
+
+
 @pytest.mark.parametrize("launcher", ["basic", "local"])
 def test_a_dry_run_of_a_sweep_shows_every_job_and_leaves_no_trace(
     launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
