@@ -106,6 +106,7 @@ class Progress:
     elapsed_s: float
     metrics: dict[str, float]  # the last value of each, system/ excepted
     unfinished: dict[str, float] | None = None  # the row that comes next, but for an evaluation
+    events: Sequence[Mapping[str, Any]] = ()  # that led to it
 
 
 def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
@@ -167,11 +168,12 @@ def run(
         for row in _rows(algorithm, plan, progress.unfinished) if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
-            progress.unfinished = {name: _plain(row[name]) for name in row} if isinstance(row, Unfinished) else None
-            if progress.unfinished is not None:
+            events = (*progress.events, *(algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()))
+            if isinstance(row, Unfinished):
+                progress.unfinished, progress.events = {name: _plain(row[name]) for name in row}, events
                 stopped = signals.caught
                 break
-            events = algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()
+            progress.unfinished, progress.events = None, ()
             tracker.log(
                 {
                     **row,

@@ -28,6 +28,7 @@ from envs.native import library
 from envs.vector import auto
 from paddock.evaluation.load import load
 from paddock.runs.checkpoint import Checkpoints, read, storing
+from paddock.runs.results import read_events
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Journal
 
@@ -371,6 +372,17 @@ def test_the_first_row_waits_for_its_evaluation_as_there_is_nothing_else_to_keep
 def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    count_seen = ES._count_seen
+
+    def tell(self: Any, episodes: Any) -> None:
+        self.told = [{"iteration": self.iteration + 1, "step": 0, "event": "seen"}]
+        count_seen(self, episodes)
+
+    def drain(self: Any) -> Any:
+        return [self.told.pop() for _ in list(vars(self).get("told", ()))]
+
+    monkeypatch.setattr(ES, "_count_seen", tell)
+    monkeypatch.setattr(ES, "drain_events", drain, raising=False)
     interrupt_evaluation(monkeypatch, 1)
     run, words = tmp_path / "run", [*TINY, "compute=serial", "algo.eval_every=2", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*words, "budget.iterations=3") == 130
@@ -380,6 +392,7 @@ def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
     assert algorithm.step == progress.metrics["step"] > rows(run)[-1]["step"]
     assert call_main(*words, "budget.iterations=1") == 0
     assert [(row["iteration"], row.get("eval/of_iteration")) for row in rows(run)] == [(1, None), (2, 2)]
+    assert [event["iteration"] for event in read_events(run)] == [1, 2]
 
 
 def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
