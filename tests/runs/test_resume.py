@@ -428,18 +428,41 @@ def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
 
 
 def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:
-    run = tmp_path / "run"
+    begun = tmp_path / "begun"
+    (tmp_path / "mine.py").write_text(
+        f"""
+from pathlib import Path
+
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+
+
+class Telling(PendulumEnv):
+    steps = 0
+
+    def step(self, action):
+        Telling.steps += 1
+        if Telling.steps == 100:
+            Path({str(begun)!r}).touch()
+        return super().step(action)
+
+
+gymnasium.register("Telling-v0", Telling, max_episode_steps=200)
+"""
+    )
     # An iteration of many minutes, so that only the second interrupt can end it.
     command = start(
         "algo=es",
-        "env=pendulum",
+        "env=gymnasium",
+        "env.id=mine:Telling-v0",
         "algo.population=20000",
         "algo.pairs_per_task=500",
         "compute=local",
         "compute.workers=2",
-        f"run.dir={run}",
+        f"run.dir={tmp_path / 'run'}",
+        PYTHONPATH=str(tmp_path),
     )
-    wait_until(lambda: (run / "config.yaml").exists() and (run / "metrics.jsonl").exists())
+    wait_until(lambda: begun.exists() or command.process.poll() is not None)
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.stdout is not None
     for line in command.process.stdout:

@@ -115,7 +115,7 @@ def mark(fault: str) -> Any:
     return pytest.param(fault, marks=[*marks, *([pytest.mark.nightly] if fault in NIGHTLY else [])])
 
 
-@pytest.mark.parametrize("fault", map(mark, FAULTS))
+@pytest.mark.parametrize("fault", [mark(fault) for fault in FAULTS])
 def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
     plant, task, overrides = FAULTS[fault]
     with pytest.MonkeyPatch.context() as patch:

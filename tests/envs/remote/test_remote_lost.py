@@ -283,12 +283,12 @@ def test_a_client_silent_beyond_its_lease_comes_back(serve: Any, undisturbed: st
 
 
 def test_a_client_that_lives_keeps_its_session_without_a_step(serve: Any) -> None:
-    server = serve(COUNTING, lease_s=0.4)
+    server = serve(COUNTING, lease_s=1.5)
     with closing(remote(server.address).make(COUNTING)) as venv:
         venv.begin(1)
         [session] = server.sessions._sessions.values()
         first = session._stream.seen
-        wait_until(lambda: session._stream.seen > first + 1.0)
+        wait_until(lambda: session._stream.seen > first + 2.0)
         venv.step(np.zeros(N, np.int64))
         assert venv.restarts == 0
 
