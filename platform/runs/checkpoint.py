@@ -92,7 +92,7 @@ class Checkpoints:
                 stale.unlink(missing_ok=True)
             write_atomically(path, content)
             # One of a later iteration could not be read when this run went on: it would push out those that can be.
-            older = [other for other in self.paths() if other.name <= path.name]
+            older = [other for other in self.paths() if int(other.stem) <= iteration]
             for other in self.paths():
                 if other not in older[: self._keep]:
                     other.unlink(missing_ok=True)
@@ -105,8 +105,9 @@ class Checkpoints:
         return max(self._keep - len(self.paths()), 0) + 1
 
     def paths(self) -> list[Path]:
-        """The checkpoints there are, newest first."""
-        return sorted(self._folder.glob("[0-9]*.npz"), reverse=True)
+        """The checkpoints there are, newest first; a copy kept beside them, as 00000009-best.npz, is none."""
+        paths = [path for path in self._folder.glob("*.npz") if path.stem.isdecimal()]
+        return sorted(paths, key=lambda path: int(path.stem), reverse=True)
 
     @property
     def newest(self) -> int | None:

@@ -124,6 +124,15 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_a_copy_kept_beside_them_is_no_checkpoint_and_stays(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    copy = checkpoints.save(9, state(9)).rename(tmp_path / "checkpoints" / "00000009-best.npz")
+    assert checkpoints.newest is None and checkpoints.load() is None
+    for iteration in (99_999_999, 100_000_000):  # longer names, which are not in the order of the alphabet
+        checkpoints.save(iteration, state(iteration))
+    assert checkpoints.newest == 100_000_000 and len(checkpoints.paths()) == 1 and copy.exists()
+
+
 def test_a_damaged_checkpoint_never_pushes_out_those_saved_after_it(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
     checkpoints.save(9, state(9)).write_bytes(b"cut off")
