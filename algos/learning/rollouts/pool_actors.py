@@ -2,8 +2,6 @@
 
 import functools
 
-from threadpoolctl import ThreadpoolController
-
 from algos.common.threads import one_thread
 from algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -53,7 +51,6 @@ class RolloutWorker:
         self._config = config
         self._index = index
         self._collector: Collector | None = None
-        self._libraries: ThreadpoolController | None = None
 
     def play(
         self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
@@ -70,9 +67,8 @@ class RolloutWorker:
             return None
         if self._collector is None:
             self._collector = Collector(self._config, self._index)
-            self._libraries = ThreadpoolController()  # with those that the actor has loaded
         try:
-            with one_thread(self._libraries):
+            with one_thread():
                 return self._collector.collect(weights.value, start, iteration)
         except BaseException:
             # The environments are in an unknown state; the next call builds new ones.

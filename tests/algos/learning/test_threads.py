@@ -1,9 +1,14 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
+import _random
+import ctypes
 import os
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,6 +80,18 @@ def test_nested_one_threads_are_one() -> None:
                 pass
             assert blas_threads() == {1}
         assert blas_threads() == {2}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody counts the libraries that a process has loaded")
+def test_libraries_are_looked_for_again_where_one_was_loaded_since_and_not_else(tmp_path: Path) -> None:
+    def times() -> int:
+        with one_thread():
+            return threads._find.cache_info().misses
+
+    before = times()
+    assert times() == before
+    ctypes.CDLL(str(shutil.copy(_random.__file__, tmp_path / "loaded_now.so")))
+    assert [times(), times()] == [before + 1, before + 1]
 
 
 def test_one_thread_is_torch_s_too_and_of_its_mkl() -> None:
