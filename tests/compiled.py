@@ -1,5 +1,7 @@
 """The native libraries for tests: the installed ones, or ones built now where those are older than their sources."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import tomllib
@@ -64,6 +66,17 @@ def build(
     subprocess.run([compiler, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
 
 
+def built_once(base: Path, name: str) -> Path:
+    """Build a library as pyproject.toml says, once for all processes of pytest-xdist; the folder that it is in."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not any(folder.glob(f"{name.rpartition('.')[2]}.*")):
+            build(folder, name=name)
+    return folder
+
+
 def missing() -> None:
     """In the place of `library.load`: nothing was compiled."""
     raise ConfigError("there is no library")
@@ -83,9 +96,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
                 continue
             if COMPILER is None:
                 pytest.skip("there is no C compiler (cc, gcc)")
-            folder = tmp_path_factory.mktemp("native")
-            build(folder, name=name)
-            patch.setattr(module, "FOLDER", folder)
+            patch.setattr(module, "FOLDER", built_once(tmp_path_factory.getbasetemp(), name))
             module.load.cache_clear()
         yield
     library.load.cache_clear()

@@ -20,7 +20,7 @@ from typing import Any
 from hydra import version
 from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -59,6 +59,14 @@ def _keep_files(load: Callable[..., Any]) -> Callable[..., Any]:
         return pickle.loads(kept[searched, config_path])
 
     return load_config
+
+
+def _keep_sources(copied: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: Any, delegate: Any) -> None:
+        self.delegate = copy.copy(delegate)  # whose sources are replaced, if at all, and never changed
+        self.cache = {}
+
+    return __init__
 
 
 def _keep_configs(compose: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,6 +154,7 @@ def _registered(group: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]
 
 _OWN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (ConfigRepository, "load_config", _keep_files),
+    (CachingConfigRepository, "__init__", _keep_sources),
     (ConfigLoaderImpl, "_compose_config_from_defaults_list", _keep_configs),
     (config_loader_impl, "create_defaults_list", _keep_choices),
     (OverridesParser, "parse_rule", _keep_words),
