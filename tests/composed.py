@@ -62,11 +62,11 @@ def _keep_files(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keep_sources(copied: Callable[..., None]) -> Callable[..., None]:
-    def __init__(self: Any, delegate: Any) -> None:
+    def take(self: Any, delegate: Any) -> None:
         self.delegate = copy.copy(delegate)  # whose sources are replaced, if at all, and never changed
         self.cache = {}
 
-    return __init__
+    return take
 
 
 def _keep_configs(compose: Callable[..., Any]) -> Callable[..., Any]:
