@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -164,8 +164,8 @@ def run(
         if metrics and isinstance(algorithm, WaitsForEvaluations):  # else the first row and its state would be lost
             algorithm.interrupt()
 
-    with Signals(stop, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
-        for row in _rows(algorithm, plan, progress.unfinished) if reached is None else ():
+    with Signals(stop, leave) as signals, contextlib.closing(_rows(algorithm, progress.unfinished)) as rows:
+        for row in rows if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             events = (*progress.events, *(algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()))
@@ -210,12 +210,12 @@ def run(
     return Outcome(signal.Signals(stopped).name, last, stopped, stopped)
 
 
-def _rows(algorithm: Algorithm, plan: Iterator[Metrics], unfinished: Metrics | None) -> Iterator[Metrics]:
+def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics, None, None]:
     """Give the rows that come next: first the one that an earlier session left unfinished."""
     if unfinished is not None:
         assert isinstance(algorithm, WaitsForEvaluations)
         yield algorithm.complete(unfinished)
-    yield from plan
+    yield from algorithm.plan()
 
 
 def _plain(value: Any) -> float:

@@ -410,6 +410,27 @@ def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
     assert_same_run(whole, tmp_path / "run")
 
 
+def test_a_run_saves_and_evaluates_before_its_plan_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the plan goes what is played beside it, such as an evaluation that the end of the run waits for."""
+    plan, done = ES.plan, list[str]()
+
+    def noted(self: ES) -> Any:
+        try:
+            yield from plan(self)
+        finally:
+            done.append("closed")
+
+    def evaluated(self: ES) -> list[dict[str, float]]:
+        done.append("evaluated")
+        return []
+
+    monkeypatch.setattr(ES, "plan", noted)
+    monkeypatch.setattr(ES, "evaluate_last", evaluated)
+    monkeypatch.setattr(Checkpoints, "save", lambda self, *_: done.append("saved"))
+    assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={tmp_path / 'run'}") == 0
+    assert done == ["saved", "evaluated", "closed"]
+
+
 def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
