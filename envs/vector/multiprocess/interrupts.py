@@ -73,15 +73,21 @@ class Finalizing(Uninterrupted):
     """
 
     def __enter__(self) -> None:
-        super().__enter__()
         self._first = threading.current_thread() is threading.main_thread() and not Uninterrupted.finalizing
-        if self._first:
-            Uninterrupted.finalizing = True
+        Uninterrupted.finalizing |= self._first  # before it is heard of: what comes from there on waits
+        try:
+            super().__enter__()
+        except BaseException:
+            if self._first:
+                Uninterrupted.finalizing = False
+            raise
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if self._first:
-            Uninterrupted.finalizing = False
+        try:
+            super().__exit__(*error)
+        finally:
+            if self._first:  # here, as Ctrl-C may come in a call
+                Uninterrupted.finalizing = False
 
 
 def _hear(number: int, frame: FrameType | None) -> None:

@@ -1,5 +1,8 @@
 """Ctrl-C where somebody catches it, as a notebook does, and goes on with the vector that they have."""
 
+import _signal  # type: ignore[import-not-found]
+import contextlib
+import itertools
 import signal
 from contextlib import closing
 from typing import Any
@@ -11,6 +14,7 @@ from conftest import env_spec
 from envs.vector import Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.multiprocess.arrivals import Arrivals
 from envs.vector.multiprocess.coordinator import STARTING, Coordinator
+from envs.vector.multiprocess.interrupts import Finalizing, Uninterrupted, waits
 from envs.vector.multiprocess.shared import Semaphore
 from envs.vector.table import Table
 
@@ -92,3 +96,28 @@ def test_no_environment_of_this_process_steps_twice_by_one_action_where_ctrl_c_e
             venv.recv()
         with pytest.raises(VectorMisuse, match="nothing was sent"):
             venv.recv()
+
+
+@pytest.mark.parametrize("moment", [1, 2], ids=["it begins", "it ends"])
+def test_ctrl_c_as_a_finalizer_begins_or_ends_keeps_no_later_one_away(
+    monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """What a finalizer raises is dropped, and the next Ctrl-C comes all the same."""
+
+    @waits(throughout=True)
+    def finalize() -> None:
+        with contextlib.suppress(KeyboardInterrupt), Finalizing():
+            pass
+
+    def tell(number: int, handler: Any) -> Any:
+        before = told(number, handler)
+        if next(count) == moment:
+            signal.raise_signal(signal.SIGINT)
+        return before
+
+    own, count, told = signal.getsignal(signal.SIGINT), itertools.count(1), _signal.signal
+    monkeypatch.setattr(_signal, "signal", tell)
+    finalize()
+    assert signal.getsignal(signal.SIGINT) is own
+    with pytest.raises(KeyboardInterrupt), Uninterrupted():
+        signal.raise_signal(signal.SIGINT)
