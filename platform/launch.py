@@ -139,7 +139,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: cont
     from .sweep.sweeper import OptunaSweeper
 
     def check(composed: DictConfig) -> Path:
-        check_folder(Path(HydraConfig.get().sweep.dir))
+        check_folder(HydraConfig.get().sweep.dir)
         parts = assemble(composed)
         _foresee(parts)
         return parts.path

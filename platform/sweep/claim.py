@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, require
 
 from .. import CONF
 from ..config.command import shown
@@ -55,14 +55,16 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
                 folder.rmdir()
 
 
-def check_folder(path: Path) -> None:
+def check_folder(folder: str) -> None:
     """Check that the folder of a sweep can be made or written, and leave no trace.
 
     Raises:
         ConfigError: it cannot.
     """
+    require(folder != "", f"{KEY}= names no folder, and runs would be kept in /; give one, or leave it out")
+    path = Path(folder)
     try:
-        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:

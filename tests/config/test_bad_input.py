@@ -407,6 +407,7 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         ("seed=1,2 run.root=/tmp", "run.root=/tmp would be ignored; the runs of a sweep are kept in hydra.sweep.dir="),
         ("run.name=a,b", "run.name=a,b would be ignored"),
         ("run.name=/a,b hydra.sweep.subdir=${run.name}", "must not contain '/'"),
+        ("seed=1,2 hydra.sweep.dir=", "hydra.sweep.dir= names no folder"),
         ("seed=1,2 hydra.sweep.dir=/proc/here", "hydra.sweep.dir=/proc/here cannot be written"),
         (
             "seed=1,2 hydra.sweep.dir=/dev/null dry_run=true",
