@@ -121,6 +121,8 @@ class OptunaSweeper(Sweeper):
         """Run this process's part; RunFailed where the sweep's folder, or its study's storage, takes nothing more."""
         try:
             return session.run()
+        except BrokenPipeError:  # nobody reads what it says
+            raise
         except (OSError, optuna.exceptions.StorageInternalError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             remedy = "mend that, and the same command goes on"

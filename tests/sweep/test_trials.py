@@ -273,6 +273,14 @@ def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Pa
         sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
+def test_a_sweep_that_nobody_reads_any_more_complains_of_no_folder() -> None:
+    def write() -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    with pytest.raises(BrokenPipeError):
+        OptunaSweeper()._run(SimpleNamespace(run=write))  # type: ignore[arg-type]
+
+
 def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
