@@ -8,8 +8,9 @@ import contextlib
 import logging
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +20,7 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from algos.protocol import ChecksRoom, Describes
 from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
@@ -36,7 +38,7 @@ from .config.sessions import moved, settle, take_up
 from .runs.checkpoint import StorageError, measure
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
-from .runs.loop import Outcome, Progress, RunFailed, exit_at_once, run
+from .runs.loop import Outcome, Progress, RunFailed, Signals, exit_at_once, run
 from .runs.state import last_metrics, read_progress, read_run_states
 from .runs.table import print_table
 from .sweep.claim import check_folder, claim_folder
@@ -186,7 +188,7 @@ def play(
         FolderTaken: another process made the folder that was chosen; assembled again, there will be another one.
     """
     console = Console(sys.stdout if progress else None, sys.stderr, parts.config["budget"])
-    with contextlib.closing(console), messages(console) as record, contextlib.closing(parts.pool):
+    with contextlib.closing(console), messages(console) as record, _closing(parts.pool, leave):
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
@@ -216,6 +218,18 @@ def play(
             return _session(parts, start, reached, folder, console, leave), True
         finally:
             folder.release()
+
+
+@contextlib.contextmanager
+def _closing(pool: LatePool, leave: Callable[[int], NoReturn] | None) -> Iterator[None]:
+    """Close a pool in the end, and let a signal come after that: Dask would wait ten seconds for a close cut short."""
+    try:
+        yield
+    finally:
+        with Signals(lambda number: None, leave) as signals:
+            pool.close()
+        if signals.caught is not None:
+            signal.raise_signal(signals.caught)
 
 
 def _say_anew(parts: ExperimentParts, folder: RunFolder, console: Console) -> None:

@@ -23,6 +23,7 @@ import paddock.runs.checkpoint
 from algos.dqn import DQN
 from algos.es import ES
 from algos.learning.replay.room import ReplayError
+from algos.pool.late import LatePool
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
@@ -446,6 +447,20 @@ def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
     words = [*TINY, "compute=serial", "budget.iterations=2", "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
     assert call_main("--multirun", *words) == 130
     assert [run.state for run in read_run_states([tmp_path / "0"])] == ["done"] and not (tmp_path / "1").exists()
+
+
+def test_a_signal_as_a_pool_is_closed_comes_once_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask would wait ten seconds for a close that was cut short."""
+    closed = []
+
+    def close(self: LatePool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        closed.append(self)
+
+    monkeypatch.setattr(LatePool, "close", close)
+    run = tmp_path / "run"
+    assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={run}") == 130
+    assert len(closed) == 1 and read_run_states([run])[0].state == "done"
 
 
 def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:
