@@ -188,8 +188,12 @@ class SlurmLauncher(SweepLauncher):
             Submission(str(job.job_id), name, now, shlex.join(plan.command), code, str(job.paths.stdout))
             for plan, job in zip(plans, jobs, strict=True)
         ]
-        for plan, submission in zip(plans, submissions, strict=True):
-            _note(plan.run, submission)
+        try:
+            for plan, submission in zip(plans, submissions, strict=True):
+                _note(plan.run, submission)
+        except OSError:  # nobody would know of them
+            subprocess.run(["scancel", submissions[0].job.partition("_")[0]], capture_output=True)
+            raise
         return submissions
 
     def _leave(self, plans: Sequence[Plan]) -> None:

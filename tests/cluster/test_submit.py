@@ -320,6 +320,25 @@ def test_a_job_that_slurm_refuses_costs_those_before_it_no_code(
     assert (launcher._code / "0/mine.py").exists()
 
 
+def test_jobs_whose_note_the_disk_does_not_take_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = SlurmLauncher()
+    launcher._sweep, launcher._code, launcher._copied, launcher._copies = tmp_path, tmp_path / "code", False, {}
+    launcher._keys = SimpleNamespace(parameters=lambda *_: {}, max_requeues=1)
+    ran: list[list[str]] = []
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = SimpleNamespace(stdout=tmp_path / "log")
+    jobs = [SimpleNamespace(job_id=f"7_{number}", paths=log) for number in range(2)]
+    monkeypatch.setattr(slurm_submit, "submit_commands", lambda *_: jobs)
+    monkeypatch.setattr(slurm_submit, "write_atomically", refuse)
+    monkeypatch.setattr(slurm_submit.subprocess, "run", lambda command, **_: ran.append(command))
+    with pytest.raises(OSError, match="No space left"):
+        launcher.submit([Plan([], tmp_path / str(number), ["true"]) for number in range(2)])
+    assert ran == [["scancel", "7"]]
+
+
 def test_a_sweep_that_has_no_room_for_its_code_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
