@@ -176,11 +176,7 @@ class Executor:
         timer = threading.Timer(REST_S, replace)
         timer.daemon = True
         timer.start()
-        for call in _at_rest:
-            try:
-                call()
-            except Exception:
-                log.exception("a worker's thread could not let go of what it kept")
+        let_go()
         with self._changed:
             timer.cancel()
             return bool(here) and here.pop()
@@ -243,6 +239,15 @@ def _remove(tasks: deque[tuple[int, bytes]], wanted: set[int] | None) -> list[in
 def call_at_rest(call: Callable[[], None]) -> None:
     """Have something called in each thread that runs tasks, when all whose tasks they may be have gone."""
     _at_rest.append(call)
+
+
+def let_go() -> None:
+    """Call in this thread what `call_at_rest` was given; one that fails is told of, and keeps no other."""
+    for call in _at_rest:
+        try:
+            call()
+        except Exception:
+            log.exception("a thread could not let go of what it kept")
 
 
 def is_awaited() -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
+from algos.pool.executor import let_go
 from algos.pool.protocol import (
     ONE_CPU,
     Closes,
@@ -61,7 +62,8 @@ class SerialPool:
         """There is one of this process."""
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Let go of what tasks kept in this thread, such as environments at a server."""
+        let_go()
 
     def describe(self) -> str:
         """One line on where the work happens."""

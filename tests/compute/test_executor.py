@@ -19,6 +19,7 @@ from algos.pool import executor as executor_module
 from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
 from algos.pool.executor import UNFIT, Executor, Job, perform
 from algos.pool.protocol import RemoteError
+from algos.pool.serial import SerialPool
 
 
 class Told:
@@ -46,6 +47,15 @@ def test_each_thread_lets_go_of_what_it_keeps_once_nobody_is_there(monkeypatch: 
     assert len(set(rested)) == 2 and ended.ended_tasks == [0]
     executor.add(Job(ended, lambda _: None, deque([(1, b"")]), 1, 0.0, 0))
     wait_until(lambda: ended.ended_tasks == [0, 1], 10)
+
+
+def test_a_pool_that_is_this_process_lets_go_of_what_its_tasks_kept_once_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rested: list[int] = []
+    monkeypatch.setattr(executor_module, "_at_rest", [lambda: 1 / 0, lambda: rested.append(threading.get_ident())])
+    SerialPool().close()
+    assert rested == [threading.get_ident()]
 
 
 @pytest.mark.parametrize("how", ["hangs", "fails"])
