@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import ssl
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,13 +95,25 @@ def check_tls(tls: Mapping[str, str | None] | None) -> dict[str, str]:
     """Return the PEM files that are named, by `ca`, `cert` and `key`.
 
     Raises:
-        ConfigError: a key is unknown, or one of cert and key is there alone, or a file is not there.
+        ConfigError: a key is unknown, or one of cert and key is there alone, or a file is not there or no good.
     """
     given = {name: path for name, path in (tls or {}).items() if path is not None}
     for name, path in given.items():
         require(name in KEYS, f"tls.{name} is not a key of tls; it takes {', '.join(KEYS)}")
         require(Path(path).is_file(), f"tls.{name}={path} is not a file; name a PEM file")
     require(("cert" in given) == ("key" in given), "tls: cert and key go together; name both, each a PEM file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # gRPC would say that nobody answers
+    try:
+        if "ca" in given:
+            context.load_verify_locations(given["ca"])
+    except OSError as error:
+        raise ConfigError(f"tls.ca={given['ca']} holds no certificate; name the authority's, a PEM file") from error
+    try:
+        if "cert" in given:
+            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # which nobody is asked for
+    except OSError as error:
+        pair = f"tls.cert={given['cert']} and tls.key={given['key']} are no PEM files of one pair"
+        raise ConfigError(f"{pair}; name a certificate and its key, without a password") from error
     return given
 
 
@@ -160,7 +173,7 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
     """Have a gRPC server listen; returns the address that it listens at.
 
     Raises:
-        ConfigError: it is in use, or none of this machine's, or the certificates are no good.
+        ConfigError: it is in use, or none of this machine's.
     """
     _check_free(address)
     try:
@@ -173,10 +186,7 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
     except (RuntimeError, ValueError, OSError):
         port = 0
     if not port:
-        why = "gRPC refuses it; choose another"
-        if "cert" in tls:
-            why = f"serve.tls.cert={tls['cert']} and serve.tls.key={tls['key']} are no PEM files of one pair"
-        raise ConfigError(f"serve.address={address} cannot be listened at: {why}")
+        raise ConfigError(f"serve.address={address} cannot be listened at: gRPC refuses it; choose another")
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 

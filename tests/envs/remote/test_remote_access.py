@@ -182,8 +182,13 @@ def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     with pytest.raises(EnvError, match="cannot be reached"):
         expired = serve(COUNTING, tls={"cert": str(keys / "old.pem"), "key": str(keys / "old.key")})
         remote(expired.address, tls={"ca": str(keys / "ca.pem")}, wait_s=0.0).make(COUNTING)
-    with pytest.raises(ConfigError, match=r"serve.tls.key=.*ca.pem are no PEM files of one pair"):
-        serve(COUNTING, tls={"cert": str(keys / "ca.pem"), "key": str(keys / "ca.pem")})
+    pair = {"cert": str(keys / "ca.pem"), "key": str(keys / "ca.pem")}
+    with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
+        serve(COUNTING, tls=pair)
+    with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
+        remote(server.address, tls={"ca": str(keys / "ca.pem"), **pair}).place()
+    with pytest.raises(ConfigError, match=r"tls.ca=.*ca.key holds no certificate; name the authority's"):
+        remote(server.address, tls={"ca": str(keys / "ca.key")}).place()
     gone = remote(server.address, tls={"ca": shutil.copy(keys / "ca.pem", keys / "gone.pem")}).place()
     (keys / "gone.pem").unlink()
     with pytest.raises(ConfigError, match=r"tls: .*gone.pem cannot be read \(No such file or directory\)"):
