@@ -110,8 +110,9 @@ class Offer:
             ConfigError: there are none, or one has no seat.
         """
         known = self.layouts().agents
-        if not agents or not set(agents) <= set(known):
-            raise ConfigError(f"agents={list(agents)} are not some of {self.environment['id']}'s: {', '.join(known)}")
+        if not agents or not set(agents) <= set(known) or len(set(agents)) < len(agents):
+            said = f"agents={list(agents)} are not some of {self.environment['id']}'s, each once"
+            raise ConfigError(f"{said}: {', '.join(known)}")
         return tuple(agent for agent in known if agent in agents)
 
     def pick_roles(self, agents: Sequence[str] | None) -> tuple[Role, ...]:

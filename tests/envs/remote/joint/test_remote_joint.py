@@ -294,7 +294,11 @@ def test_clients_that_name_no_seed_have_that_of_whoever_does_and_come_back_to_it
 
 @pytest.mark.parametrize(
     ("agents", "named"),
-    [(["one_0", "nobody"], "are not some of toy_worlds:Skirmish's: other_0, one_1"), ([], "are not some of")],
+    [
+        (["one_0", "nobody"], "are not some of toy_worlds:Skirmish's, each once: other_0, one_1"),
+        (["one_0", "one_0"], "each once"),
+        ([], "are not some of"),
+    ],
 )
 def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:

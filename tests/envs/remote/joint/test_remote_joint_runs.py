@@ -271,7 +271,8 @@ def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, c
         other._served.open()
         refusals = {
             "vec.agents=[runner_1]": "runner_1 is another client's in world game/0; free are runner_0, runner_2",
-            "vec.agents=[walker]": "agents=['walker'] are not some of envs.sanity.relay:Relay's: runner_0",
+            "vec.agents=[walker]": "agents=['walker'] are not some of envs.sanity.relay:Relay's, each once: runner_0",
+            "vec.agents=[runner_0,runner_0]": "agents=['runner_0', 'runner_0'] are not some of envs",
             "env=relay": "vec.agents are seats of what vec.address=",
             "vec.world=null": "are seats of worlds that others play in too; name these by world=",
         }
