@@ -84,9 +84,11 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         mark = getattr(error, "problem_mark", None)
         where = f" {mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return ConfigError(f"cannot read the YAML{where}: {getattr(error, 'problem', None) or _one_line(error)}")
+    if isinstance(error, RecursionError) and any(name.endswith(".defaults_list") for name in _modules_of(error)):
+        return ConfigError("the defaults of a file of configuration lead back to that file; name another there")
     if not isinstance(error, HydraException | OmegaConfBaseException):
         # Hydra answers some mistakes, such as flags that do not go together, with exceptions of Python's own.
-        return ConfigError(_one_line(error)) if _raised_in(error).startswith(("hydra.", "omegaconf.")) else None
+        return ConfigError(_one_line(error)) if _modules_of(error)[-1].startswith(("hydra.", "omegaconf.")) else None
     text = f"{error} {error.__cause__ or ''}"
     several = re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text)
     if several:
@@ -205,8 +207,9 @@ def _paths(node: Any, path: str) -> Iterator[str]:
         yield from _paths(value, f"{path}{key}.")
 
 
-def _raised_in(error: BaseException) -> str:
-    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+def _modules_of(error: BaseException) -> list[str]:
+    """The modules that an error passed through, the one that raised it last."""
+    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def _one_line(error: BaseException) -> str:

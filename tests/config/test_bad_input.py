@@ -264,6 +264,8 @@ def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refuse
     assert "env.wrapers is not a key of env; did you mean 'wrappers'?" in refused("--config-dir", "conf", "env=mine")
     file.write_text("_target_: envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\n")
     assert "env.wrappers is missing" in refused("--config-dir", "conf", "env=mine")
+    file.write_text("defaults: [mine]\n")
+    assert "lead back to that file; name another there" in refused("--config-dir", "conf", "env=mine")
 
 
 # Packages
