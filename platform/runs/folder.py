@@ -265,8 +265,10 @@ def read_config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
     except OSError as error:
-        siblings = [str(other.parent) for other in path.parent.glob("*/config.yaml")]
-        hint = nearest(str(path), siblings) if siblings else "a run folder holds config.yaml"
+        inside, beside = ([str(run.parent) for run in of.glob("*/config.yaml")] for of in (path, path.parent))
+        hint = nearest(str(path), beside) if beside else "a run folder holds config.yaml"
+        if inside:
+            hint = f"it holds runs; name one, such as {min(inside)}"
         raise FolderError(f"{path} is not a run folder; {hint}") from error
 
 

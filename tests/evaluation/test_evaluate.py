@@ -432,6 +432,7 @@ BAD = {
     "no run": ((), "evaluate plays one RUN, and 0 are given"),
     "two runs": (("RUN", "RUN"), "evaluate plays one RUN, and 2 are given"),
     "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
+    "a folder of runs": (("RUN/..",), "is not a run folder; it holds runs; name one, such as "),
     "unknown key": (("RUN", "episods=3"), "did you mean 'episodes'?"),
     "an option": (("RUN", "--video"), "keys are written key=value"),
     "no number": (("RUN", "episodes=many"), "episodes=many cannot be read; allowed: episodes=a whole number >= 1"),
