@@ -211,11 +211,19 @@ class Slots(EnvSlots):
                 rewards.append(reward)
                 ends.append(terminated)
                 cuts.append(truncated)
+        except RAISED as error:
+            raise named(error, self._spec, at_work[0], "step") from error
+        try:
             arrays.reward[rows] = rewards
             arrays.terminated[rows] = ends
             arrays.truncated[rows] = cuts
         except RAISED as error:
-            raise named(error, self._spec, at_work[0], "step") from error
+            given = zip(envs, rewards, ends, cuts, strict=True)
+            k = next((k for k, (_, *three) in enumerate(given) if not all(map(_is_number, three))), -1)
+            got = "{}, {} and {}".format(*(type(one[k]).__name__ for one in (rewards, ends, cuts)))
+            what = f"environment {envs[k]} ({self._spec.id}) returned reward, terminated and truncated as {got}"
+            why = " ".join(str(error).split())
+            raise EnvError(f"{what} ({why}); mend its step to return one number for each") from error
         self._write(rows, observations)
         fresh = []
         for k in over:
@@ -278,6 +286,13 @@ class Slots(EnvSlots):
             self._arrays.observation[i] = observation
         else:
             self._write(slice(i, i + 1), [observation])
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return np.asarray(value, np.float64).ndim == 0
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:

@@ -65,6 +65,25 @@ def test_a_reset_without_an_info_is_named(
         enter(make(SERIAL, faulty("")))
 
 
+@pytest.mark.parametrize(
+    "reward", [np.ones(1), np.ones(2), 1j, 10**5000, "much"], ids=["one", "two", "complex", "large", "text"]
+)
+def test_a_reward_that_is_no_number_is_named_with_its_environment(
+    make: Any, reward: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vec = make(SERIAL, faulty(""))
+    vec.reset(seed=100)
+    step = Faulty.step
+
+    def pay(self: Faulty, action: Any) -> tuple[Any, ...]:
+        seen, _, *rest = step(self, action)
+        return seen, reward if self.seed == 101 else 1.0, *rest
+
+    monkeypatch.setattr(Faulty, "step", pay)
+    with pytest.raises(EnvError, match=r"environment 1 .*Faulty-v0. returned reward, .* one number for each$"):
+        vec.step(np.zeros(N, int))
+
+
 def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
