@@ -107,7 +107,7 @@ class Offer:
         """Return agents in the order of their seats.
 
         Raises:
-            ConfigError: there are none, or one has no seat.
+            ConfigError: there are none, or one has no seat, or is named twice.
         """
         known = self.layouts().agents
         if not agents or not set(agents) <= set(known) or len(set(agents)) < len(agents):

@@ -266,9 +266,10 @@ def read_config(path: Path) -> dict[str, Any]:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
     except OSError as error:
         inside, beside = ([str(run.parent) for run in of.glob("*/config.yaml")] for of in (path, path.parent))
-        hint = nearest(str(path), beside) if beside else "a run folder holds config.yaml"
         if inside:
             hint = f"it holds runs; name one, such as {min(inside)}"
+        else:
+            hint = nearest(str(path), beside) if beside else "a run folder holds config.yaml"
         raise FolderError(f"{path} is not a run folder; {hint}") from error
 
 

@@ -41,6 +41,11 @@ class Submission:
     code: str | None  # the folder with the code as it was; None for an installed Paddock
     log: str
 
+    @property
+    def array(self) -> str:
+        """Slurm's id of all jobs that were submitted with it."""
+        return self.job.partition("_")[0]
+
 
 @dataclass(frozen=True)
 class RunState:

@@ -192,7 +192,7 @@ class SlurmLauncher(SweepLauncher):
             for plan, submission in zip(plans, submissions, strict=True):
                 _note(plan.run, submission)
         except OSError:  # nobody would know of them
-            subprocess.run(["scancel", submissions[0].job.partition("_")[0]], capture_output=True)
+            subprocess.run(["scancel", submissions[0].array], capture_output=True)
             raise
         return submissions
 
@@ -204,7 +204,7 @@ class SlurmLauncher(SweepLauncher):
         kept = f"as it is now, in {shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
         print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
         print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
-        print(f"  scancel {submissions[0].job.partition('_')[0]}")
+        print(f"  scancel {submissions[0].array}")
 
     def _copy_of(self, path: Path) -> Path | None:
         """Where a path lies in the copy of the code; None if it is not copied."""
