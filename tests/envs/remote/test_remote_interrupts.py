@@ -27,7 +27,7 @@ from remote_servers import (
 )
 
 from envs.vector import Serial
-from envs.vector.multiprocess.interrupts import Uninterrupted
+from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -70,11 +70,26 @@ for made in (Interrupting, Holding):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 
 
+class WatchedCall:
+    """A stream's call of gRPC's that tells whether a thread is in it, waiting for what comes next."""
+
+    def __init__(self, call: Any) -> None:
+        self.operate, self.cancel, self.event, self.is_waited_for = call.operate, call.cancel, call.next_event, False
+
+    @waits(throughout=False)
+    def next_event(self) -> Any:
+        self.is_waited_for = True
+        try:
+            return self.event()
+        finally:
+            self.is_waited_for = False
+
+
 def is_asked_for(stream: Any) -> bool:
-    """Whether a message is waited for."""
+    """Whether a message is waited for, and nothing else that could come before it."""
     if isinstance(stream, calls.PublicStream):
         return stream._answers._state.due >= {cygrpc.OperationType.receive_message}
-    return bool(stream._taking.locked())
+    return calls.SENT not in stream._due and stream._call.is_waited_for
 
 
 @pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
@@ -102,6 +117,8 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
     spec = env_spec("Interrupting-v0")
     with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
         stream = venv._links[0]._wire._stream
+        if not public:
+            stream._call = WatchedCall(stream._call)
         monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
         venv.begin(3)
         told = [step(venv) for _ in range(9)]
@@ -194,9 +211,10 @@ def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_a
         while calls.SENT in stream._due:
             stream._take(lambda: calls.SENT not in stream._due)
         stream._due.add(calls.SENT)  # of a message that nobody takes
+        stream._call = WatchedCall(stream._call)
 
         def interrupt() -> None:
-            wait_until(stream._taking.locked)
+            wait_until(lambda: stream._call.is_waited_for)
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
