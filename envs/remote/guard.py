@@ -63,6 +63,8 @@ def write_address_file(path: str, address: str) -> None:
         Path(beside).write_text(json.dumps({"address": address}) + "\n")
         os.replace(beside, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
         raise ConfigError(f"serve.address_file={path} cannot be written ({error.strerror}); choose another") from error
 
 
@@ -77,8 +79,11 @@ def find_address(address: str) -> str | None:
     return str(told["address"]) if isinstance(told, dict) and "address" in told else None
 
 
-def read_address(address: str) -> tuple[str, bool]:
+def read_address(address: str, key: str = "vec.address") -> tuple[str, bool]:
     """Return an address as gRPC has it, and whether only this machine reaches it.
+
+    Args:
+        key: what names it, for the message.
 
     Raises:
         ConfigError: it is none of HOST:PORT, unix:PATH and file:PATH.
@@ -87,7 +92,7 @@ def read_address(address: str) -> tuple[str, bool]:
         return address, True
     host, _, port = address.rpartition(":")
     good = bool(host) and port.isdecimal() and int(port) < 65536 and (":" not in host or host.startswith("["))
-    require(good, f"address={address} must be HOST:PORT, such as 127.0.0.1:3003 or [::1]:3003, unix:PATH or file:PATH")
+    require(good, f"{key}={address} must be HOST:PORT, such as 127.0.0.1:3003 or [::1]:3003, unix:PATH or file:PATH")
     return address, host in ("localhost", "[::1]") or host.startswith("127.")
 
 

@@ -219,7 +219,7 @@ class Slots(EnvSlots):
             arrays.truncated[rows] = cuts
         except RAISED as error:
             given = zip(envs, rewards, ends, cuts, strict=True)
-            k = next((k for k, (_, *three) in enumerate(given) if not all(map(_is_number, three))), -1)
+            k = next((k for k, (_, *three) in enumerate(given) if not all(map(is_number, three))), -1)
             got = "{}, {} and {}".format(*(type(one[k]).__name__ for one in (rewards, ends, cuts)))
             what = f"environment {envs[k]} ({self._spec.id}) returned reward, terminated and truncated as {got}"
             why = " ".join(str(error).split())
@@ -288,7 +288,8 @@ class Slots(EnvSlots):
             self._write(slice(i, i + 1), [observation])
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether an array of numbers has a place for it."""
     try:
         return np.asarray(value, np.float64).ndim == 0
     except (TypeError, ValueError, OverflowError):

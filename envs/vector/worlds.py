@@ -21,7 +21,7 @@ from envs.making import close_all
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, RAISED, EnvSlots, Slots, named
+from envs.vector.slots import IDLE, RAISED, EnvSlots, Slots, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner
@@ -87,9 +87,15 @@ class WorldSlots(EnvSlots):
                     acts = self._lives.acts[base : base + seats].tolist()
                     told = env.step({agents[s]: mine[s] for s in range(seats) if acts[s]})
                 self._enter_lives(env, i, told, given, base, size)
-            arrays.reward[rows] = given.rewards
         except RAISED as error:
             raise named(error, self._spec, at_work[0], "step") from error
+        try:
+            arrays.reward[rows] = given.rewards
+        except RAISED as error:
+            k = next((k for k, reward in enumerate(given.rewards) if not is_number(reward)), -1)
+            who, why = self._owner(numbers(rows)[k])[0], " ".join(str(error).split())
+            got = f"a reward of type {type(given.rewards[k]).__name__} ({why})"
+            raise EnvError(f"{who} ({self._spec.id}) was given {got}; give a number") from error
         if len(given.observations) == size:
             self._write(rows, given.observations)
         elif given.observations:

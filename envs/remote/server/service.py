@@ -75,7 +75,7 @@ class EnvironmentServer:
         self._going = threading.Event()
         self._slow = threading.BoundedSemaphore(2)
         self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
-        address, local = guard.read_address(settings.address)
+        address, local = guard.read_address(settings.address, "serve.address")
         require(not address.startswith("file:"), f"serve.address={address} is for clients; name serve.address_file")
         tls = guard.check_tls(settings.tls)
         if settings.token_file is not None:

@@ -333,6 +333,10 @@ def test_a_server_that_cannot_say_where_it_is_leaves_nothing(serve: Any, tmp_pat
     before = count()
     with pytest.raises(ConfigError, match=r"serve.address_file=.* cannot be written \(No such file or directory\)"):
         serve(COUNTING, address_file=str(tmp_path / "nowhere" / "file"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=r"serve.address_file=.* cannot be written \(Is a directory\)"):
+        serve(COUNTING, address_file=str(tmp_path / "folder"))
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
     assert count() == before
 
 
@@ -346,8 +350,10 @@ def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, u
         with closing(remote(serve(COUNTING, address=address).address).make(COUNTING)) as venv:
             assert play(venv) == undisturbed
     for wrong in ("here", "1.2.3.4:", "a:b", "::1:3003", "unix:"):
-        with pytest.raises(ConfigError, match="must be HOST:PORT"):
+        with pytest.raises(ConfigError, match=r"^vec\.address=.* must be HOST:PORT"):
             remote(wrong).make(COUNTING)
+        with pytest.raises(ConfigError, match=r"^serve\.address=.* must be HOST:PORT"):
+            serve(COUNTING, address=wrong)
 
 
 def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:

@@ -245,6 +245,15 @@ def test_an_observation_that_does_not_fit_names_its_agent(make: Any) -> None:
         venv.step(np.zeros(6, int))
 
 
+def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any) -> None:
+    venv = make(Serial(num_envs=3), scripted({"agents": "abc"}))
+    venv.begin(0)
+    venv.envs[1].steps = [{"agents": "abc", "reward": {"b": [1.0, 2.0]}}]
+    what = r"agent b of world 1 \(toy_worlds:Scripted\) was given a reward of type list \(.*\); give a number$"
+    with pytest.raises(EnvError, match=what):
+        venv.step(np.zeros(9, int))
+
+
 @pytest.mark.parametrize("seats", [2, 162])
 def test_few_and_many_seats(make: Any, seats: int) -> None:
     env = env_spec("toy_worlds:Skirmish", kwargs={"agents": seats})
