@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import yaml
@@ -82,7 +83,8 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError(f"cannot read the argument '{error.override}'; {remedy}")
     if isinstance(error, yaml.YAMLError | UnicodeDecodeError):
         mark = getattr(error, "problem_mark", None)
-        where = f" {mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        read = [f" {frame.f_locals['full_path']}" for frame in _frames_of(error) if "full_path" in frame.f_locals]
+        where = f" {mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else "".join(read[-1:])
         return ConfigError(f"cannot read the YAML{where}: {getattr(error, 'problem', None) or _one_line(error)}")
     if isinstance(error, RecursionError) and any(name.endswith(".defaults_list") for name in _modules_of(error)):
         return ConfigError("the defaults of a file of configuration lead back to that file; name another there")
@@ -209,7 +211,11 @@ def _paths(node: Any, path: str) -> Iterator[str]:
 
 def _modules_of(error: BaseException) -> list[str]:
     """The modules that an error passed through, the one that raised it last."""
-    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [frame.f_globals["__name__"] for frame in _frames_of(error)]
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def _one_line(error: BaseException) -> str:

@@ -266,6 +266,8 @@ def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refuse
     assert "env.wrappers is missing" in refused("--config-dir", "conf", "env=mine")
     file.write_text("defaults: [mine]\n")
     assert "lead back to that file; name another there" in refused("--config-dir", "conf", "env=mine")
+    file.write_bytes("id: Gehäuse-v1\n".encode("latin-1"))
+    assert f"cannot read the YAML {file}: 'utf-8' codec" in refused("--config-dir", "conf", "env=mine")
 
 
 # Packages
