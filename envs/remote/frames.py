@@ -8,6 +8,7 @@ session was opened: a step carries no dtype, shape or key.
 import math
 import struct
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import IntEnum
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 6  # what both sides must speak
+PROTOCOL = 7  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")
@@ -30,6 +31,7 @@ MOST_SIGNAL = 1 << 16  # bytes of a signal's value
 MOST_OPTIONS = 1 << 19  # bytes of a reset's options
 MOST_NAME, MOST_COUNT = 64, 1 << 53  # of an episode of a joint world
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
+CHUNK = 1 << 16  # bytes that are read at once, where no frame is announced
 
 
 class Kind(IntEnum):
@@ -46,6 +48,7 @@ class Kind(IntEnum):
     OUTCOME = 17
     FAILED = 18
     GOODBYE = 19
+    ENDED = 20
 
 
 KINDS = {int(kind): kind for kind in Kind}  # a call of Kind takes five times as long
@@ -110,6 +113,55 @@ def split(data: bytes) -> Frame:
     if type(header) is not list:
         raise Garbled("a frame's header is no list")
     return Frame(known, flags, header, view[at:], sums)
+
+
+class FrameReader:
+    """Cuts frames out of the bytes of a connection as they arrive.
+
+    Attributes:
+        frames: those that are whole.
+        wanted: how many bytes may be read next.
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        """Take frames of at most so many bytes; None: of any number."""
+        self.frames: deque[bytes] = deque()
+        self.wanted = CHUNK
+        self._most, self._parts, self._held, self._size = most_bytes, list[bytes](), 0, 0
+
+    def add(self, data: bytes) -> None:
+        """Take what arrived next.
+
+        Raises:
+            Garbled: no frame begins where one is due, or one that is too long.
+        """
+        while data:
+            if not self._size:
+                data, self._parts, self._held = b"".join((*self._parts, data)), [], 0
+                if len(data) < START:
+                    self._keep(data)
+                    return
+                self._size = self._announced(data)
+            lacking = self._size - self._held
+            if len(data) < lacking:
+                self._keep(data)
+                self.wanted = max(CHUNK, lacking - len(data))
+                return
+            self.frames.append(b"".join((*self._parts, data[:lacking])))
+            data, self._parts, self._held, self._size, self.wanted = data[lacking:], [], 0, 0, CHUNK
+
+    def _keep(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._held += len(data)
+
+    def _announced(self, data: bytes) -> int:
+        magic, _, _, _, head, length = FIXED.unpack_from(data)
+        size = START + head + -head % 8 + length
+        if magic != MAGIC:
+            raise Garbled(f"what begins with {data[:4]!r} is no frame")
+        if self._most is not None and size > self._most:
+            raise Garbled(f"a frame of {size} bytes is announced; at most {self._most} are taken")
+        return int(size)
 
 
 @dataclass(frozen=True)

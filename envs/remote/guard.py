@@ -9,6 +9,7 @@ import secrets
 import socket
 import ssl
 import stat
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ TOKEN = "PADDOCK_TOKEN"  # of the environment, in place of a file
 FEWEST_BYTES = 32  # of a token
 SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a name on the wire, and no module
 KEYS = ("ca", "cert", "key")
+SOCKET_NAME = "paddock-[0-9a-f]{32}"  # of a server, for clients of its machine and user
 PING_S, ANSWER_S = 5, 5  # seconds between pings, and that their answer may take
 
 # gRPC's own defaults: a proxy of the environment is used; its keepalive does not notice a stopped server for 25 s and
@@ -195,6 +197,13 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
+def is_own(connection: socket.socket) -> bool:
+    """Return whether a process of this user is at the other end of a Unix domain socket."""
+    peer = struct.Struct("iII")  # pid, uid, gid
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, peer.size)
+    return bool(peer.unpack(credentials)[1] == os.geteuid())
+
+
 def _check_free(address: str) -> None:
     """Raise ConfigError where nobody can listen at an address, of which gRPC would print a line of its own."""
     obstacle = _find_obstacle(address)
@@ -235,20 +244,24 @@ def _find_obstacle(address: str) -> OSError | None:
     return taken[0] if taken else obstacles[0] if len(obstacles) == len(places) else None
 
 
-def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
+def connect(address: str, token: str | None, tls: Mapping[str, str], shared: bool = True) -> Any:
     """Return a gRPC channel; nothing is sent yet.
+
+    Args:
+        shared: whether a connection that another channel has will do.
 
     Raises:
         ConfigError: a file cannot be read.
     """
+    options = CLIENT if shared else [*CLIENT, ("grpc.use_local_subchannel_pool", 1)]
     if not tls:
-        return grpc.insecure_channel(address, CLIENT)
+        return grpc.insecure_channel(address, options)
     try:
         read = {name: Path(path).read_bytes() for name, path in tls.items()}
     except OSError as error:
         raise ConfigError(f"tls: {error.filename} cannot be read ({error.strerror}); name PEM files") from error
     return grpc.secure_channel(
-        address, grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert")), CLIENT
+        address, grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert")), options
     )
 
 

@@ -3,7 +3,8 @@
     python scripts/bench/remote.py [--quick] [--json PATH] [--rows NAME ...] [--peers PYTHON]
 
 Rows: env=bipedal with random actions drawn beforehand, on as many workers, in turns, all together and in two groups of
-which one is under way while the other is looked at (walkers); CartPole and native walkers, 1,024 of each (small);
+which one is under way while the other is looked at (walkers), and the same over gRPC, as from another machine (grpc);
+CartPole and native walkers, 1,024 of each (small);
 walkers with TLS against without (tls); at a server 20 ms away, by a relay that delays (far); how long a message takes
 there and back, beside gRPC's bare stream, dm_env_rpc's and OpenEnv's way, and one environment a call, which is UDE's
 (messages); how soon a lost server is noticed and 64 walkers are where they were (losses); what 100 sessions cost that
@@ -39,6 +40,7 @@ from scripts.bench.contenders.served import (  # noqa: E402
     WALKER,
     Server,
     make_keys,
+    over_grpc,
     ping,
     rate,
     relay,
@@ -50,6 +52,7 @@ PEERS = ROOT / "scripts" / "bench" / "peers"
 ROUNDS, PLAY_S = 5, 1.5
 TURNS, TURN_S = 31, 0.25  # of two sides: as what else a machine does comes and goes in seconds
 WALKERS = {(16, 1): 0.65, (64, 1): 0.88, (256, 1): 0.95, (64, 2): 0.85}  # targets by (N, groups)
+GRPC = {(16, 1): 0.6, (64, 1): 0.8, (256, 1): 0.9, (64, 2): 0.7}  # the same, over gRPC
 FAR_S = 0.02  # there and back
 GROUPS_FAR = (2, 8)
 PICTURE = "scripts.bench.peers.blank:bench/Pictures-v0"
@@ -134,11 +137,16 @@ def workers_of(num_envs: int) -> Multiprocess:
     return Multiprocess(num_envs=num_envs, workers=workers, batch_size=None, restart=False, timeout_s=60.0)
 
 
-def walkers(bench: Bench) -> None:
+def walkers(bench: Bench, targets: dict[tuple[int, int], float] = WALKERS, way: str = "") -> None:
     with Server("env=bipedal") as server:
-        for (N, groups), target in WALKERS.items():
-            name = f"{N} walkers{' in two groups' if groups > 1 else ''}, server / workers here"
+        for (N, groups), target in targets.items():
+            name = f"{N} walkers{' in two groups' if groups > 1 else ''}, server / workers here{way}"
             bench.compare(name, WALKER, workers_of(N), remote(server.address, N), target, groups)
+
+
+def grpc(bench: Bench) -> None:
+    with over_grpc():
+        walkers(bench, GRPC, ", over gRPC")
 
 
 def small(bench: Bench) -> None:
@@ -154,7 +162,7 @@ def tls(bench: Bench) -> None:
     with tempfile.TemporaryDirectory() as folder:
         key, cert = make_keys(Path(folder), "127.0.0.1")
         secure = [f"serve.tls.cert={cert}", f"serve.tls.key={key}"]
-        with Server("env=bipedal") as plain, Server("env=bipedal", *secure) as server:
+        with over_grpc(), Server("env=bipedal") as plain, Server("env=bipedal", *secure) as server:
             bench.compare(
                 "64 walkers, TLS / none", WALKER, remote(plain.address, 64), remote(server.address, 64, cert), 0.95
             )
@@ -163,6 +171,7 @@ def tls(bench: Bench) -> None:
 def far(bench: Bench) -> None:
     N, workers = 256, workers_of(256)
     with (
+        over_grpc(),
         Server("env=bipedal") as server,
         relay(server.address, FAR_S / 2) as address,
         closing(workers.make(WALKER, copy=False)) as near,
@@ -190,7 +199,7 @@ def messages(bench: Bench) -> None:
     rows, blank = 64, "scripts.bench.peers.blank:bench/Blank-v0"
     here: dict[str, list[float]] = {}
     there: dict[str, list[float]] = {}
-    ours = []
+    ours, near = list[float](), list[float]()
     kwargs = [f"+env.kwargs.{word}" for word in ("observed=24", "actions=4", "discrete=false")]
     names = {
         "gRPC's public stream of as many bytes": ("grpc_turns.py", 1.0),
@@ -198,17 +207,20 @@ def messages(bench: Bench) -> None:
         "JSON over a WebSocket (OpenEnv)": ("json_turns.py", 2.8),
     }
     with Server("env=gymnasium", f"env.id={blank}", *kwargs, "vec=serial") as server:
-        actions = np.zeros((rows, 4), np.float32)
+        asked = server.address, blank, np.zeros((rows, 4), np.float32), rows * 24 * 4, bench.count
         for _ in range(bench.rounds):
-            ours.append(ping(server.address, blank, actions, rows * 24 * 4, bench.count))
+            with over_grpc():
+                ours.append(ping(*asked))
+            near.append(ping(*asked))
             for name, (script, _) in names.items():
                 python = sys.executable if script == "grpc_turns.py" else None  # which needs nothing else
                 if (found := bench.ask_peer(script, rows, bench.count, python=python)) is not None:
                     there.setdefault(name, []).append(found)
                     here.setdefault(name, []).append(ours[-1])
-    bench.enter("64 rows of 24 numbers there and back", statistics.median(ours), 450.0, " us", most=True)
+    bench.enter("64 rows of 24 numbers there and back", statistics.median(near), 250.0, " us", most=True)
+    bench.enter("  over gRPC, as from another machine", statistics.median(ours), 450.0, " us", most=True)
     for name, times in there.items():
-        bench.enter(f"  {name} / ours", ratio(times, here[name]), names[name][1])
+        bench.enter(f"  {name} / ours over gRPC", ratio(times, here[name]), names[name][1])
     with Server("env=gymnasium", f"env.id={PICTURE}", "vec=serial") as server:
         took = ping(server.address, PICTURE, np.zeros(16, np.int64), 16 * 4 * 84 * 84, bench.count)
     bench.enter("16 stacks of four pictures there and back", took / 1000, 2.0, " ms", most=True)
@@ -239,6 +251,7 @@ def sessions(bench: Bench) -> None:
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "walkers": walkers,
+    "grpc": grpc,
     "small": small,
     "tls": tls,
     "far": far,

@@ -121,11 +121,11 @@ class DirectStream:
     def _take(self, done: Any) -> None:
         """Wait for an event, unless what the caller waits for has come, or all is over."""
         with Uninterrupted():  # where it came with a lock, that would stay taken
-            _lock(self._entering)  # in turn: who takes one event after another would keep others from looking
+            take_lock(self._entering)  # in turn: who takes one event after another would keep others from looking
             try:
                 if done():
                     return
-                _lock(self._taking)
+                take_lock(self._taking)
             finally:
                 self._entering.release()
             try:
@@ -159,7 +159,7 @@ class DirectStream:
             raise
 
 
-def _lock(lock: threading.Lock) -> None:
+def take_lock(lock: threading.Lock) -> None:
     """Take a lock, unless Ctrl-C comes first."""
     while not (lock.acquire(blocking=False) or lock.acquire(timeout=LOOK_S)):
         Uninterrupted.let_come()

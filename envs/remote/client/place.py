@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ import grpc
 from envs.errors import ConfigError
 from envs.remote import guard
 from envs.remote.client.calls import StreamEnded, open_stream
+from envs.remote.client.unix import open_unix_stream
 from envs.remote.frames import PROTOCOL, Frame, Kind, join, split
 from envs.remote.offer import Offer
 from envs.remote.values import Garbled, decode, encode
@@ -60,8 +62,8 @@ class Place:
     wait_s: float
     same_versions: SameVersions = "run"
 
-    def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
-        """Return a channel to a server, and what is sent with every call.
+    def connect(self, address: str, shared: bool = True) -> tuple[Any, list[tuple[str, str]]]:
+        """Return a channel to a server, and what is sent with every call; see `guard.connect`.
 
         Raises:
             ConfigError: the address or the files are no good, or the token would be sent in the clear.
@@ -73,7 +75,7 @@ class Place:
         address, local = guard.read_address(found)
         token = guard.read_token(self.token_file)
         guard.check_client(local, address, token, self.tls)
-        return guard.connect(address, token, self.tls), guard.metadata(token)
+        return guard.connect(address, token, self.tls, shared), guard.metadata(token)
 
     def call(self, address: str, name: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Return what a server answers.
@@ -92,6 +94,15 @@ class Place:
         if not isinstance(answer, dict):
             raise Lost(f"{address} answers no mapping")
         return answer
+
+    def is_alive(self, address: str, timeout_s: float) -> bool:
+        """Return whether a server gives a sign of life in time; raises as `connect` does.
+
+        It is gRPC's own, which a server gives whatever its environments are at.
+        """
+        channel, _ = self.connect(address, shared=False)
+        with channel:
+            return _becomes_ready(channel, timeout_s)
 
     def describe(self, address: str, like: Offer | None = None) -> Offer:
         """Return what a server offers, which is what another does if one is named; raises as `call` does."""
@@ -155,6 +166,16 @@ def _ask(method: Any, request: bytes, timeout_s: float, metadata: Any) -> Any:
 
 
 @waits(throughout=True)
+def _becomes_ready(channel: Any, timeout_s: float) -> bool:
+    Uninterrupted.let_come()
+    try:
+        grpc.channel_ready_future(channel).result(timeout_s)
+    except grpc.FutureTimeoutError:
+        return False
+    return True
+
+
+@waits(throughout=True)
 def _sleep(seconds: float) -> None:
     Uninterrupted.let_come()
     time.sleep(seconds)
@@ -166,17 +187,23 @@ Look = Callable[[], Callable[[], None] | None]
 class Wire:
     """One stream to a server."""
 
-    def __init__(self, place: Place, address: str, beat_s: float, look: Look = lambda: None) -> None:
+    def __init__(
+        self, place: Place, address: str, beat_s: float, look: Look = lambda: None, unix_name: str | None = None
+    ) -> None:
         """Begin it.
 
         Args:
             beat_s: seconds between signs of life.
             look: gives what is called with each of them from another thread, as long as it is there.
+            unix_name: of the server's Unix domain socket, which is used in place of gRPC if this process can reach it.
         """
-        self._channel, metadata = place.connect(address)
         self._address, self._pid = address, os.getpid()
         self._closed = threading.Event()
-        self._stream = open_stream(self._channel, f"/{guard.SERVICE}/Play", metadata)
+        self._channel: Any = None
+        self._stream: Any = open_unix_stream(unix_name, partial(place.is_alive, address))
+        if self._stream is None:
+            self._channel, metadata = place.connect(address)
+            self._stream = open_stream(self._channel, f"/{guard.SERVICE}/Play", metadata)
         self.send = self._stream.send
         threading.Thread(target=_beat, args=(self.send, self._closed, beat_s, look), name="beat", daemon=True).start()
 
@@ -206,7 +233,8 @@ class Wire:
             return
         self._closed.set()
         self._stream.close()
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
 
 
 def _explain(address: str, error: Exception) -> Exception:

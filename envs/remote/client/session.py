@@ -44,6 +44,7 @@ class ClientSession:
         self.running: JointEpisode | None = None
         self._place, self._asked = place, dict(asked)
         self._named: tuple[str, bytes] | None = None  # its number and secret
+        self._unix_name: str | None = None
         self._beat_s = BEAT_S
         self._pid = os.getpid()
         self._asked_s, self._patience_s = 0.0, PATIENCE_S
@@ -61,6 +62,7 @@ class ClientSession:
         except Lost:  # where the answer was lost, the same nonce finds the session again
             opened = self._place.call(self.address, "Open", request, OPEN_S)
         self._named, self.is_gone = (opened["session"], opened["secret"]), False
+        self._unix_name = opened["unix"]
         self.running = JointEpisode.read(opened["running"])
         self._beat_s = min(BEAT_S, opened["lease_s"] / 4)
         if self.attach(0) is None:
@@ -74,7 +76,8 @@ class ClientSession:
         """
         assert self._named is not None
         self.hang_up()
-        wire = self.wire = Wire(self._place, self.address, self._beat_s, weakref.WeakMethod(self._tell_of_waiting))
+        tell = weakref.WeakMethod(self._tell_of_waiting)
+        wire = self.wire = Wire(self._place, self.address, self._beat_s, tell, self._unix_name)
         self._finalizer = weakref.finalize(self, _close_wires, [wire])
         if self.is_closed:  # by another thread, which may not have seen this stream
             raise EnvError(f"{self.address}: the session was closed")

@@ -5,7 +5,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -23,6 +23,7 @@ from envs.remote.server.sessions import NotOpened, Sessions
 from envs.remote.server.settings import ServerSettings
 from envs.remote.server.steps import Forms
 from envs.remote.server.stream import FrameStream
+from envs.remote.server.unix import UnixListener
 from envs.remote.values import Garbled, decode, encode, is_sayable
 from envs.remote.versions import read_versions
 from envs.spec import EnvSpec
@@ -103,21 +104,24 @@ class EnvironmentServer:
         if settings.address_file is not None:
             guard.write_address_file(settings.address_file, self.address)
         self.sessions = Sessions(spec, vec, layouts, settings, self._going)
+        self._unix = UnixListener(self._carry, most + SPARE)
         self._server.start()
 
     def drain(self) -> bool:
         """Take no more sessions, finish what is under way, and have clients go elsewhere; whether all did in time."""
         self._going.set()
+        deadline = time.monotonic() + self._settings.drain_s
         for session in self.sessions.list():
             session.drain()
         done = self._server.stop(self._settings.drain_s)
-        drained = done.wait(self._settings.drain_s + 0.1)
+        drained = done.wait(self._settings.drain_s + 0.1) and self._unix.join(max(deadline - time.monotonic(), 0.0))
         return self.close() and drained
 
     def close(self) -> bool:
         """End every session, and listen no more; whether nothing is left, where no environment is at work for long."""
         self._going.set()
         self._server.stop(0)
+        self._unix.close()
         ended = self.sessions.close()
         self._server.stop(0).wait(5.0)
         self._threads.shutdown(wait=False)
@@ -150,8 +154,10 @@ class EnvironmentServer:
         except PaddockError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         opened = {"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s}
-        running = session.venv.running if isinstance(session.venv, SeatsVectorEnv) else None
-        return encode({**opened, "running": None if running is None else running.say()})
+        joint = session.venv if isinstance(session.venv, SeatsVectorEnv) else None
+        running = None if joint is None or joint.running is None else joint.running.say()
+        # Who plays with others is to see that a server has stopped, also where nobody waits for its answer.
+        return encode({**opened, "running": running, "unix": None if joint else self._unix.name})
 
     def _close(self, request: bytes, context: Any) -> bytes:
         self._admit(context)
@@ -178,6 +184,10 @@ class EnvironmentServer:
 
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         self._admit(context)
+        return self._carry(requests, context)
+
+    def _carry(self, requests: Iterator[bytes], context: Any) -> Generator[bytes, None, None]:
+        """Return the answers to a client's frames, as they come."""
         if not self._streams.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
         try:

@@ -11,12 +11,13 @@ from typing import Any
 from envs.remote.frames import Frame, Kind, split
 from envs.remote.values import Garbled
 
+LOOK_S = 0.5  # between looks whether a client is there of which nothing more is taken
 MOST_ORDERS = 64  # frames that wait for the session, before no more are taken from the network
 MOST_WAITING = 8  # answers that a client has not read, before its session waits for it
 
 
 class FrameStream:
-    """A client's frames as they arrive, and what it is told.
+    """A client's frames as they arrive, by gRPC or a Unix domain socket, and what it is told.
 
     gRPC's public stream wants a thread that asks for what arrives, and one that waits until what was said is on its
     way; where two cores are busy, each hand-over to a thread takes as long as the message. So the call is operated here
@@ -34,6 +35,7 @@ class FrameStream:
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._held = False  # whether nothing more is taken from the network
+        self._telling = False  # whether an answer waits for the client to take it
         if not context.add_callback(self._end):  # where nothing is asked for, nothing else says that the client went
             self.over = True
         self._under = _find_operations(context)
@@ -47,8 +49,11 @@ class FrameStream:
 
     @property
     def seen(self) -> float:
-        """When a frame came last; while none is taken, signs of life wait with the others, and gRPC's pings tell."""
-        return time.monotonic() if self._held and not self.over else self._seen
+        """When a frame came last; while none is taken, signs of life wait with the others, and it is not the client's.
+
+        Where the client in turn takes no answer, it is.
+        """
+        return time.monotonic() if self._held and not self.over and not self._telling else self._seen
 
     def next(self, block: bool, timeout_s: float | None = None) -> Frame | None:
         """Return the next frame; None where there is none yet, or something else is to be looked at."""
@@ -76,9 +81,12 @@ class FrameStream:
         self.call()
 
     def carry(self, answers: Iterator[bytes]) -> Iterator[bytes]:
-        """Send answers as they come; return those that gRPC is to send."""
+        """Send answers as they come; return those that whoever carries the stream is to send."""
         if self._under is None:
-            yield from answers
+            for answer in answers:
+                self._telling = True
+                yield answer
+                self._telling = False
             return
         try:
             for answer in answers:
@@ -134,9 +142,11 @@ class FrameStream:
             for data in requests:
                 if not self._take(data):
                     break
-                if not self._has_room():
+                while not self._has_room() and self.context.is_active() and not self.over:
                     with self._room:
-                        self._room.wait_for(lambda: not self._held or self.over)
+                        self._room.wait_for(lambda: not self._held or self.over, LOOK_S)
+        except Garbled as error:
+            self.broken = str(error)
         except Exception:  # gRPC's way to say that the client has gone
             pass
         self._end()

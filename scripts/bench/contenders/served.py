@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.process import start_python
+from envs.remote.client import place
 from envs.remote.client.place import Wire
 from envs.remote.frames import Kind, join
 from envs.spec import EnvSpec
@@ -70,6 +72,13 @@ def remote(address: str, num_envs: int, ca: str | None = None) -> Remote:
     )
 
 
+@contextmanager
+def over_grpc() -> Iterator[None]:
+    """Have what is made meanwhile go the way of clients on other machines."""
+    with mock.patch.object(place, "open_unix_stream", lambda *given: None):
+        yield
+
+
 def make_keys(folder: Path, host: str) -> tuple[str, str]:
     """Return files of a key, and of a certificate for a host's number that signs itself."""
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
@@ -117,10 +126,10 @@ def ping(address: str, id: str, actions: NDArray[Any], fewest_bytes: int, count:
         actions: of the step, [N, ...].
         fewest_bytes: that its answer has.
     """
-    place, N = make_place(address, None, {}, 10.0), len(actions)
+    servers, N = make_place(address, None, {}, 10.0), len(actions)
     request = {"nonce": os.urandom(16), "environment": id, "num_envs": N, "autoreset": "SAME_STEP"}
-    opened = place.call(address, "Open", request, 60.0)
-    wire = Wire(place, address, 10.0)
+    opened = servers.call(address, "Open", request, 60.0)
+    wire = Wire(servers, address, 10.0, unix_name=opened["unix"])
     wire.send(join(Kind.ATTACH, [opened["session"], opened["secret"], 0]))
     turn = join(Kind.TURN, [2, 0, [0, N]], [actions])
     wire.send(join(Kind.BEGIN, [1, 0, 0, np.zeros(N, np.int64), np.arange(N), None]))
@@ -135,5 +144,5 @@ def ping(address: str, id: str, actions: NDArray[Any], fewest_bytes: int, count:
         times.append(time.perf_counter() - begun)
         assert len(frame.body) >= fewest_bytes
     wire.close()
-    place.call(address, "Close", {"session": opened["session"], "secret": opened["secret"]}, 10.0)
+    servers.call(address, "Close", {"session": opened["session"], "secret": opened["secret"]}, 10.0)
     return 1e6 * statistics.median(times)

@@ -185,6 +185,12 @@ def undisturbed_fixture() -> str:
         return play(venv)
 
 
+@pytest.fixture(name="over_grpc")
+def over_grpc_fixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have clients go the way of those on other machines."""
+    monkeypatch.setattr(place, "open_unix_stream", lambda *given: None)
+
+
 def make_other(*_: Any) -> None:
     """Stand in for what another version of gRPC has not."""
     raise AttributeError("segregated_call")
@@ -205,11 +211,11 @@ class Raw:
         self.place = make_place(server.address, None, {}, 1.0)
         request = {"nonce": os.urandom(16), "environment": environment, "num_envs": num_envs}
         opened = self.place.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, OPEN_S)
-        self.session, self.secret = opened["session"], opened["secret"]
+        self.session, self.secret, self.unix_name = opened["session"], opened["secret"], opened["unix"]
         self.address = server.address
 
-    def attach(self, secret: bytes | None = None, received: int = 0) -> place.Wire:
-        wire = place.Wire(self.place, self.address, 60.0)
+    def attach(self, secret: bytes | None = None, received: int = 0, unix: bool = False) -> place.Wire:
+        wire = place.Wire(self.place, self.address, 60.0, unix_name=self.unix_name if unix else None)
         wire.send(join(Kind.ATTACH, [self.session, secret or self.secret, received]))
         return wire
 

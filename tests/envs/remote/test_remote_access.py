@@ -209,8 +209,8 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     other = serve(CARTPOLE)
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
-    monkeypatch.setattr(place, "PROTOCOL", 7)
-    with pytest.raises(ConfigError, match="the client speaks protocol 7, and this server 6; install the same version"):
+    monkeypatch.setattr(place, "PROTOCOL", 8)
+    with pytest.raises(ConfigError, match="the client speaks protocol 8, and this server 7; install the same version"):
         remote(server.address).make(COUNTING)
 
 

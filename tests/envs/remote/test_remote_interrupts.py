@@ -22,6 +22,7 @@ from remote_servers import (
     Counting,
     N,
     make_other,
+    over_grpc_fixture,  # noqa: F401
     remote,
     serve_fixture,  # noqa: F401
 )
@@ -34,6 +35,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 from grpc._cython import cygrpc  # noqa: E402
 
 from envs.remote.client import apart, calls, link, place, session  # noqa: E402
+from envs.remote.client.unix import UnixStream  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.serve import _wait as serve_until_told  # noqa: E402
 
@@ -87,17 +89,21 @@ class WatchedCall:
 
 def is_asked_for(stream: Any) -> bool:
     """Whether a message is waited for, and nothing else that could come before it."""
+    if isinstance(stream, UnixStream):
+        return bool(stream._reading.locked())
     if isinstance(stream, calls.PublicStream):
         return stream._answers._state.due >= {cygrpc.OperationType.receive_message}
     return calls.SENT not in stream._due and stream._call.is_waited_for
 
 
-@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
+@pytest.mark.parametrize("way", ["direct", "public", "unix"])
 @pytest.mark.parametrize("waits", [False, True], ids=["as the answer comes", "as nothing comes"])
 def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool, public: bool
+    serve: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, waits: bool, way: str
 ) -> None:
-    if public:
+    if way != "unix":
+        request.getfixturevalue("over_grpc")
+    if way == "public":
         monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
 
     def step(venv: Any) -> bytes:
@@ -117,12 +123,12 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
     spec = env_spec("Interrupting-v0")
     with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
         stream = venv._links[0]._wire._stream
-        if not public:
+        if way == "direct":
             stream._call = WatchedCall(stream._call)
         monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
         venv.begin(3)
         told = [step(venv) for _ in range(9)]
-        assert interrupted == [0] and (not waits or venv._links[0].reconnects == 1)
+        assert interrupted == [0] and (not waits or venv._links[0].reconnects == (way != "unix"))
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
         assert told == [step(venv) for _ in range(9)]
@@ -142,7 +148,7 @@ class InterruptingLock:
         return taken
 
 
-def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any) -> None:
+def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any, over_grpc: None) -> None:
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
         stream = venv._links[0]._wire._stream
@@ -203,7 +209,9 @@ def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
         assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
 
 
-def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_asks_the_others(serve: Any) -> None:
+def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_asks_the_others(
+    serve: Any, over_grpc: None
+) -> None:
     one, other = serve(COUNTING), serve(COUNTING)
     with closing(remote(one.address, other.address).make(COUNTING)) as venv:
         venv.begin(3)

@@ -24,6 +24,7 @@ from remote_servers import (  # noqa: F401
     WORKERS,
     Counting,
     N,
+    over_grpc_fixture,
     play,
     remote,
     serve_fixture,
@@ -88,7 +89,7 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_connection_cut_at_any_byte_costs_no_step(serve: Any, undisturbed: str) -> None:
+def test_a_connection_cut_at_any_byte_costs_no_step(serve: Any, undisturbed: str, over_grpc: None) -> None:
     server = serve(COUNTING, Serial(num_envs=16 * N), max_sessions=64, lease_s=600.0)
     with closing(Proxy(server.address)) as whole, closing(remote(whole.address).make(COUNTING)) as venv:
         before = list(whole.passed)
@@ -295,7 +296,10 @@ def test_a_client_that_lives_keeps_its_session_without_a_step(serve: Any) -> Non
 
 @pytest.mark.nightly
 @pytest.mark.real_start
-def test_a_server_that_is_stopped_is_noticed() -> None:
+@pytest.mark.parametrize("way", ["over_grpc", "over a Unix socket"])
+def test_a_server_that_is_stopped_is_noticed(request: pytest.FixtureRequest, way: str) -> None:
+    if way == "over_grpc":
+        request.getfixturevalue(way)
     server, address = start_process()
     try:
         with closing(remote(address, wait_s=0.5).make(CARTPOLE)) as venv:

@@ -21,6 +21,7 @@ from remote_servers import (  # noqa: F401
     Raw,
     begin,
     make_other,
+    over_grpc_fixture,
     play,
     remote,
     serve_fixture,
@@ -39,7 +40,7 @@ from envs.remote.server import service, session, steps, stream  # noqa: E402
 
 @pytest.mark.parametrize("public", [(), ("client",), ("server",), ("client", "server")], ids="+".join)
 def test_either_way_to_send_and_receive_gives_the_same_numbers(
-    serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch, public: tuple[str, ...]
+    serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch, over_grpc: None, public: tuple[str, ...]
 ) -> None:
     if "client" in public:
         monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
@@ -54,10 +55,11 @@ def test_either_way_to_send_and_receive_gives_the_same_numbers(
     assert told == undisturbed
 
 
-def test_signs_of_life_from_another_thread_lose_and_mix_nothing(serve: Any) -> None:
+@pytest.mark.parametrize("unix", [False, True], ids=["gRPC", "unix"])
+def test_signs_of_life_from_another_thread_lose_and_mix_nothing(serve: Any, unix: bool) -> None:
     server = serve(COUNTING)
     raw = Raw(server)
-    wire = place.Wire(raw.place, raw.address, 0.0005)
+    wire = place.Wire(raw.place, raw.address, 0.0005, unix_name=raw.unix_name if unix else None)
     wire.send(join(Kind.ATTACH, [raw.session, raw.secret, 0]))
     assert wire.receive().kind is Kind.ATTACHED
     wire.send(begin(1))
@@ -105,7 +107,7 @@ class Patient(Counting):
 gymnasium.register("Patient-v0", f"{__name__}:Patient", disable_env_checker=True)
 
 
-@pytest.fixture(name="flood", params=["direct", "public"])
+@pytest.fixture(name="flood", params=["direct", "public", "unix"])
 def flood_fixture(request: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A session whose client asks for 2,000 turns, of which the first takes as long as the test lets it."""
     if request.param == "public":
@@ -114,7 +116,7 @@ def flood_fixture(request: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> 
     COUNTED.clear()
     server = serve(env_spec("Patient-v0"), lease_s=0.5)
     raw = Raw(server, environment="Patient-v0")
-    wire = place.Wire(raw.place, raw.address, 0.05)
+    wire = place.Wire(raw.place, raw.address, 0.05, unix_name=raw.unix_name if request.param == "unix" else None)
     wire.send(join(Kind.ATTACH, [raw.session, raw.secret, 0]))
     wire.send(begin(1))
 
@@ -262,9 +264,10 @@ def test_what_nobody_foresaw_where_a_turn_arrives_ends_its_session_and_not_the_t
     wire.close()
 
 
-def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
+@pytest.mark.parametrize("unix", [False, True], ids=["gRPC", "unix"])
+def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any, unix: bool) -> None:
     raw = Raw(serve(COUNTING))
-    wire = raw.attach()
+    wire = raw.attach(unix=unix)
     assert wire.receive().kind is Kind.ATTACHED
     wire.send(join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2), None]))
     wire.send(join(Kind.TURN, [2, 0, [0, 2]], [np.zeros(1 << 16, np.int64)]))  # a body that is far too long

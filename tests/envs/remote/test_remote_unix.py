@@ -1,0 +1,333 @@
+"""Streams over a Unix domain socket, where client and server are on one machine: the same bytes, and who is let in."""
+
+import errno
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec, wait_until
+from remote_servers import (  # noqa: F401
+    CARTPOLE,
+    COUNTED,
+    COUNTING,
+    STEPS,
+    N,
+    Raw,
+    begin,
+    play,
+    remote,
+    serve_fixture,
+    start_process,
+    turn,
+    undisturbed_fixture,
+)
+
+from envs.remote.frames import START, FrameReader, Kind, join
+from envs.remote.values import Garbled
+from envs.vector import Serial
+from envs.vector.multiprocess.interrupts import Uninterrupted
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote.client import calls, place, unix  # noqa: E402
+from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from envs.remote.server import unix as listening  # noqa: E402
+
+WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
+FRAMES = [join(Kind.BEAT, []), turn(1), join(Kind.TURN, [2, 0, [0, 2]], [np.arange(40_000)]), begin(3)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_are_whole_wherever_what_arrives_is_cut(seed: int) -> None:
+    chance, data, told = random.Random(seed), b"".join(FRAMES), []
+    reader = FrameReader(max(map(len, FRAMES)))
+    while data:
+        size = min(reader.wanted, chance.choice([1, 7, START, 300, 1 << 20]))
+        reader.add(data[:size])
+        data = data[size:]
+        while reader.frames:
+            told.append(reader.frames.popleft())
+    assert told == FRAMES
+
+
+def test_what_begins_no_frame_or_too_long_a_one_is_garbled() -> None:
+    with pytest.raises(Garbled, match=r"what begins with b'GET ' is no frame"):
+        FrameReader().add(b"GET / HTTP/1.1\r\n\r\n" * 2)
+    with pytest.raises(Garbled, match=r"a frame of 320\d\d\d bytes is announced; at most 1000 are taken"):
+        FrameReader(1000).add(FRAMES[2][:START])
+
+
+def stream_of(venv: Any) -> Any:
+    return venv._links[0]._wire._stream
+
+
+def test_a_client_on_the_servers_machine_goes_past_grpc_to_the_same_numbers(serve: Any, undisturbed: str) -> None:
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert play(venv) == undisturbed
+        assert isinstance(stream_of(venv), unix.UnixStream)
+    wait_until(lambda: not server._unix._threads)
+
+
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_a_connection_that_ends_anywhere_costs_no_step(serve: Any, undisturbed: str, end: str) -> None:
+    server = serve(COUNTING)
+
+    def cut(t: int, k: int) -> None:
+        if end == "client":
+            stream_of(venv)._socket.shutdown(socket.SHUT_RDWR)
+        else:
+            for context in list(server._unix._threads.values()):
+                context.cancel()
+
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        COUNTED.clear()
+        assert play(venv, cut) == undisturbed
+        assert len(COUNTED) == N * STEPS
+        assert venv.restarts == 0 and venv._links[0].reconnects >= STEPS
+
+
+def test_whoever_cannot_reach_the_socket_goes_by_grpc(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(COUNTING)
+    server._unix._stop()  # as that of another machine
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+        assert isinstance(stream_of(venv), calls.DirectStream)
+
+
+@pytest.mark.parametrize("side", [unix, listening], ids=["client", "server"])
+def test_processes_of_other_users_are_refused(serve: Any, monkeypatch: pytest.MonkeyPatch, side: Any) -> None:
+    server = serve(COUNTING)
+    monkeypatch.setattr(side, "is_own", lambda connection: False)
+    stream = unix.open_unix_stream(server._unix.name, lambda timeout_s: True)
+    if side is unix:
+        assert stream is None
+    else:
+        assert stream is not None
+        with closing(stream), pytest.raises(calls.StreamEnded, match="the server is gone"):
+            stream.receive()
+    monkeypatch.undo()
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+
+
+class Poor(socket.socket):
+    """A socket whose process may open no more files at first."""
+
+    poor = True
+
+    def accept(self) -> Any:
+        if self.poor:
+            Poor.poor = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_a_server_that_could_open_no_more_files_for_a_while_takes_connections_again(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", Poor)
+        server = serve(COUNTING)
+    wire = Raw(server).attach(unix=True)
+    assert wire.receive().kind is Kind.ATTACHED and isinstance(wire._stream, unix.UnixStream) and not Poor.poor
+    wire.close()
+
+
+def test_a_server_names_no_socket_but_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        name = f"paddock-{os.urandom(8).hex()}"  # too short
+        other.bind(f"\0{name}")
+        other.listen()
+        assert unix.open_unix_stream(name, lambda timeout_s: True) is None
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_a_session_without_its_secret_is_nobodys(serve: Any) -> None:
+    raw = Raw(serve(COUNTING))
+    wire = raw.attach(secret=b"x" * 16, unix=True)
+    said = wire.receive()
+    assert said.kind is Kind.FAILED and "knows no such session" in said.header[2]
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        (b"x" * 100, "what begins with b'xxxx' is no frame"),
+        (FRAMES[2][:-1] + b"\1", "a frame's checksum is not that of its bytes"),
+        (join(Kind.TURN, [1, 0, [0, 2]], [np.zeros(1 << 20)]), r"a frame of 83\d{5} bytes is announced; at most"),
+        (turn(1), "a stream begins with the session that it is for"),
+    ],
+    ids=["no frame", "garbled", "too long", "no session"],
+)
+def test_what_is_no_stream_is_refused_as_by_grpc(serve: Any, said: bytes, named: str) -> None:
+    stream = unix.open_unix_stream(serve(COUNTING)._unix.name, lambda timeout_s: True)
+    assert stream is not None
+    with closing(stream), pytest.raises(calls.StreamEnded, match=named) as caught:
+        stream.send(said)
+        stream.receive()
+    assert caught.value.code in (*place.REFUSALS, *place.FATAL)
+
+
+def test_more_connections_than_sessions_may_have_are_refused(serve: Any) -> None:
+    server = serve(COUNTING, max_sessions=1)
+    raw = Raw(server)
+    streams = [unix.open_unix_stream(raw.unix_name, lambda timeout_s: True) for _ in range(5)]
+    wait_until(lambda: server._streams._value == 0)
+    wire = raw.attach(unix=True)
+    with pytest.raises(place.MessageRefused, match="there are as many streams as sessions may have"):
+        wire.receive()
+    for stream in streams:
+        assert stream is not None
+        stream.close()
+    wait_until(lambda: server._streams._value == 5)
+    wire.close()
+    wire = raw.attach(unix=True)
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.close()
+
+
+def test_answers_to_a_client_that_never_reads_wait_with_its_session_alone(
+    serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(COUNTING, lease_s=0.5)
+    raw = Raw(server)
+    (own,) = server.sessions.list()
+    silent = raw.attach(unix=True)
+    connection = silent._stream._socket
+    connection.setblocking(True)
+    connection.settimeout(0.2)
+    connection.sendall(begin(1))
+    with pytest.raises(TimeoutError):
+        while True:
+            connection.sendall(begin(1))  # some 300 bytes of the same answer
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert play(venv) == undisturbed
+    wait_until(lambda: own not in server.sessions.list(), 20)  # as its lease ends
+    silent.close()
+
+
+def test_who_sends_more_than_there_is_room_for_takes_answers_meanwhile(serve: Any) -> None:
+    raw = Raw(serve(COUNTING))
+    wire = raw.attach(unix=True)
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.send(begin(1))
+    for _ in range(5000):
+        wire.send(begin(1))  # more than fits on the way, as do the answers
+    assert {wire.receive().header[0] for _ in range(5001)} == {1}
+    wire.close()
+
+
+def test_ctrl_c_where_there_is_no_room_costs_no_message(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(look: Any, timeout_s: float) -> bool:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        Uninterrupted.let_come()
+        raise AssertionError
+
+    class Full:
+        """A socket that takes so many bytes at first."""
+
+        def __init__(self, connection: Any, most: int) -> None:
+            self.connection, self.most = connection, most
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.connection, name)
+
+        def send(self, data: Any) -> int:
+            most, self.most = self.most, 1 << 30
+            if most == 1 << 30:
+                stream_of(venv)._socket = self.connection
+            if not most:
+                raise BlockingIOError
+            self.most = 0 if most < len(data) else 1 << 30
+            return int(self.connection.send(data[:most]))
+
+    with closing(Serial(num_envs=1).make(COUNTING)) as here:
+        here.begin(3)
+        expected = here.step(np.ones(1, np.int64))[0].tobytes()
+    server = serve(COUNTING)
+    for taken in (0, 10):
+        with closing(remote(server.address, num_envs=1).make(COUNTING)) as venv:
+            venv.begin(3)
+            stream_of(venv)._socket = Full(stream_of(venv)._socket, taken)
+            monkeypatch.setattr(unix, "_wait", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                venv.send(np.ones(1, np.int64))
+            assert venv.recv()[0].tobytes() == expected
+            assert venv._links[0].reconnects == (taken > 0)  # its rest could follow nothing
+
+
+def test_a_server_that_gives_no_sign_of_life_is_lost(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix, "SILENT_S", 0.05)
+    server = serve(COUNTING)
+    raw = Raw(server)
+    wire = raw.attach(unix=True)
+    assert wire.receive().kind is Kind.ATTACHED
+    begun, answered = time.monotonic(), []
+    thread = threading.Thread(target=lambda: answered.append(wire.receive()))
+    thread.start()
+    wait_until(lambda: time.monotonic() - begun > 0.5)  # several looks
+    assert thread.is_alive()
+    wire.send(begin(1))
+    thread.join(20)
+    assert answered[0].kind is Kind.OUTCOME
+    monkeypatch.setattr(place.Place, "is_alive", lambda self, address, timeout_s: False)
+    wire.close()
+    wire = raw.attach(received=1, unix=True)
+    assert wire.receive().kind is Kind.ATTACHED
+    with pytest.raises(place.Lost, match=r"cannot be reached \(UNAVAILABLE: it gives no sign of life\)"):
+        wire.receive()
+    wire.close()
+
+
+def test_clients_of_a_joint_world_go_by_grpc_which_sees_a_stopped_server_where_nobody_waits(serve: Any) -> None:
+    server = serve(WORLD, Serial(num_envs=2))
+    with closing(RemoteVectorEnv(None, 1, remote(server.address).place(), worlds=["a"], agents=["a"])) as joint:
+        assert isinstance(stream_of(joint), calls.DirectStream)
+    with closing(RemoteVectorEnv(None, 1, remote(server.address).place())) as alone:
+        assert isinstance(stream_of(alone), unix.UnixStream)
+
+
+def test_a_drained_server_ends_connections_once_what_is_under_way_is_done(serve: Any, undisturbed: str) -> None:
+    one, other = serve(COUNTING), serve(COUNTING)
+    drained: list[bool] = []
+
+    def drain(t: int, k: int) -> None:
+        if (t, k) == (4, 2):
+            drained.append(one.drain())
+            assert not one._unix._threads
+
+    with closing(remote(one.address, other.address).make(COUNTING)) as venv:
+        assert play(venv, drain) == undisturbed
+        assert drained == [True] and venv.restarts == 1
+
+
+@pytest.mark.real_start
+def test_a_killed_server_is_noticed_at_once_and_leaves_no_socket() -> None:
+    process, address = start_process()
+    try:
+        with closing(remote(address, wait_s=0.2, num_envs=2).make(CARTPOLE)) as venv:
+            venv.begin(1)
+            name = stream_of(venv)._socket.getpeername()
+            process.kill()
+            process.wait()
+            begun = time.monotonic()
+            with pytest.raises(place.Lost):
+                venv._links[0]._wire.receive()
+            assert time.monotonic() - begun < 2
+            with socket.socket(socket.AF_UNIX) as one, pytest.raises(ConnectionRefusedError):
+                one.connect(name)
+    finally:
+        process.kill()
+        process.wait()
