@@ -9,6 +9,7 @@ import contextlib
 import re
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ def open_unix_stream(name: str | None, is_alive: Callable[[float], bool]) -> "Un
         is_alive: whether the server gives a sign of life within so many seconds.
     """
     # What else listens on this machine is no server's to name.
-    if not isinstance(name, str) or not re.fullmatch(SOCKET_NAME, name):
+    if sys.platform != "linux" or not isinstance(name, str) or not re.fullmatch(SOCKET_NAME, name):
         return None
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -104,7 +105,12 @@ class UnixStream:
                         self._read()
                 finally:
                     self._reading.release()
-            return self._reader.frames.popleft()
+            message = self._reader.frames.popleft()
+            if message[5] == Kind.ENDED:  # as each frame's sixth byte says
+                code, details = split(message).header
+                self._ended = StreamEnded(CODES.get(code, grpc.StatusCode.UNKNOWN), details)
+                raise self._ended
+            return message
 
     def cancel(self) -> None:
         """End the stream."""
@@ -118,8 +124,7 @@ class UnixStream:
 
     def _end(self, code: grpc.StatusCode, details: str) -> None:
         """Have it be over, for whoever waits too."""
-        if self._ended is None:
-            self._ended = StreamEnded(code, details)
+        self._ended = self._ended or StreamEnded(code, details)
         with contextlib.suppress(OSError):  # it is over already
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -133,10 +138,9 @@ class UnixStream:
 
     def _take(self) -> None:
         """Take what has arrived."""
-        reader = self._reader
         try:
-            data = self._socket.recv(reader.wanted)
-            reader.add(data)
+            data = self._socket.recv(self._reader.wanted)
+            self._reader.add(data)
         except BlockingIOError:
             return
         except OSError:
@@ -146,9 +150,6 @@ class UnixStream:
             return
         if not data:
             self._end(grpc.StatusCode.UNAVAILABLE, "the server is gone")
-        elif reader.frames and reader.frames[-1][5] == Kind.ENDED:  # a byte of a frame's beginning
-            code, details = split(reader.frames.pop()).header
-            self._end(CODES.get(code, grpc.StatusCode.UNKNOWN), details)
 
     def _wait_for_room(self) -> None:
         """Wait until something more can be sent; a server may have none before its answers are taken."""

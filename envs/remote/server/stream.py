@@ -140,16 +140,22 @@ class FrameStream:
     def _read(self, requests: Iterator[bytes]) -> None:
         try:
             for data in requests:
-                if not self._take(data):
+                if not self._take(data) or not self._wait_for_room():
                     break
-                while not self._has_room() and self.context.is_active() and not self.over:
-                    with self._room:
-                        self._room.wait_for(lambda: not self._held or self.over, LOOK_S)
         except Garbled as error:
             self.broken = str(error)
         except Exception:  # gRPC's way to say that the client has gone
             pass
         self._end()
+
+    def _wait_for_room(self) -> bool:
+        """Wait until the next frame may be taken; False where none comes any more."""
+        while not self._has_room():
+            if self.over or not self.context.is_active():
+                return False
+            with self._room:
+                self._room.wait_for(lambda: not self._held or self.over, LOOK_S)
+        return True
 
     # Without gRPC's public interface. What is under way stands in the call's `due`, as gRPC's server ends with it.
 
