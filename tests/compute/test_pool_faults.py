@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import multiprocessing.util
 import os
 import queue
 import signal
@@ -119,19 +120,32 @@ def test_a_worker_that_is_stuck_is_replaced_though_its_connection_broke(two: Das
     wait_until(lambda: two.size == 2)
 
 
-def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
+def hang_next(monkeypatch: pytest.MonkeyPatch) -> list[psutil.Process]:
+    """Have the worker that is started next stop before it is told what to run; the list gets its process."""
+    spawn, hung = multiprocessing.util.spawnv_passfds, list[psutil.Process]()
+
+    def spawn_and_stop(*given: Any) -> int:
+        pid = spawn(*given)
+        if not hung:
+            os.kill(pid, signal.SIGSTOP)
+            hung.append(psutil.Process(pid))
+        return pid
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_and_stop)
+    return hung
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it has started, the cluster starts and ends no other, and who asks for that would wait for ever."""
     pool = local(Bounds(1, 2), retries=3, task_timeout_s=None)
-    hung: list[psutil.Process] = []
+    hung = hang_next(monkeypatch)
     try:
         cluster: Any = pool._client.cluster
         options = cluster.new_spec["options"]
         assert options.get("death_timeout") == START_S
-        before = set(psutil.Process().children())
         options["death_timeout"] = 1.0
         pool.ask(2)
-        hung += wait_until(lambda: set(psutil.Process().children()) - before)
-        hung[0].suspend()
+        wait_until(lambda: hung)
         options["death_timeout"] = START_S
         wait_until(lambda: pool.size == 2)
         assert not alive(hung[0]), "it stays, stopped, as long as this machine"
@@ -141,18 +155,17 @@ def test_a_worker_that_hangs_while_it_starts_is_replaced() -> None:
         pool.close()
 
 
-def test_a_pool_closes_though_a_worker_hangs_that_was_just_started() -> None:
+def test_a_pool_closes_though_a_worker_hangs_that_was_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = local(Bounds(1, 2), retries=3, task_timeout_s=None)
-    before = set(psutil.Process().children())
+    hung = hang_next(monkeypatch)
     pool.ask(2)
-    hung = wait_until(lambda: set(psutil.Process().children()) - before).pop()
-    hung.suspend()
+    wait_until(lambda: hung)
     closing = threading.Thread(target=pool.close, daemon=True)
     closing.start()
     closing.join(20)
     closed = not closing.is_alive()
     with contextlib.suppress(psutil.Error):
-        hung.kill()
+        hung[0].kill()
     assert closed
 
 
