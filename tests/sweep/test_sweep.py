@@ -84,9 +84,12 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
 
 @pytest.mark.parametrize("storage", ["null", "sqlite:///study.db"])
 def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
+    line = [*PACED, SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
     line += [f"hydra.sweeper.storage={storage.replace('study', f'{desk.here}/study')}"]
+    desk.slow.touch()
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
+    wait_until((desk.sweep / "1").exists)  # of the later one: the other has not come to the end of its first
+    desk.slow.unlink()
     outs = [sweep.communicate(timeout=240) for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
     assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 3
