@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import ROOT, TINY, Command, alive, assert_same_run, call_main, command_line, rows, wait_until
+from own_package import write_package
 
 from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
@@ -319,10 +320,20 @@ def test_numbers_are_the_same_on_every_backend(compute: list[str], reference: Pa
 def test_numbers_are_the_same_when_workers_are_killed_at_random(
     reference: Path, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    run = tmp_path / "run"
-    command = start(
-        *TINY, "budget.iterations=12", f"run.dir={run}", "compute=dask", "compute.workers=2", "compute.retries=100"
-    )
+    run, slow = tmp_path / "run", tmp_path / "slow"
+    write_package(tmp_path, slow)
+    slow.touch()  # so that it has not ended when somebody gets to kill the first
+    words = [
+        *TINY,
+        "env=gymnasium",
+        "env.id=mine:Paced-v0",
+        "budget.iterations=12",
+        f"run.dir={run}",
+        "compute=dask",
+        "compute.workers=2",
+        "compute.retries=100",
+    ]
+    command = start(*words, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     wait_until(lambda: rows(run))
     chance, killed = random.Random(1), 0
     while killed < 6:
@@ -334,6 +345,7 @@ def test_numbers_are_the_same_when_workers_are_killed_at_random(
         if workers := command.workers():  # the last one may have ended by now, with the run
             chance.choice(workers).kill()
             killed += 1
+            slow.unlink(missing_ok=True)
     code, _, err = command.wait()
     assert code == 0, err
     assert killed > 0
