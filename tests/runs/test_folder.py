@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,13 +41,17 @@ def test_a_run_is_locked_before_its_pool_opens(
     assert len(rows(run)) == 2
 
 
-def test_a_run_is_not_in_use_because_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+def test_a_run_is_not_in_use_because_somebody_looks_whether_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
     run.mkdir()
     with open(run / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # as `paddock.status` does, for a moment
-        threading.Timer(0.05, fcntl.flock, [lock, fcntl.LOCK_UN]).start()
-        RunFolder.open(run, {}).release()
+        with monkeypatch.context() as patch:
+            glance = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: fcntl.flock(lock, fcntl.LOCK_UN))
+            patch.setattr("paddock.runs.folder.time", glance)
+            RunFolder.open(run, {}).release()
         fcntl.flock(lock, fcntl.LOCK_SH)
         with pytest.raises(FolderInUse):
             RunFolder.open(run, {})
