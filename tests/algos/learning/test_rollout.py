@@ -340,12 +340,12 @@ def test_actors_in_threads_play_what_one_after_another_plays(of: RolloutConfig, 
                 publish(actors, k + 1)
         return rollouts
 
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     expected = run("actors")
     assert expected[0].reward.shape == (16, 12)
     for rollout, other in zip(run("threads"), expected, strict=True):
         assert_same(rollout, other)
-    assert threading.active_count() == before
+    assert before >= {*threading.enumerate()}
 
 
 def test_actors_in_threads_wait_for_none_but_who_learns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_actors_in_threads_wait_for_none_but_who_learns(monkeypatch: pytest.Monk
 
 
 def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    of, before, count = config(), threading.active_count(), itertools.count()
+    of, before, count = config(), {*threading.enumerate()}, itertools.count()
     collect = Collector.collect
 
     def fail(self: Collector, weights: Any, start: ResumePoint, iteration: int) -> Any:
@@ -390,7 +390,7 @@ def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -
     publish(actors, 1)  # the others play one more share, and wait for weights that never come
     with pytest.raises(ZeroDivisionError, match="second share"):
         next(source)
-    assert threading.active_count() == before and 3 <= next(count) <= 5
+    assert before >= {*threading.enumerate()} and 3 <= next(count) <= 5
 
 
 def test_who_plays_ahead_is_said_to_wait_until_its_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
