@@ -54,7 +54,7 @@ class _Shuffled:
         self._fn, self._deliver, self._chance = fn, deliver, chance
         self._inbox: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
         self._count = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shuffled", daemon=True)
         self._thread.start()
 
     def put(self, task: Any) -> int:
