@@ -344,18 +344,27 @@ def stop(process: subprocess.Popen) -> None:
     process.wait()
 
 
+def launch_scheduler(folder: Path, *options: str, host: str = "127.0.0.1") -> tuple[subprocess.Popen, str]:
+    """A scheduler that listens at a port that was free, and its address, which `scheduler.json` in the folder has."""
+    file = folder / "scheduler.json"
+    arguments = ["--host", host, "--port", "0", "--no-dashboard", "--scheduler-file", str(file), *options]
+    process = launch("scheduler", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
+    try:
+        found = wait_until(
+            lambda: process.poll() is None and file.exists() and re.search(r'"address": "(.+?)"', file.read_text())
+        )
+    except BaseException:
+        stop(process)
+        raise
+    return process, found[1]
+
+
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a scheduler without workers."""
-    folder = tmp_path_factory.mktemp("scheduler")
-    file = folder / "scheduler.json"
-    arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-    process = launch("scheduler", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
-    try:
-        wait_until(lambda: file.exists() and '"address"' in file.read_text())
-        yield re.findall(r'"address": "(tcp://[^"]+)"', file.read_text())[0]
-    finally:
-        stop(process)
+    process, address = launch_scheduler(tmp_path_factory.mktemp("scheduler"))
+    yield address
+    stop(process)
 
 
 @pytest.fixture

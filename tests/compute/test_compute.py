@@ -8,7 +8,6 @@ import random
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,20 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, Command, alive, assert_same_run, call_main, command_line, rows, wait_until
+from conftest import (
+    ROOT,
+    TINY,
+    Command,
+    alive,
+    assert_same_run,
+    call_main,
+    command_line,
+    launch,
+    launch_scheduler,
+    rows,
+    stop,
+    wait_until,
+)
 from own_package import write_package
 
 from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
@@ -231,13 +243,9 @@ def test_without_an_address_a_cluster_starts_here(caplog: pytest.LogCaptureFixtu
 def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    dask = [sys.executable, "-m", "dask"]
-    scheduler = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"])
-    worker = subprocess.Popen(
-        [*dask, "worker", address, "--nthreads", "1", "--preload", "algos.pool.worker", "--no-dashboard"], cwd=ROOT
-    )
+    scheduler, address = launch_scheduler(tmp_path)
+    joining = ["worker", address, "--nthreads", "1", "--preload", "algos.pool.worker", "--no-dashboard"]
+    worker = launch(*joining, cwd=tmp_path, PYTHONPATH=str(ROOT))
     try:
         run = tmp_path / "run"
         command = start(*TINY, "compute=dask", f"compute.address={address}", f"run.dir={run}")
@@ -252,8 +260,7 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
         assert read(max((run / "checkpoints").glob("*.npz")))["algorithm"]["iteration"] >= 2
     finally:
         for process in (scheduler, worker):
-            process.kill()
-            process.wait()
+            stop(process)
 
 
 @pytest.mark.skipif(not may_unshare(), reason="only root may take the network away")
@@ -355,9 +362,3 @@ def test_numbers_are_the_same_when_workers_are_killed_at_random(
 def _can_go_on(command: Command, run: Path, seen: int) -> bool:
     """Whether the run has so many rows and a worker to kill, or is over."""
     return command.process.poll() is not None or (len(rows(run)) >= seen and bool(command.workers()))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import ROOT, TINY, Command, call_main, launch, rows, stop, wait_until
+from conftest import ROOT, TINY, Command, call_main, launch, launch_scheduler, rows, stop, wait_until
 
 from paddock.compute.dask.cluster import connect
 from paddock.compute.dask.dispatcher import Dispatcher
@@ -54,10 +54,8 @@ def test_a_scheduler_that_stops_answering_ends_the_run_within_ten_seconds(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     file, run = tmp_path / "scheduler.json", tmp_path / "run"
-    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-    processes = [launch("scheduler", *options, cwd=tmp_path)]
+    processes = [launch_scheduler(tmp_path)[0]]
     try:
-        wait_until(lambda: file.exists() and '"address"' in file.read_text())
         joining = ["--scheduler-file", str(file), "--nthreads", "1", "--no-dashboard"]
         processes.append(launch("worker", *joining, cwd=tmp_path, PYTHONPATH=str(ROOT)))
         command = start(*TINY, "compute=dask", f"compute.scheduler_file={file}", f"run.dir={run}")

@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import distributed.comm
 import pytest
 from conftest import CERTIFICATES as KEYS
-from conftest import ROOT, TINY, call_main, job_recipe, launch, rows, stop
+from conftest import ROOT, TINY, call_main, job_recipe, launch, launch_scheduler, rows, stop
 
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.recipes import Dask
@@ -22,20 +21,15 @@ def tls(certificates: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scheduler(certificates: Path) -> Iterator[str]:
+def scheduler(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A scheduler that speaks TLS alone, with a worker; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    address = f"tls://127.0.0.1:{port}"
     options = [f"--tls-{'ca-file' if name == 'ca' else name}={certificates / file}" for name, file in KEYS.items()]
-    options += ["--no-dashboard"]
-    processes = [
-        launch("scheduler", "--host", "tls://127.0.0.1", "--port", str(port), *options, cwd=certificates),
-        launch("worker", address, "--nthreads", "1", *options, cwd=certificates, PYTHONPATH=str(ROOT)),
-    ]
+    process, address = launch_scheduler(tmp_path_factory.mktemp("scheduler"), *options, host="tls://127.0.0.1")
+    joining = ["worker", address, "--nthreads", "1", "--no-dashboard", *options]
+    worker = launch(*joining, cwd=certificates, PYTHONPATH=str(ROOT))
     yield address
-    for process in processes:
-        stop(process)
+    for one in (process, worker):
+        stop(one)
 
 
 def test_a_cluster_started_here_is_encrypted_and_refuses_a_plain_caller(certificates: Path) -> None:
