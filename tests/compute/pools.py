@@ -46,4 +46,4 @@ def values(ends: Any) -> list[Any]:
 
 
 def worker_pids(pool: DaskPool) -> list[int]:
-    return [worker.answer["pid"] for worker in pool._dispatcher.workers.values()]
+    return [worker.answer["pid"] for worker in list(pool._dispatcher.workers.values())]

@@ -87,7 +87,7 @@ def test_a_worker_that_is_stuck_is_replaced(two: DaskPool, tmp_path: Path) -> No
 
     def fall_silent() -> bool:
         """As if nothing had come for an hour, until it is gone."""
-        for worker in two._dispatcher.workers.values():
+        for worker in list(two._dispatcher.workers.values()):
             if worker.answer["pid"] == stuck:
                 worker.heard = time.monotonic() - 3600
         return not psutil.pid_exists(stuck)
@@ -105,6 +105,10 @@ def test_a_worker_that_is_stuck_is_replaced_though_its_connection_broke(two: Das
     wait_until(lambda: two.size == 2)
     worker, cluster = next(iter(two._dispatcher.workers.values())), two._client.cluster
     process = psutil.Process(worker.answer["pid"])
+
+    def fall_silent() -> None:
+        worker.heard -= 3600
+
     process.suspend()
     try:
         assert cluster is not None
@@ -112,8 +116,8 @@ def test_a_worker_that_is_stuck_is_replaced_though_its_connection_broke(two: Das
             cluster.sync(cluster.scheduler.remove_worker, worker.address, stimulus_id="test")
         two._dispatcher.call(worker.abort)
         wait_until(lambda: worker not in list(two._dispatcher.workers.values()))
-        worker.heard -= 3600
-        wait_until(lambda: not process.is_running(), 15)
+        two._dispatcher.call(fall_silent)  # where the same is written at each look
+        wait_until(lambda: not process.is_running(), 60)
     finally:
         with contextlib.suppress(psutil.Error):
             process.kill()
