@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TINY, Command, assert_same_run, call_main, kill_and_resume, rows, wait_until
+from conftest import ROOT, TINY, Command, assert_same_run, call_main, kill_and_resume, rows, wait_until
+from own_package import write_package
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
 import paddock.runs.checkpoint
@@ -46,17 +47,27 @@ def test_killed_and_resumed_equals_undisturbed(
     assert_same_run(undisturbed, run)
 
 
+@pytest.fixture
+def begin(tmp_path: Path, start: Callable[..., Command]) -> Callable[..., Command]:
+    """Start the run of a test; while the file `slow` is there it takes ten seconds, so that a signal comes before."""
+    write_package(tmp_path, tmp_path / "slow", pace_s=0.01)
+    (tmp_path / "slow").touch()
+    words = [*arguments(tmp_path / "run"), "env=gymnasium", "env.id=mine:Paced-v0"]
+    return partial(start, *words, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+
+
 def test_killed_before_its_first_checkpoint_a_run_starts_again(
-    undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
+    undisturbed: Path, tmp_path: Path, begin: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
-    command = start(*arguments(run), "checkpoint.every_s=1000")
+    command = begin("checkpoint.every_s=1000")
     wait_until(lambda: len(rows(run)) >= 3)
     os.kill(command.process.pid, signal.SIGKILL)
     command.process.wait()
+    (tmp_path / "slow").unlink()
     assert not list(run.glob("checkpoints/*.npz"))
     come = len(rows(run))
-    code, out, err = start(*arguments(run)).wait()
+    code, out, err = begin().wait()
     assert code == 0, err
     assert f"{run} begins anew: it came to iteration {come} and to no checkpoint (checkpoint.every_s=0)" in out
     assert_same_run(undisturbed, run)
@@ -273,10 +284,10 @@ def test_a_log_on_a_full_disk_changes_no_exit_code(tmp_path: Path, monkeypatch: 
     ("number", "compute"), [(signal.SIGINT, "serial"), (signal.SIGTERM, "serial"), (signal.SIGINT, "local")]
 )
 def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
-    number: signal.Signals, compute: str, undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
+    number: signal.Signals, compute: str, undisturbed: Path, tmp_path: Path, begin: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
-    command = start(*arguments(run), f"compute={compute}", "checkpoint.every_s=1000")
+    command = begin(f"compute={compute}", "checkpoint.every_s=1000")
     wait_until(lambda: len(rows(run)) >= 2)
     if number == signal.SIGINT:
         command.interrupt()
@@ -290,7 +301,8 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
     saved = read(max((run / "checkpoints").glob("*.npz")))
     unfinished = saved["loop"]["unfinished"]  # where it came in an evaluation
     assert saved["algorithm"]["iteration"] == len(rows(run)) + (unfinished is not None) < ITERATIONS
-    assert start(*arguments(run), f"compute={compute}").wait()[0] == 0
+    (tmp_path / "slow").unlink()
+    assert begin(f"compute={compute}").wait()[0] == 0
     assert_same_run(undisturbed, run)
 
 
