@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -54,6 +54,11 @@ def settings(**changes: Any) -> ServerSettings:
 def remote(*addresses: str, **changes: Any) -> Remote:
     given: dict[str, Any] = {"num_envs": N, "address": list(addresses), "token_file": None, "tls": {}, "wait_s": 20.0}
     return Remote(**(given | {"lost": "replay", "journal_mb": 256.0, "same_versions": "run"} | changes))
+
+
+def set_lease(server: EnvironmentServer, lease_s: float) -> None:
+    """Have sessions end after another time of silence from now on; one that is short might end them too soon."""
+    server.sessions._settings = replace(server.sessions._settings, lease_s=lease_s)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from remote_servers import (
     begin,
     remote,
     serve_fixture,  # noqa: F401
+    set_lease,
     turn,
 )
 from toy_worlds import Bidding
@@ -29,7 +30,7 @@ from envs.vector.serial import SerialVectorEnv
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import place  # noqa: E402
+from envs.remote.client import place, session  # noqa: E402
 from envs.remote.frames import Kind  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.server import seats, sessions, steps  # noqa: E402
@@ -194,9 +195,10 @@ def hang_fixture() -> Iterator[Any]:
 
 
 def test_sessions_end_with_their_clients_while_an_environment_of_another_hangs(serve: Any, hang: Any) -> None:
-    server = serve(HANGING, lease_s=0.2)
+    server = serve(HANGING)
     hang(server)
     Raw(server, environment="Hanging-v0")
+    set_lease(server, 0.2)
     wait_until(lambda: server.sessions.rows == 2, 20)  # of the one that hangs
     Hanging.let.set()
     wait_until(lambda: server.sessions.rows == 0, 20)
@@ -269,8 +271,10 @@ def test_a_joint_world_that_hangs_holds_up_no_other(
     serve: Any, hang_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seats, "JOIN_S", 0.01)
-    server = serve(WORLD, late="noop", late_s=0.01, lease_s=0.2)  # after which the seats of whoever is away are freed
+    monkeypatch.setattr(session, "BEAT_S", 0.05)
+    server = serve(WORLD, late="noop", late_s=0.01)
     hang_world(server)
+    set_lease(server, 1.0)  # after which the seats of whoever is away are freed
     wait_until(lambda: len(server.sessions.list()) == 2, 20)
     agents = [seat.agent for seat in WORLD.seating]
     with pytest.raises(EnvError, match=r"joint world game has been at work on a step for 0\.01 s"):

@@ -28,6 +28,7 @@ from remote_servers import (  # noqa: F401
     play,
     remote,
     serve_fixture,
+    set_lease,
     start_process,
     undisturbed_fixture,
 )
@@ -271,16 +272,18 @@ def test_a_lost_answer_to_open_leaves_one_session(serve: Any) -> None:
 
 def test_a_client_silent_beyond_its_lease_comes_back(serve: Any, undisturbed: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(place, "_beat", lambda *arguments: None)
-    server = serve(COUNTING, lease_s=0.3)
+    server = serve(COUNTING)
 
     def be_silent(t: int, k: int) -> None:
         if (t, k) == (5, 1):
+            set_lease(server, 0.3)
             wait_until(lambda: not server.sessions._sessions)
+            set_lease(server, 60.0)
 
     with closing(remote(server.address).make(COUNTING)) as venv:
         assert play(venv, be_silent) == undisturbed
         assert venv.restarts == 1
-    assert server.sessions.rows == 0
+    wait_until(lambda: server.sessions.rows == 0)
 
 
 def test_a_client_that_lives_keeps_its_session_without_a_step(serve: Any) -> None:

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import env_spec, wait_until
-from remote_servers import COUNTED, COUNTING, N, Raw, begin, play, remote, serve_fixture, turn, undisturbed_fixture  # noqa: F401
+from remote_servers import (  # noqa: F401
+    COUNTED,
+    COUNTING,
+    N,
+    Raw,
+    begin,
+    play,
+    remote,
+    serve_fixture,
+    set_lease,
+    turn,
+    undisturbed_fixture,
+)
 
 from envs.vector import Serial
 
@@ -282,10 +294,11 @@ def test_what_a_client_must_have_is_not_kept_for_it(serve: Any) -> None:
 
 
 def test_a_client_that_was_killed_frees_its_environments(serve: Any) -> None:
-    server = serve(COUNTING, lease_s=0.3)
+    server = serve(COUNTING)
     wire = Raw(server, num_envs=2).attach()
     wire.send(begin(1))
     assert [wire.receive().kind for _ in range(2)] == [Kind.ATTACHED, Kind.OUTCOME]
     assert server.sessions.rows == 2
     wire.close()  # all that is seen of a killed one
+    set_lease(server, 0.3)
     wait_until(lambda: server.sessions.rows == 0)

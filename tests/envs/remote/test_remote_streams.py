@@ -25,6 +25,7 @@ from remote_servers import (  # noqa: F401
     play,
     remote,
     serve_fixture,
+    set_lease,
     turn,
     undisturbed_fixture,
 )
@@ -114,7 +115,7 @@ def flood_fixture(request: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(stream, "_find_operations", lambda context: None)
     Patient.let.clear()
     COUNTED.clear()
-    server = serve(env_spec("Patient-v0"), lease_s=0.5)
+    server = serve(env_spec("Patient-v0"))
     raw = Raw(server, environment="Patient-v0")
     wire = place.Wire(raw.place, raw.address, 0.05, unix_name=raw.unix_name if request.param == "unix" else None)
     wire.send(join(Kind.ATTACH, [raw.session, raw.secret, 0]))
@@ -146,9 +147,11 @@ def test_orders_of_a_client_that_asks_for_many_wait_with_it_and_each_is_done_onc
 
 
 def test_a_client_whose_signs_of_life_wait_with_its_orders_keeps_its_session(flood: Any) -> None:
+    set_lease(flood.server, 0.5)
     begun = time.monotonic()
     wait_until(lambda: time.monotonic() - begun > 1.5)  # three leases
     assert flood.server.sessions.list() == [flood.session]
+    set_lease(flood.server, 60.0)
     Patient.let.set()
     assert [flood.wire.receive().kind for _ in range(3)][2] is Kind.OUTCOME
 
@@ -157,6 +160,7 @@ def test_a_client_that_goes_while_its_orders_wait_is_noticed(flood: Any) -> None
     flood.wire.close()
     wait_until(lambda: not flood.session.is_attached, 20)
     Patient.let.set()
+    set_lease(flood.server, 0.5)
     wait_until(lambda: not flood.server.sessions.list(), 20)  # as its lease ends
     assert len(COUNTED) < 2 * stream.MOST_ORDERS + 4
 
