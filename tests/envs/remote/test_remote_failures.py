@@ -341,8 +341,8 @@ def test_environments_that_were_made_while_their_server_went_are_ended(serve_slo
         assert Hanging.begun.wait(20)
         server.close()
         Hanging.let.set()
-        wait_until(lambda: Slow.closed == 2, 20)
-        assert opening.exception(20) is not None and not server.sessions.list() and server.sessions.rows == 0
+        wait_until(lambda: Slow.closed == 2 and server.sessions.rows == 0, 20)
+        assert opening.exception(20) is not None and not server.sessions.list()
 
 
 def test_sessions_that_are_being_opened_take_room(serve_slow: Any) -> None:
