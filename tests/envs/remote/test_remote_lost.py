@@ -421,15 +421,17 @@ def test_a_reset_where_the_server_stays_away_ends_in_one_line_too(serve: Any) ->
 def test_a_client_follows_the_file_that_servers_write(serve: Any, tmp_path: Path, undisturbed: str) -> None:
     path = str(tmp_path / "address")
     servers = [serve(COUNTING, address_file=path)]
+    later = threading.Timer(0.2, lambda: servers.append(serve(COUNTING, address_file=path)))
 
     def move(t: int, k: int) -> None:
         if (t, k) == (4, 1):
             servers[0].close()
             os.unlink(path)
-            threading.Timer(0.2, lambda: servers.append(serve(COUNTING, address_file=path))).start()
+            later.start()
 
     with closing(remote(f"file:{path}").make(COUNTING)) as venv:
         assert play(venv, move) == undisturbed
+        later.join()
         assert venv.restarts == 1 and servers[0].address != servers[1].address
     with pytest.raises(EnvError, match=r"vec.address=file:/nowhere names no server yet"):
         remote("file:/nowhere", wait_s=0.0).make(COUNTING)
