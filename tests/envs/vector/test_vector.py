@@ -265,7 +265,7 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
 
 
 def test_an_attribute_that_cannot_be_sent_leaves_workers_as_they_were(make: Any) -> None:
-    venv = make(multiprocess(num_envs=2, workers=2, timeout_s=1.0), faulty(""))
+    venv = make(multiprocess(num_envs=2, workers=2), faulty(""))
     venv.begin(3)
     with pytest.raises(TypeError, match="pickle"):
         venv.set_attr("gain", [2.0, threading.Lock()])
