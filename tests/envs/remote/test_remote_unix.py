@@ -24,6 +24,7 @@ from remote_servers import (  # noqa: F401
     play,
     remote,
     serve_fixture,
+    set_lease,
     start_process,
     turn,
     undisturbed_fixture,
@@ -200,7 +201,7 @@ def test_more_connections_than_sessions_may_have_are_refused(serve: Any) -> None
 def test_answers_to_a_client_that_never_reads_wait_with_its_session_alone(
     serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = serve(COUNTING, lease_s=0.5)
+    server = serve(COUNTING)
     raw = Raw(server)
     (own,) = server.sessions.list()
     silent = raw.attach(unix=True)
@@ -213,6 +214,7 @@ def test_answers_to_a_client_that_never_reads_wait_with_its_session_alone(
             connection.sendall(begin(1))  # some 300 bytes of the same answer
     with closing(remote(server.address).make(COUNTING)) as venv:
         assert play(venv) == undisturbed
+    set_lease(server, 0.5)
     wait_until(lambda: own not in server.sessions.list(), 20)  # as its lease ends
     silent.close()
 
