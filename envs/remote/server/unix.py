@@ -86,7 +86,9 @@ class UnixListener:
         """Take no more connections, and wait for those there are; whether all have ended in time."""
         self._stop()
         deadline = time.monotonic() + timeout_s
-        for thread in list(self._threads):
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
         return not self._threads
 
@@ -111,18 +113,27 @@ class UnixListener:
                 if self._stopped.wait(LOOK_S):
                     return
                 continue
-            if not is_own(connection):
+            try:
+                reads = connection.dup()  # which is closed by whoever reads, wherever that is
+            except OSError:  # no more files; its client comes again
                 connection.close()
                 continue
-            thread = threading.Thread(target=self._carry, args=(connection,), name="session", daemon=True)
+            thread = threading.Thread(target=self._carry, args=(connection, reads), name="session", daemon=True)
             with self._lock:
-                self._threads[thread] = UnixContext(connection)
-            thread.start()
+                if not self._stopped.is_set() and is_own(connection):
+                    try:
+                        thread.start()
+                        self._threads[thread] = UnixContext(connection)
+                        continue
+                    except RuntimeError:  # this process may have no more threads for now
+                        pass
+            connection.close()
+            reads.close()
 
-    def _carry(self, connection: socket.socket) -> None:
+    def _carry(self, connection: socket.socket, reads: socket.socket) -> None:
         """Send the answers to a client's frames until either side ends."""
-        context = self._threads[threading.current_thread()]
-        reads = connection.dup()  # which is closed by whoever reads, wherever that is
+        with self._lock:  # until it is among the others
+            context = self._threads[threading.current_thread()]
         frames = read_frames(reads, self._most)
         answers = self._serve(frames, context)
         try:

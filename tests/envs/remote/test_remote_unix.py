@@ -122,24 +122,49 @@ def test_processes_of_other_users_are_refused(serve: Any, monkeypatch: pytest.Mo
 class Poor(socket.socket):
     """A socket whose process may open no more files at first."""
 
-    poor = True
+    lacks = ""
 
     def accept(self) -> Any:
-        if self.poor:
-            Poor.poor = False
-            raise OSError(errno.EMFILE, "Too many open files")
+        self._open("accept")
         return super().accept()
 
+    def dup(self) -> Any:
+        self._open("dup")
+        return super().dup()
 
-def test_a_server_that_could_open_no_more_files_for_a_while_takes_connections_again(
-    serve: Any, monkeypatch: pytest.MonkeyPatch
+    def _open(self, name: str) -> None:
+        if name == Poor.lacks:
+            Poor.lacks = ""
+            raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize("lacks", ["accept", "dup", "thread"])
+def test_a_server_that_could_open_no_more_files_or_threads_for_a_while_takes_connections_again(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(socket, "socket", Poor)
-        server = serve(COUNTING)
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "session" and lacks == "thread":
+            monkeypatch.undo()
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(socket, "socket", Poor)
+    monkeypatch.setattr(Poor, "lacks", lacks)
+    server = serve(COUNTING)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    first = unix.open_unix_stream(server._unix.name, lambda timeout_s: True)
+    assert first is not None
+    with closing(first):
+        if lacks != "accept":  # which comes to it later
+            with pytest.raises(calls.StreamEnded, match="the server is gone"):
+                first.receive()
+            assert not server._unix._threads
     wire = Raw(server).attach(unix=True)
-    assert wire.receive().kind is Kind.ATTACHED and isinstance(wire._stream, unix.UnixStream) and not Poor.poor
+    assert wire.receive().kind is Kind.ATTACHED and isinstance(wire._stream, unix.UnixStream) and not Poor.lacks
     wire.close()
+    assert server._unix.join(20)
 
 
 def test_a_server_names_no_socket_but_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
