@@ -113,8 +113,10 @@ class EnvironmentServer:
         deadline = time.monotonic() + self._settings.drain_s
         for session in self.sessions.list():
             session.drain()
-        done = self._server.stop(self._settings.drain_s)
-        drained = done.wait(self._settings.drain_s + 0.1) and self._unix.join(max(deadline - time.monotonic(), 0.0))
+        drained = self._unix.join(self._settings.drain_s)  # first: its clients look by gRPC whether the server lives
+        left_s = max(deadline - time.monotonic(), 0.0)
+        done = self._server.stop(left_s)
+        drained &= done.wait(left_s + 0.1)
         return self.close() and drained
 
     def close(self) -> bool:
@@ -212,8 +214,8 @@ class EnvironmentServer:
         if session is None:
             yield join(Kind.FAILED, [0, "session", self.sessions.why(first.header[0]), False])
             return
-        if self._going.is_set():
-            session.draining = True
+        if self._going.is_set():  # or it would come again and again, while others finish what is under way
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the server is going")
         yield from session.attach(stream, first.header[2])
         if session.closed:
             stream.flush()  # else what is said last would be lost with the stream

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -33,6 +34,7 @@ from remote_servers import (  # noqa: F401
 from envs.remote.frames import START, FrameReader, Kind, join
 from envs.remote.values import Garbled
 from envs.vector import Serial
+from envs.vector.contract import EnvError
 from envs.vector.multiprocess.interrupts import Uninterrupted
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -338,6 +340,32 @@ def test_a_drained_server_ends_connections_once_what_is_under_way_is_done(serve:
     with closing(remote(one.address, other.address).make(COUNTING)) as venv:
         assert play(venv, drain) == undisturbed
         assert drained == [True] and venv.restarts == 1
+
+
+def test_while_a_drained_server_waits_for_one_client_it_gives_signs_of_life_and_others_come_back_in_vain(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(COUNTING, drain_s=60.0)
+    raw = Raw(server)
+    (slow,) = server.sessions.list()
+    monkeypatch.setattr(slow, "drain", lambda: None)  # as where a step takes long
+    wire = raw.attach(unix=True)
+    assert wire.receive().kind is Kind.ATTACHED
+    with (
+        closing(remote(server.address, num_envs=2, wait_s=0.5).make(COUNTING)) as venv,
+        ThreadPoolExecutor(1) as pool,
+        closing(wire),
+    ):
+        venv.begin(1)
+        drained = pool.submit(server.drain)
+        with pytest.raises(EnvError, match=r"UNAVAILABLE: the server is going"):
+            while True:
+                venv.step(np.ones(2, np.int64))
+        assert venv._links[0].reconnects == 0
+        assert raw.place.is_alive(server.address, 20.0)
+        assert not drained.done()
+        wire.close()
+        assert drained.result(20)
 
 
 @pytest.mark.real_start
