@@ -35,14 +35,16 @@ def open_unix_stream(name: str | None, is_alive: Callable[[float], bool]) -> "Un
     # What else listens on this machine is no server's to name.
     if sys.platform != "linux" or not isinstance(name, str) or not re.fullmatch(SOCKET_NAME, name):
         return None
-    connection = socket.socket(socket.AF_UNIX)
-    try:
+    with (
+        contextlib.suppress(OSError),
+        contextlib.ExitStack() as stack,
+    ):  # it is another machine's, gone, or takes no more
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        connection.setblocking(False)  # first: a stopped server, to which many have come, would be waited for for ever
         connection.connect("\0" + name)
         if is_own(connection):
+            stack.pop_all()
             return UnixStream(connection, is_alive)
-    except OSError:  # another machine's, or gone
-        pass
-    connection.close()
     return None
 
 
@@ -50,8 +52,7 @@ class UnixStream:
     """See `DirectStream`; Ctrl-C in a wait costs nothing here, but in the midst of a message that has no room."""
 
     def __init__(self, connection: socket.socket, is_alive: Callable[[float], bool]) -> None:
-        """Take over a connection; see `open_unix_stream`."""
-        connection.setblocking(False)
+        """Take over a connection that does not block; see `open_unix_stream`."""
         self._socket, self._is_alive = connection, is_alive
         self._reader = FrameReader()
         self._ended: StreamEnded | None = None

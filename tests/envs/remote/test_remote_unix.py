@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -178,6 +178,18 @@ def test_a_server_names_no_socket_but_its_own_kind(monkeypatch: pytest.MonkeyPat
         other.setblocking(False)
         with pytest.raises(BlockingIOError):
             other.accept()
+
+
+def test_a_server_that_takes_no_more_connections_is_not_waited_for() -> None:
+    with socket.socket(socket.AF_UNIX) as stopped, ExitStack() as stack:
+        name = f"paddock-{os.urandom(16).hex()}"
+        stopped.bind(f"\0{name}")
+        stopped.listen(1)
+        streams = [unix.open_unix_stream(name, lambda timeout_s: True) for _ in range(5)]
+        for stream in streams:
+            if stream is not None:
+                stack.callback(stream.close)
+    assert streams[0] is not None and streams[-1] is None
 
 
 def test_a_session_without_its_secret_is_nobodys(serve: Any) -> None:
