@@ -11,6 +11,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import grpc
@@ -21,7 +22,7 @@ from envs.remote.guard import ANSWER_S, SOCKET_NAME, is_own
 from envs.remote.values import Garbled
 from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
-SILENT_S = 3.0  # for which a server may say nothing before it is asked for a sign of life
+SILENT_S = 3.0  # for which a server may say or take nothing before it is asked for a sign of life
 LOOK_S = 0.1  # between looks whether another thread reads, while there is no room to send
 
 
@@ -74,14 +75,18 @@ class UnixStream:
         """Send a message, after those before it; nothing is said where the stream is over."""
         with Uninterrupted():
             take_lock(self._sending)
-            left = memoryview(message)
+            left, until = memoryview(message), time.monotonic() + SILENT_S
             try:
                 while left and self._ended is None:
                     try:
                         left = left[self._socket.send(left) :]
+                        until = time.monotonic() + SILENT_S
                     except BlockingIOError:
                         self._wait_for_room()
-            except OSError:  # the server has gone; what it said before is yet to be received
+                        if time.monotonic() > until:
+                            self._ask_for_life()
+                            until = time.monotonic() + SILENT_S
+            except (OSError, ValueError):  # it was closed, or the server has gone; what that said is yet to be received
                 return
             except BaseException:  # Ctrl-C
                 if len(left) < len(message):  # whose rest could not follow the next message
@@ -132,10 +137,14 @@ class UnixStream:
     def _read(self) -> None:
         """Take what has arrived, or wait for it; where that takes long, see whether the server lives."""
         if not _wait(self._arrivals, SILENT_S):
-            if not self._is_alive(ANSWER_S):
-                self._end(grpc.StatusCode.UNAVAILABLE, "it gives no sign of life")
+            self._ask_for_life()
             return
         self._take()
+
+    def _ask_for_life(self) -> None:
+        """End it where the server gives no sign of life."""
+        if not self._is_alive(ANSWER_S):
+            self._end(grpc.StatusCode.UNAVAILABLE, "it gives no sign of life")
 
     def _take(self) -> None:
         """Take what has arrived."""

@@ -332,6 +332,29 @@ def test_a_server_that_gives_no_sign_of_life_is_lost(serve: Any, monkeypatch: py
     wire.close()
 
 
+class Closed(socket.socket):
+    """A socket that another thread closes, just when there is no more room."""
+
+    def send(self, *given: Any) -> int:
+        try:
+            return super().send(*given)
+        except BlockingIOError:
+            self.close()
+            raise
+
+
+@pytest.mark.parametrize("kind", [socket.socket, Closed], ids=["the server stops", "it is closed"])
+def test_who_waits_for_room_sees_that_none_comes(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    monkeypatch.setattr(unix, "SILENT_S", 0.05)
+    left, other = socket.socketpair()
+    own = kind(fileno=left.detach())
+    own.setblocking(False)
+    signs = [False, True, True]
+    with closing(unix.UnixStream(own, lambda timeout_s: signs.pop())) as stream, other:
+        stream.send(bytes(1 << 24))
+        assert stream.is_over and len(signs) == (3 if kind is Closed else 0)
+
+
 def test_clients_of_a_joint_world_go_by_grpc_which_sees_a_stopped_server_where_nobody_waits(serve: Any) -> None:
     server = serve(WORLD, Serial(num_envs=2))
     with closing(RemoteVectorEnv(None, 1, remote(server.address).place(), worlds=["a"], agents=["a"])) as joint:
