@@ -62,8 +62,8 @@ class Place:
     wait_s: float
     same_versions: SameVersions = "run"
 
-    def connect(self, address: str, shared: bool = True) -> tuple[Any, list[tuple[str, str]]]:
-        """Return a channel to a server, and what is sent with every call; see `guard.connect`.
+    def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
+        """Return a channel to a server, and what is sent with every call.
 
         Raises:
             ConfigError: the address or the files are no good, or the token would be sent in the clear.
@@ -75,7 +75,7 @@ class Place:
         address, local = guard.read_address(found)
         token = guard.read_token(self.token_file)
         guard.check_client(local, address, token, self.tls)
-        return guard.connect(address, token, self.tls, shared), guard.metadata(token)
+        return guard.connect(address, token, self.tls), guard.metadata(token)
 
     def call(self, address: str, name: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Return what a server answers.
@@ -96,11 +96,17 @@ class Place:
         return answer
 
     def is_alive(self, address: str, timeout_s: float) -> bool:
-        """Return whether a server gives a sign of life in time; raises as `connect` does.
+        """Return whether a server gives a sign of life in time.
 
-        It is gRPC's own, which a server gives whatever its environments are at.
+        It is gRPC's own, which a server gives whatever its environments are at, and to whoever may connect.
+
+        Args:
+            address: its own, and no file, which may name another by now.
         """
-        channel, _ = self.connect(address, shared=False)
+        try:
+            channel = guard.connect(guard.read_address(address)[0], None, self.tls, shared=False)
+        except ConfigError:  # files that it was reached with are gone
+            return False
         with channel:
             return _becomes_ready(channel, timeout_s)
 
@@ -188,7 +194,13 @@ class Wire:
     """One stream to a server."""
 
     def __init__(
-        self, place: Place, address: str, beat_s: float, look: Look = lambda: None, unix_name: str | None = None
+        self,
+        place: Place,
+        address: str,
+        beat_s: float,
+        look: Look = lambda: None,
+        unix_name: str | None = None,
+        at: str | None = None,
     ) -> None:
         """Begin it.
 
@@ -196,11 +208,12 @@ class Wire:
             beat_s: seconds between signs of life.
             look: gives what is called with each of them from another thread, as long as it is there.
             unix_name: of the server's Unix domain socket, which is used in place of gRPC if this process can reach it.
+            at: where that server is, if `address` is a file's.
         """
         self._address, self._pid = address, os.getpid()
         self._closed = threading.Event()
         self._channel: Any = None
-        self._stream: Any = open_unix_stream(unix_name, partial(place.is_alive, address))
+        self._stream: Any = open_unix_stream(unix_name, partial(place.is_alive, at or address))
         if self._stream is None:
             self._channel, metadata = place.connect(address)
             self._stream = open_stream(self._channel, f"/{guard.SERVICE}/Play", metadata)

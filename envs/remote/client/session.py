@@ -12,6 +12,7 @@ from typing import Any
 from envs.errors import ConfigError
 from envs.remote.client.place import CALL_S, Lost, MessageRefused, Place, Wire
 from envs.remote.frames import Frame, JointEpisode, Kind, join
+from envs.remote.guard import find_address
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.interrupts import Finalizing
 
@@ -45,6 +46,7 @@ class ClientSession:
         self._place, self._asked = place, dict(asked)
         self._named: tuple[str, bytes] | None = None  # its number and secret
         self._unix_name: str | None = None
+        self._at = address  # in place of a file, which may name another server by the time that this one is asked for
         self._beat_s = BEAT_S
         self._pid = os.getpid()
         self._asked_s, self._patience_s = 0.0, PATIENCE_S
@@ -56,11 +58,12 @@ class ClientSession:
 
     def open(self) -> None:
         """Open it, with its environments as new."""
+        self._at = find_address(self.address) or self.address
         request = {"nonce": secrets.token_bytes(16), **self._asked}
         try:
-            opened = self._place.call(self.address, "Open", request, OPEN_S)
+            opened = self._place.call(self._at, "Open", request, OPEN_S)
         except Lost:  # where the answer was lost, the same nonce finds the session again
-            opened = self._place.call(self.address, "Open", request, OPEN_S)
+            opened = self._place.call(self._at, "Open", request, OPEN_S)
         self._named, self.is_gone = (opened["session"], opened["secret"]), False
         self._unix_name = opened["unix"]
         self.running = JointEpisode.read(opened["running"])
@@ -77,7 +80,7 @@ class ClientSession:
         assert self._named is not None
         self.hang_up()
         tell = weakref.WeakMethod(self._tell_of_waiting)
-        wire = self.wire = Wire(self._place, self.address, self._beat_s, tell, self._unix_name)
+        wire = self.wire = Wire(self._place, self.address, self._beat_s, tell, self._unix_name, self._at)
         self._finalizer = weakref.finalize(self, _close_wires, [wire])
         if self.is_closed:  # by another thread, which may not have seen this stream
             raise EnvError(f"{self.address}: the session was closed")
@@ -129,7 +132,7 @@ class ClientSession:
         if not self.is_gone and self._named is not None and os.getpid() == self._pid:
             id, secret = self._named
             with contextlib.suppress(Lost, ConfigError):
-                self._place.call(self.address, "Close", {"session": id, "secret": secret}, CALL_S)
+                self._place.call(self._at, "Close", {"session": id, "secret": secret}, CALL_S)
         self.is_gone = True
 
     def _tell_of_waiting(self) -> None:

@@ -332,6 +332,24 @@ def test_a_server_that_gives_no_sign_of_life_is_lost(serve: Any, monkeypatch: py
     wire.close()
 
 
+def test_signs_of_life_are_asked_of_the_server_itself_whatever_files_say_by_then(serve: Any, tmp_path: Any) -> None:
+    (token := tmp_path / "token").write_text("x" * 40)
+    token.chmod(0o600)
+    path = tmp_path / "address"
+    server, other = serve(COUNTING, address_file=str(path), token_file=str(token)), serve(COUNTING)
+    with closing(remote(f"file:{path}", token_file=str(token)).make(COUNTING)) as venv:
+        token.rename(tmp_path / "elsewhere")  # a client that is let in needs none
+        is_alive = stream_of(venv)._is_alive
+        path.write_text('{"address": "127.0.0.1:1"}')
+        assert is_alive(20.0)
+        path.write_text(f'{{"address": "{other.address}"}}')
+        server._server.stop(0).wait(20)
+        assert not is_alive(0.2)
+        token.with_name("elsewhere").rename(token)
+    gone = place.Place((other.address,), None, {"ca": str(tmp_path / "gone")}, 1.0)
+    assert not gone.is_alive(other.address, 0.2)
+
+
 class Closed(socket.socket):
     """A socket that another thread closes, just when there is no more room."""
 
