@@ -32,6 +32,7 @@ MOST_OPTIONS = 1 << 19  # bytes of a reset's options
 MOST_NAME, MOST_COUNT = 64, 1 << 53  # of an episode of a joint world
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 CHUNK = 1 << 16  # bytes that are read at once, where no frame is announced
+MOST_READ = 1 << 20  # else; a socket holds less, and room for all that is announced would be made each time
 
 
 class Kind(IntEnum):
@@ -145,7 +146,7 @@ class FrameReader:
             lacking = self._size - self._held
             if len(data) < lacking:
                 self._keep(data)
-                self.wanted = max(CHUNK, lacking - len(data))
+                self.wanted = max(CHUNK, min(lacking - len(data), MOST_READ))
                 return
             self.frames.append(b"".join((*self._parts, data[:lacking])))
             data, self._parts, self._held, self._size, self.wanted = data[lacking:], [], 0, 0, CHUNK

@@ -31,7 +31,7 @@ from remote_servers import (  # noqa: F401
     undisturbed_fixture,
 )
 
-from envs.remote.frames import START, FrameReader, Kind, join
+from envs.remote.frames import CHUNK, FIXED, MAGIC, MOST_READ, PROTOCOL, START, FrameReader, Kind, join
 from envs.remote.values import Garbled
 from envs.vector import Serial
 from envs.vector.contract import EnvError
@@ -65,6 +65,11 @@ def test_what_begins_no_frame_or_too_long_a_one_is_garbled() -> None:
         FrameReader().add(b"GET / HTTP/1.1\r\n\r\n" * 2)
     with pytest.raises(Garbled, match=r"a frame of 320\d\d\d bytes is announced; at most 1000 are taken"):
         FrameReader(1000).add(FRAMES[2][:START])
+
+
+def test_no_more_room_is_made_than_may_be_read_at_once_whatever_is_announced() -> None:
+    (reader := FrameReader()).add(FIXED.pack(MAGIC, PROTOCOL, Kind.OUTCOME, 0, 0, (1 << 32) - 1) + bytes(START))
+    assert CHUNK <= reader.wanted <= MOST_READ
 
 
 def stream_of(venv: Any) -> Any:
