@@ -98,7 +98,7 @@ class Place:
     def is_alive(self, address: str, timeout_s: float) -> bool:
         """Return whether a server gives a sign of life in time.
 
-        It is gRPC's own, which a server gives whatever its environments are at, and to whoever may connect.
+        It is gRPC's own, given to whoever may connect, whatever environments are at that leave Python's lock to others.
 
         Args:
             address: its own, and no file, which may name another by now.

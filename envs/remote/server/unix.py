@@ -1,7 +1,8 @@
 """Streams of clients on the server's own machine, over a Unix domain socket; see `envs.remote.client.unix`.
 
 It lies in the kernel's abstract namespace: it has no file, and is gone with the process. Only processes of the
-server's user are let in, who know the name, which is told with a session.
+server's user are let in. The name, which is told with a session, is no secret, as all of the machine can list such
+sockets; what a stream may ask for is decided by its session's.
 """
 
 import contextlib
