@@ -10,7 +10,6 @@ from concurrent import futures
 from typing import Any
 
 import grpc
-import numpy as np
 
 from envs.errors import PaddockError, require
 from envs.remote import guard
@@ -31,6 +30,7 @@ from envs.vector.recipes import Vec
 from envs.vector.storage import Layouts
 
 ATTACH_S = 10.0  # for which a stream may say nothing before it says whose it is
+BUFFERED = 1 << 17  # bytes of observations that a socket of Linux's holds; gRPC takes more while a client is busy
 SPARE_THREADS = 8  # for calls beside streams
 
 
@@ -83,8 +83,8 @@ class EnvironmentServer:
             guard.make_token(settings.token_file)
         self._token = guard.read_token(settings.token_file)
         guard.check_server(local, settings.address, self._token, tls, settings.insecure)
-        action = Forms.of(layouts.action_rows)
-        most = vec.num_envs * layouts.seats * action.dtype.itemsize * max(1, int(np.prod(action.shape)))
+        most = vec.num_envs * layouts.seats * Forms.of(layouts.action_rows).row_bytes
+        self._row_bytes = Forms.of(layouts.observation_rows).row_bytes
         threads = settings.max_sessions + 4 + SPARE_THREADS + WATCHERS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         self._server = grpc.server(self._threads, options=guard.server_options(most + SPARE))
@@ -159,7 +159,8 @@ class EnvironmentServer:
         joint = session.venv if isinstance(session.venv, SeatsVectorEnv) else None
         running = None if joint is None or joint.running is None else joint.running.say()
         # Who plays with others is to see that a server has stopped, also where nobody waits for its answer.
-        return encode({**opened, "running": running, "unix": None if joint else self._unix.name})
+        near = joint is None and session.num_envs * self._row_bytes <= BUFFERED
+        return encode({**opened, "running": running, "unix": self._unix.name if near else None})
 
     def _close(self, request: bytes, context: Any) -> bytes:
         self._admit(context)

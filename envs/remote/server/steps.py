@@ -1,5 +1,6 @@
 """A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,11 @@ class Forms:
         """Return those of a layout's rows."""
         array = allocate(layout, 0, np.zeros)
         return cls(array.dtype, array.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 @dataclass

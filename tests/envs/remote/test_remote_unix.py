@@ -41,6 +41,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from envs.remote.client import calls, place, unix  # noqa: E402
 from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from envs.remote.server import service  # noqa: E402
 from envs.remote.server import unix as listening  # noqa: E402
 
 WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
@@ -384,6 +385,14 @@ def test_clients_of_a_joint_world_go_by_grpc_which_sees_a_stopped_server_where_n
         assert isinstance(stream_of(joint), calls.DirectStream)
     with closing(RemoteVectorEnv(None, 1, remote(server.address).place())) as alone:
         assert isinstance(stream_of(alone), unix.UnixStream)
+
+
+def test_steps_of_more_than_a_socket_holds_go_by_grpc(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(COUNTING)  # of 24 bytes a row
+    for held, kind in ((24 * N, unix.UnixStream), (24 * N - 1, calls.DirectStream)):
+        monkeypatch.setattr(service, "BUFFERED", held)
+        with closing(remote(server.address).make(COUNTING)) as venv:
+            assert isinstance(stream_of(venv), kind)
 
 
 def test_a_drained_server_ends_connections_once_what_is_under_way_is_done(serve: Any, undisturbed: str) -> None:
