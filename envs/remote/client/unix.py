@@ -36,10 +36,7 @@ def open_unix_stream(name: str | None, is_alive: Callable[[float], bool]) -> "Un
     # What else listens on this machine is no server's to name.
     if sys.platform != "linux" or not isinstance(name, str) or not re.fullmatch(SOCKET_NAME, name):
         return None
-    with (
-        contextlib.suppress(OSError),
-        contextlib.ExitStack() as stack,
-    ):  # it is another machine's, gone, or takes no more
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # another machine's, gone, or full
         connection = stack.enter_context(socket.socket(socket.AF_UNIX))
         connection.setblocking(False)  # first: a stopped server, to which many have come, would be waited for for ever
         connection.connect("\0" + name)
