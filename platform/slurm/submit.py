@@ -6,6 +6,7 @@ Not hydra-submitit-launcher, which waits for its jobs and starts one that met it
 import dataclasses
 import datetime
 import json
+import math
 import os
 import shlex
 import shutil
@@ -52,6 +53,7 @@ OURS = {  # parameters of sbatch that are not the user's to set
 }
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
 SILENT = "not known to have ended, as squeue does not answer"
+EARLY_S = 60  # that Slurm may signal a job before the time it was asked to, as it looks now and then; see sbatch(1)
 LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
 
 
@@ -75,10 +77,11 @@ class Resources:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        delay = self.signal_delay_s
+        least = math.ceil((self.signal_delay_s + EARLY_S) / 60)
         require(
-            delay < 60 * self.time_min,
-            f"signal_delay_s={delay} must be less than time_min={self.time_min}; raise hydra.launcher.time_min",
+            self.time_min >= least,
+            f"signal_delay_s={self.signal_delay_s} is too long for time_min={self.time_min}, as Slurm may signal up to "
+            f"{EARLY_S} s earlier; raise hydra.launcher.time_min to {least}",
         )
         for key in self.additional:
             taken = str(key).replace("_", "-") in OURS
