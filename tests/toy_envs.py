@@ -349,6 +349,30 @@ class Shut(gymnasium.Env):
         return {"place": np.array([self.count], np.float32), "action_mask": np.array(legal, np.int8)}
 
 
+class Scenes(gymnasium.Env):
+    """Pictures of noise with a lamp in one of four corners, which pays those who name it."""
+
+    observation_space = spaces.Box(0, 255, (44, 40, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.corner)
+        self.count += 1
+        return self._observe(), reward, self.np_random.random() < 0.05, self.count == 30, {}
+
+    def _observe(self) -> Any:
+        self.corner = int(self.np_random.integers(4))
+        picture = self.np_random.integers(0, 100, (44, 40, 3), np.uint8)
+        below, right = divmod(self.corner, 2)
+        picture[32 * below :, 28 * right :][:12, :12] = 255
+        return picture
+
+
 class Torn(gymnasium.Env):
     """Ends each episode with its third step; in one on seed `on`, its process dies as that is entered."""
 
@@ -388,6 +412,7 @@ class Forever(Faulty):
 gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
 gymnasium.register("Words-v0", "toy_envs:Words")
+gymnasium.register("Scenes-v0", "toy_envs:Scenes")
 gymnasium.register("Levers-v0", "toy_envs:Levers")
 
 

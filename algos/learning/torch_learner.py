@@ -66,7 +66,7 @@ class TorchLearner:
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `Learner.at_work`: with its threads, and afterwards those there were."""
-        return computing_with(self._threads)
+        return computing_with(self._threads, self.device)
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`; the rollout goes to the device."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -197,15 +198,36 @@ def wrap_encoders(network: nn.Module, precision: str, compiled: bool) -> None:
 
 
 @contextlib.contextmanager
-def computing_with(threads: int) -> Iterator[None]:
-    """Let torch and NumPy compute with so many threads, and afterwards with those there were."""
+def computing_with(threads: int, device: torch.device) -> Iterator[None]:
+    """Let torch and NumPy compute with so many threads, on a GPU in one order, and afterwards as they did."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with threadpool_limits(threads):
+        with threadpool_limits(threads), in_one_order() if device.type == "cuda" else contextlib.nullcontext():
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def in_one_order() -> Iterator[None]:
+    """Have GPUs add up in one order, and of whole float32, so that the same numbers give the same bits.
+
+    Torch warns of what an encoder of somebody's own does that has no such order.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS reads as it begins
+    kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    fills, shortens = memory.fill_uninitialized_memory, torch.backends.cudnn.allow_tf32
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # which takes time, and nobody reads it
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(kept[0], warn_only=kept[1])
+        memory.fill_uninitialized_memory = fills
+        torch.backends.cudnn.allow_tf32 = shortens
 
 
 def mark_batch_dynamic(obs: Tensor) -> None:

@@ -42,7 +42,7 @@ PLAIN = QObjective(double=False, huber=None, tau=1.0, target_every=100, max_grad
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    with computing_with(1):
+    with computing_with(1, torch.device("cpu")):
         yield
 
 

@@ -41,7 +41,7 @@ CHOICES, NUMBERS, HIDDEN = 3, 5, 20
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    with computing_with(1):
+    with computing_with(1, torch.device("cpu")):
         yield
 
 

@@ -123,7 +123,7 @@ def test_a_process_may_be_added_or_lost_between_two_rows(tmp_path: Path) -> None
 def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
     """By numbers whose sum depends on it: (1 + 2^-24) + 2^-24 is 1 in float32, and 1 + (2^-24 + 2^-24) is not."""
     told = [1.0, 2.0**-24, 2.0**-24, -1.0]
-    with computing_with(1):
+    with computing_with(1, torch.device("cpu")):
         gradient = torch.zeros(1)
 
         def make(k: int) -> tuple[torch.Tensor, torch.Tensor]:

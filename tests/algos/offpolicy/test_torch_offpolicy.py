@@ -36,7 +36,7 @@ USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=2, max_grad_no
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    with computing_with(1):
+    with computing_with(1, torch.device("cpu")):
         yield
 
 

@@ -284,7 +284,7 @@ class TorchActorCritic:
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
-        return computing_with(self._threads)
+        return computing_with(self._threads, self._device)
 
     def weights(self, version: int) -> Weights:
         """See `OffPolicyLearner.weights`."""

@@ -172,7 +172,7 @@ class TorchQLearner:
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
-        return computing_with(self._threads)
+        return computing_with(self._threads, self._device)
 
     def weights(self, version: int) -> Weights:
         """See `OffPolicyLearner.weights`: without noise."""

@@ -163,7 +163,7 @@ class TorchRecurrentQ:
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
-        return computing_with(self._threads)
+        return computing_with(self._threads, self._device)
 
     def weights(self, version: int) -> Weights:
         """See `OffPolicyLearner.weights`."""
