@@ -1,4 +1,4 @@
-"""How fast PPO learns on a CPU: training steps/s against peers in the same run, and against what the processor allows.
+"""How fast PPO learns: training steps/s against peers in the same run, and against what the processor allows.
 
     python scripts/bench/learn.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
@@ -10,6 +10,7 @@ doorkey   MiniGrid's rows of bytes: our learner against torch, and seconds until
 selfplay  Connect Four against itself and its earlier versions, by processor time: rules in C and PettingZoo's
 spread    three agents that cover landmarks, by processor time: rules in C, in Python, and mpe2's
 memory    CartPole with an LSTM of 64, and sb3-contrib's RecurrentPPO
+pictures  convolutions on a GPU, where there is one, and Stable-Baselines3 on the same
 limit     the learner's share of what one core's arithmetic allows, and where its time goes
 wide      products of wide layers: the lanes of envs/native/src/simd/product.h against SciPy's BLAS
 grow      hidden layers of 64 to 512, minibatches of 64 to 32,768, one thread and two: our learner against torch
@@ -53,7 +54,7 @@ from scripts.bench.harness import (  # noqa: E402
 )
 from scripts.bench.limits import learn_limit  # noqa: E402
 from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER  # noqa: E402
-from scripts.bench.rows import doorkey, memory, selfplay, spread  # noqa: E402
+from scripts.bench.rows import doorkey, memory, pictures, selfplay, spread  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"
 WALKER_RATES = {"avx512": 60_000, "avx2": 45_000}  # steps/s on two cores, by instructions
@@ -303,6 +304,7 @@ ROWS: dict[str, Row] = {
     "selfplay": (selfplay.bench_selfplay, contest.render),
     "spread": (spread.bench_spread, contest.render),
     "memory": (memory.bench_memory, contest.render),
+    "pictures": (pictures.bench_pictures, contest.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

@@ -230,6 +230,7 @@ def test_rows_repeats_and_pufferlib_are_options() -> None:
         "selfplay",
         "spread",
         "memory",
+        "pictures",
         "limit",
         "wide",
         "grow",

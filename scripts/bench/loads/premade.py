@@ -1,4 +1,4 @@
-"""Environments whose structured observations were made beforehand, so that a step costs next to nothing of its own."""
+"""Environments whose observations were made beforehand, so that a step costs next to nothing of its own."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ SPACES: dict[str, spaces.Dict] = {
     "Spaces": spaces.Dict(image=spaces.Box(-1, 1, (5, 5), np.float32), flat=spaces.Box(-1, 1, (5,), np.int8)),
     "MiniGrid": spaces.Dict(direction=spaces.Discrete(4), image=spaces.Box(0, 255, (7, 7, 3), np.uint8)),
 }
+PICTURES = spaces.Box(0, 255, (4, 84, 84), np.uint8)  # as of Atari's games
 
 
 class Premade(gymnasium.Env[Any, Any]):
@@ -22,7 +23,7 @@ class Premade(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(4)
 
     def __init__(self, space: str) -> None:
-        self.observation_space = SPACES[space]
+        self.observation_space = PICTURES if space == "Pictures" else SPACES[space]
         self.observation_space.seed(1)
         self._made = [self.observation_space.sample() for _ in range(LENGTH + 1)]
 
@@ -37,5 +38,5 @@ class Premade(gymnasium.Env[Any, Any]):
         return self._made[self._at], 0.0, self._at == LENGTH, False, {}
 
 
-for _name in SPACES:
+for _name in (*SPACES, "Pictures"):
     gymnasium.register(f"bench/{_name}-v0", f"{__name__}:Premade", kwargs={"space": _name})

@@ -53,6 +53,7 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
         values["algo.hidden"] = str(recipe["hidden"]).replace(" ", "")
     if "lstm" in recipe:  # a network of so many features, which it remembers
         values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden": f"[{recipe['lstm']}]"}
+    values |= {f"algo.{name}": recipe[name] for name in ("activation", "shared", "device") if name in recipe}
     if "anneal_steps" in recipe:
         values["algo.anneal_steps"] = recipe["anneal_steps"]
     env = ["env=gymnasium", f"env.id={recipe['env']}", "env.fresh=false"]

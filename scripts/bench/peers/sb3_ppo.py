@@ -20,6 +20,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 
@@ -97,7 +98,10 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     if recipe["normalize"]:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
     rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
-    kind, network = recurrent(recipe["lstm"]) if "lstm" in recipe else (PPO, {"policy": "MlpPolicy"})
+    pictures = is_image_space(envs.observation_space)  # for which it has the convolutions and the 512 that ours have
+    kind, network = PPO, {"policy": "CnnPolicy" if pictures else "MlpPolicy"}
+    if "lstm" in recipe:
+        kind, network = recurrent(recipe["lstm"])
     return kind(
         env=envs,
         **network,
@@ -113,7 +117,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         vf_coef=0.5 * recipe["value_coef"],  # of the mean squared error, where ours is of its half
         max_grad_norm=recipe["max_grad_norm"],
         seed=seed,
-        device="cpu",
+        device=recipe.get("device", "cpu"),
     )
 
 
