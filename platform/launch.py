@@ -204,7 +204,7 @@ def play(
             what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in moved(parts) if start.metrics else ():
-                console.warn(f"{change}: from here on numbers may differ in their last bits")
+                console.warn(f"{change}: from here on numbers may differ")
             if reached is None:  # else no row follows, and what there is takes no more
                 _check_room(parts)
             origin = None if start.metrics else _begin(parts)

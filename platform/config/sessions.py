@@ -1,4 +1,4 @@
-"""What a later session of a run may have otherwise: how environments are vectorized, and on what processor."""
+"""What a later session of a run may have otherwise: how environments are vectorized, processors, packages."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,12 +7,13 @@ from algos.protocol import ChoosesPlace
 from envs.errors import ConfigError, resolve
 
 from ..runs.checkpoint import StateMismatch
-from ..runs.folder import read_config
+from ..runs.folder import read_config, read_json
 from ..runs.identity import changed_processors
 from ..runs.loop import Progress, restore
+from ..runs.provenance import changed_surroundings
 from ..tracking.console import Console
 from .build import build
-from .experiment import FILES, ExperimentParts, build_algorithm
+from .experiment import FILES, ExperimentParts, build_algorithm, packages
 
 
 def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
@@ -60,7 +61,12 @@ def moved(parts: ExperimentParts) -> list[str]:
     other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
     names = [target.rpartition(".")[2].lower() for target in (before, now)]
     vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
-    return [*changed_processors(old, parts.config), *vec]
+    around = changed_surroundings(
+        read_json(parts.path / "provenance.json"),
+        packages(parts.config),
+        on_gpu=str(parts.config["algo"].get("device")).startswith("cuda"),
+    )
+    return [*changed_processors(old, parts.config), *vec, *around]
 
 
 def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:

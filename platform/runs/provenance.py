@@ -9,12 +9,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .checkpoint import write_atomically
 
+COMPUTING = {"numpy", "scipy", "torch", "gymnasium", "Box2D"}  # of which another version may give other last bits
+ROUNDING = {"torch", "Box2D"}  # and another processor, too
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -66,10 +68,40 @@ def write_provenance(path: Path, commit: str | None, command: str | None, beside
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "gpus": (ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
+        "gpus": _gpus(),
         "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
     }
     write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
+
+
+def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gpu: bool) -> list[str]:
+    """Return what is not as it was when a run began, and may change its numbers: packages, processors.
+
+    Args:
+        old: its provenance then, of which anything may be missing.
+        modules: that its environment and its algorithm are from.
+        on_gpu: whether it learns on one.
+    """
+    used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
+    then, now = (
+        {_as_package(name): version for name, version in packages}
+        for packages in (old.get("packages", {}).items(), _packages())
+    )
+    changes = [(name, then[name], now[name]) for name in sorted(used & then.keys() & now.keys())]
+    if ROUNDING & sys.modules.keys():
+        changes.append(("the processor", old.get("cpu"), _cpu_model()))
+    if on_gpu:
+        changes.append(("the GPU", ", ".join(old.get("gpus", ())), ", ".join(_gpus())))
+    return [f"{what} was {before} and is now {after}" for what, before, after in changes if before and before != after]
+
+
+def _as_package(name: str) -> str:
+    """The name of a package as all its spellings have it, of a module that of the package called like it."""
+    return name.lower().replace("_", "-")
+
+
+def _gpus() -> list[str]:
+    return (ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
 
 
 def _packages() -> Iterator[tuple[str, str]]:

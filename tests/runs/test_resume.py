@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import os
 import pydoc
 import random
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
 from paddock.evaluation.load import load
+from paddock.runs import provenance
 from paddock.runs.checkpoint import Checkpoints, read, storing
 from paddock.runs.results import read_events
 from paddock.runs.state import read_run_states
@@ -175,15 +178,50 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     capsys.readouterr()
     assert call_main(*small, "vec=serial", "budget.iterations=2", f"run.dir={run}") == 0
     err = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[2].strip() for line in err if "last bits" in line] == [
-        "algo.compiled was True and is now False: from here on numbers may differ in their last bits",
-        "algo.device was cuda:7 and is now cpu: from here on numbers may differ in their last bits",
-        "algo.learners was 2 and is now 1: from here on numbers may differ in their last bits",
-        "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ in their last "
-        "bits",
+    assert [line.partition(":")[2].strip() for line in err if "may differ" in line] == [
+        "algo.compiled was True and is now False: from here on numbers may differ",
+        "algo.device was cuda:7 and is now cpu: from here on numbers may differ",
+        "algo.learners was 2 and is now 1: from here on numbers may differ",
+        "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ",
     ]
     assert call_main(*small, "vec=multiprocess", "budget.iterations=3", f"run.dir={run}") == 0
-    assert "last bits" not in capsys.readouterr().err  # the same numbers
+    assert "may differ" not in capsys.readouterr().err  # the same numbers
+
+
+def test_a_run_goes_on_with_other_packages_and_on_another_processor_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    line = [*TINY, "compute=serial", f"run.dir={run}"]
+    assert call_main(*line, "budget.iterations=1") == 0
+    path = run / "provenance.json"
+    now = json.loads(path.read_text())
+    then = now | {"cpu": "abacus", "packages": now["packages"] | {"Gymnasium": "0.1", "torch": "0.2", "pytest": "0.3"}}
+    del then["packages"]["gymnasium"]  # which was spelled otherwise
+    path.write_text(json.dumps(then))
+    monkeypatch.setattr(provenance, "sys", SimpleNamespace(modules={"torch": None, "gymnasium": None}, orig_argv=["x"]))
+    capsys.readouterr()
+    assert call_main(*line, "budget.iterations=2") == 0
+    assert [line.partition(":")[2].strip() for line in capsys.readouterr().err.splitlines()] == [
+        f"gymnasium was 0.1 and is now {now['packages']['gymnasium']}: from here on numbers may differ",
+        f"torch was 0.2 and is now {now['packages']['torch']}: from here on numbers may differ",
+        f"the processor was abacus and is now {now['cpu']}: from here on numbers may differ",
+    ]
+
+
+def test_what_a_run_does_not_use_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "sys", SimpleNamespace(modules={"numpy": None}))
+    monkeypatch.setattr(provenance, "ask", lambda *command: "NVIDIA H200\n")
+    then = {"cpu": "abacus", "gpus": ["NVIDIA A100"], "packages": {"numpy": "1", "torch": "1", "own-games": "1"}}
+    monkeypatch.setattr(provenance, "_packages", lambda: {"numpy": "2", "torch": "2", "own_games": "2"}.items())
+    said = [
+        "numpy was 1 and is now 2",
+        "own-games was 1 and is now 2",
+        "the GPU was NVIDIA A100 and is now NVIDIA H200",
+    ]
+    assert provenance.changed_surroundings(then, ["own_games"], on_gpu=True) == said
+    assert provenance.changed_surroundings(then, [], on_gpu=False) == said[:1]
+    assert provenance.changed_surroundings({}, ["own_games"], on_gpu=True) == []
 
 
 # A full disk
@@ -480,6 +518,7 @@ def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start:
     (tmp_path / "mine.py").write_text(
         f"""
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 from gymnasium.envs.classic_control import PendulumEnv

@@ -99,7 +99,8 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
     rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
     pictures = is_image_space(envs.observation_space)  # for which it has the convolutions and the 512 that ours have
-    kind, network = PPO, {"policy": "CnnPolicy" if pictures else "MlpPolicy"}
+    kind: Any = PPO
+    network: dict[str, Any] = {"policy": "CnnPolicy" if pictures else "MlpPolicy"}
     if "lstm" in recipe:
         kind, network = recurrent(recipe["lstm"])
     return kind(
