@@ -224,13 +224,16 @@ def _tuples(tree: Any) -> Any:
 class Pixels(nn.Module):
     """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
 
-    def __init__(self, last: bool) -> None:
+    def __init__(self, last: bool, large: bool) -> None:
         super().__init__()
         self.last = last
+        # How they lie in memory; a CPU convolves large ones in four fifths of the time where channels lie together.
+        self.laid = torch.channels_last if large else torch.contiguous_format
 
     def forward(self, obs: Tensor) -> Tensor:
         scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
-        return scaled.permute(0, 3, 1, 2) if self.last else scaled
+        image = scaled.permute(0, 3, 1, 2) if self.last else scaled
+        return image.contiguous(memory_format=self.laid) if image.device.type == "cpu" else image
 
 
 class FlatRows(nn.Module):
@@ -244,8 +247,9 @@ def convolutions(shape: tuple[int, ...], generator: torch.Generator, layer_norm:
     """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
     last = shape[2] <= 4 < shape[0]
     channels, *sides = (shape[2], *shape[:2]) if last else shape
-    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
-    yield Pixels(last)
+    large = min(sides) >= NATURE
+    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
+    yield Pixels(last, large)
     for filters, kernel, stride in plan:
         layer = undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
         yield _orthogonal(layer, SQRT2, generator)

@@ -59,10 +59,7 @@ def test_shares_of_the_time_add_up() -> None:
 
 def test_stable_baselines_weighs_the_squared_error_as_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours is value_coef * MSE / 2, Stable-Baselines3's is vf_coef * MSE."""
-    fakes = (
-        "",
-        *(f".common{part}" for part in ("", ".callbacks", ".env_util", ".evaluation", ".preprocessing", ".vec_env")),
-    )
+    fakes = ("", *(f".common{part}" for part in ("", ".callbacks", ".env_util", ".evaluation", ".vec_env")))
     for name in fakes:
         monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
     monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_ppo", raising=False)

@@ -20,7 +20,6 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 
@@ -98,9 +97,8 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     if recipe["normalize"]:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
     rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
-    pictures = is_image_space(envs.observation_space)  # for which it has the convolutions and the 512 that ours have
     kind: Any = PPO
-    network: dict[str, Any] = {"policy": "CnnPolicy" if pictures else "MlpPolicy"}
+    network: dict[str, Any] = {"policy": recipe.get("policy", "MlpPolicy")}
     if "lstm" in recipe:
         kind, network = recurrent(recipe["lstm"])
     return kind(

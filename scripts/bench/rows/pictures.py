@@ -22,6 +22,7 @@ RECIPE = CLASSIC | {
     "activation": "relu",
     "shared": True,
     "device": "cuda",
+    "policy": "CnnPolicy",  # SB3's name for these convolutions and 512 behind them
 }
 GRID = [[], ["algo.rollouts=prefetch"], ["algo.rollouts=threads", "algo.num_actors=1"]]
 
