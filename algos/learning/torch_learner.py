@@ -22,7 +22,7 @@ from algos.networks.dense.shape import Surrogate
 from algos.networks.training import ParameterVector, computing_with, wrap_encoders
 from envs.errors import require
 
-CHUNK = 8192  # observations evaluated at once, which bounds the memory that convolutions take
+CHUNK = {"cpu": 128, "cuda": 8192}  # observations evaluated at once, whose convolutions fit a cache, or the memory
 
 
 class TorchLearner:
@@ -80,7 +80,7 @@ class TorchLearner:
             if self.architecture.lstm:
                 out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start, acts)
             else:
-                parts = [self.network(part) for part in obs.split(CHUNK)]
+                parts = [self.network(part) for part in obs.split(CHUNK[self.device.type])]
                 out = torch.cat([part for part, _ in parts]).unflatten(0, (T, N))
                 value = torch.cat([part for _, part in parts]).unflatten(0, (T, N))
                 states = state.new_zeros((T, N, 0))

@@ -10,7 +10,7 @@ doorkey   MiniGrid's rows of bytes: our learner against torch, and seconds until
 selfplay  Connect Four against itself and its earlier versions, by processor time: rules in C and PettingZoo's
 spread    three agents that cover landmarks, by processor time: rules in C, in Python, and mpe2's
 memory    CartPole with an LSTM of 64, and sb3-contrib's RecurrentPPO
-pictures  convolutions on a GPU, where there is one, and Stable-Baselines3 on the same
+pictures  convolutions on one core, and on a GPU where there is one; Stable-Baselines3 on the same
 limit     the learner's share of what one core's arithmetic allows, and where its time goes
 wide      products of wide layers: the lanes of envs/native/src/simd/product.h against SciPy's BLAS
 grow      hidden layers of 64 to 512, minibatches of 64 to 32,768, one thread and two: our learner against torch
