@@ -61,11 +61,11 @@ def moved(parts: ExperimentParts) -> list[str]:
     other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
     names = [target.rpartition(".")[2].lower() for target in (before, now)]
     vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
-    around = changed_surroundings(
-        read_json(parts.path / "provenance.json"),
-        packages(parts.config),
-        on_gpu=str(parts.config["algo"].get("device")).startswith("cuda"),
-    )
+    learns = [parts.config["algo"], parts.config["algo"].get("member") or {}]
+    encoders = {each["network"]["_target_"].partition(".")[0] for each in learns if each.get("network")}
+    on_gpu = any(str(each.get("device")).startswith("cuda") for each in learns)
+    began = read_json(parts.path / "provenance.json")
+    around = changed_surroundings(began, packages(parts.config) | encoders, on_gpu)
     return [*changed_processors(old, parts.config), *vec, *around]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from .checkpoint import write_atomically
 
-COMPUTING = {"numpy", "scipy", "torch", "gymnasium", "Box2D"}  # of which another version may give other last bits
-ROUNDING = {"torch", "Box2D"}  # and another processor, too
+COMPUTING = {"numpy", "scipy", "torch", "gymnasium"}  # modules of which another version may give other numbers
+SIMULATORS = {"Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"}  # and these
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -82,17 +82,19 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
         modules: that its environment and its algorithm are from.
         on_gpu: whether it learns on one.
     """
-    used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
-    then, now = (
+    used = {_as_package(name) for name in (*((COMPUTING | SIMULATORS) & sys.modules.keys()), *modules)}
+    noted = old.get("packages")
+    then, here = (
         {_as_package(name): version for name, version in packages}
-        for packages in (old.get("packages", {}).items(), _packages())
+        for packages in (noted.items() if isinstance(noted, dict) else (), _packages())
     )
-    changes = [(name, then[name], now[name]) for name in sorted(used & then.keys() & now.keys())]
-    if ROUNDING & sys.modules.keys():
+    changes = [(name, then[name], here[name]) for name in sorted(used & then.keys() & here.keys())]
+    if "torch" in sys.modules:  # what computes without it has the same bits on all of them
         changes.append(("the processor", old.get("cpu"), _cpu_model()))
     if on_gpu:
-        changes.append(("the GPU", ", ".join(old.get("gpus", ())), ", ".join(_gpus())))
-    return [f"{what} was {before} and is now {after}" for what, before, after in changes if before and before != after]
+        before, after = (", ".join(sorted({str(name) for name in gpus or ()})) for gpus in (old.get("gpus"), _gpus()))
+        changes.append(("the GPU", before, after))
+    return [f"{what} was {was} and is now {now}" for what, was, now in changes if was and now and was != now]
 
 
 def _as_package(name: str) -> str:

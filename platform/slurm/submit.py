@@ -81,7 +81,7 @@ class Resources:
         require(
             self.time_min >= least,
             f"signal_delay_s={self.signal_delay_s} is too long for time_min={self.time_min}, as Slurm may signal up to "
-            f"{EARLY_S} s earlier; raise hydra.launcher.time_min to {least}",
+            f"{EARLY_S} s earlier; raise time_min to {least}",
         )
         for key in self.additional:
             taken = str(key).replace("_", "-") in OURS

@@ -358,7 +358,7 @@ def test_a_sweep_that_has_no_room_for_its_code_is_one_line(tmp_path: Path, monke
         (["hydra.launcher.cpu=2"], ["hydra.launcher.cpu ", "'hydra.launcher.cpus'"]),
         (["hydra.launcher.memory_gb=-1"], ["hydra.launcher.memory_gb=-1", "positive"]),
         (["hydra.launcher.signal_delay_s=5"], ["hydra.launcher.signal_delay_s=5", "10 to 3600"]),
-        (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "raise hydra.launcher.time_min to 3"]),
+        (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "raise time_min to 3"]),
         (["+hydra.launcher.additional.output=x"], ["additional: output", "slurm.yaml"]),
         (["seed=1,-1"], ["seed=-1"]),
         ([], ["sbatch", "on the PATH"]),

@@ -221,7 +221,10 @@ def test_what_a_run_does_not_use_is_no_matter(monkeypatch: pytest.MonkeyPatch) -
     ]
     assert provenance.changed_surroundings(then, ["own_games"], on_gpu=True) == said
     assert provenance.changed_surroundings(then, [], on_gpu=False) == said[:1]
-    assert provenance.changed_surroundings({}, ["own_games"], on_gpu=True) == []
+    for unknown in ({}, {"cpu": None, "gpus": None, "packages": None}, {"gpus": [], "packages": ["numpy"]}):
+        assert provenance.changed_surroundings(unknown, ["own_games"], on_gpu=True) == []
+    more = {**then, "gpus": ["NVIDIA H200"] * 2, "packages": {}}  # another number of the same is no other GPU
+    assert provenance.changed_surroundings(more, [], on_gpu=True) == []
 
 
 # A full disk
@@ -518,7 +521,6 @@ def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start:
     (tmp_path / "mine.py").write_text(
         f"""
 from pathlib import Path
-from types import SimpleNamespace
 
 import gymnasium
 from gymnasium.envs.classic_control import PendulumEnv

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episode_metrics import spell_evaluation
 from algos.learning.episodes import Episodes
+from algos.networks.training import in_one_order
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 
@@ -62,6 +63,36 @@ def test_one_thread_is_kept_until_the_last_that_asked_for_it_has_left() -> None:
             assert left.wait(60)
             assert blas_threads() == {1}
         assert blas_threads() == {2}
+
+
+@pytest.fixture(params=["allow_tf32", "fp32_precision"])
+def factors(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    """How many bits of their factors convolutions keep, by the name that torch goes by."""
+    cudnn: Any = torch.backends.cudnn
+    if request.param == "allow_tf32":
+        yield lambda: cudnn.allow_tf32
+        return
+    if not hasattr(cudnn, "conv"):
+        pytest.skip("this torch has no newer name for it")
+    before = cudnn.conv.fp32_precision
+    cudnn.conv.fp32_precision = "ieee"
+    with pytest.raises(RuntimeError):  # from now on torch refuses the older name
+        _ = cudnn.allow_tf32
+    yield lambda: cudnn.conv.fp32_precision
+    cudnn.conv.fp32_precision = before
+
+
+def test_gpus_add_up_in_one_order_until_the_last_thread_that_asked_for_it_has_left(factors: Callable[[], Any]) -> None:
+    before, first, second = factors(), in_one_order(), in_one_order()
+    assert not torch.are_deterministic_algorithms_enabled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # not the last that came
+    assert torch.are_deterministic_algorithms_enabled() and factors() in (False, "ieee")
+    second.__exit__(None, None, None)
+    with in_one_order():
+        assert torch.are_deterministic_algorithms_enabled() and factors() in (False, "ieee")
+    assert not torch.are_deterministic_algorithms_enabled() and factors() == before
 
 
 def test_what_is_kept_does_not_grow_with_what_comes_and_goes_while_somebody_stays() -> None:
