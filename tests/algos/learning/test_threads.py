@@ -25,7 +25,7 @@ from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episode_metrics import spell_evaluation
 from algos.learning.episodes import Episodes
-from algos.networks.training import in_one_order
+from algos.networks.one_order import in_one_order
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 
