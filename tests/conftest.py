@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,11 @@ def env_spec(id: str, **changes: Any) -> EnvSpec:
     """An environment as Gymnasium makes it, but for what is changed."""
     given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
     return EnvSpec(id=id, **(given | changes))
+
+
+def last_of_each(words: Iterable[str]) -> list[str]:
+    """The words of a command, of each key the last."""
+    return list({word.partition("=")[0]: word for word in words}.values())
 
 
 def deterministic(row: Mapping[str, float]) -> dict[str, float]:

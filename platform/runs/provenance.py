@@ -15,8 +15,10 @@ from typing import Any
 
 from .checkpoint import write_atomically
 
-COMPUTING = {"numpy", "scipy", "torch", "gymnasium"}  # modules of which another version may give other numbers
-SIMULATORS = {"Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"}  # and these
+COMPUTING = {  # modules of which another version may give other numbers
+    *("numpy", "scipy", "torch", "gymnasium"),
+    *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
+}
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -82,7 +84,7 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
         modules: that its environment and its algorithm are from.
         on_gpu: whether it learns on one.
     """
-    used = {_as_package(name) for name in (*((COMPUTING | SIMULATORS) & sys.modules.keys()), *modules)}
+    used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
     noted = old.get("packages")
     then, here = (
         {_as_package(name): version for name, version in packages}

@@ -9,7 +9,7 @@ import learned
 import numpy as np
 import pytest
 import torch
-from conftest import Command, Main, assert_same_run, call_main, kill_and_resume, rows
+from conftest import Command, Main, assert_same_run, call_main, kill_and_resume, last_of_each, rows
 from learned import leaves
 
 from paddock.runs.checkpoint import Checkpoints
@@ -56,8 +56,7 @@ ROWS, SOME = 8, 3
 
 
 def algorithm(variant: str, folder: Path, *more: str) -> Any:
-    words = {word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}
-    return learned.algorithm(*words.values(), folder=folder)
+    return learned.algorithm(*last_of_each([*SMALL, *VARIANTS[variant], *more]), folder=folder)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

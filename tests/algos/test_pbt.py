@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic, refuse_write, rows
+from conftest import Command, assert_same_run, call_main, deterministic, last_of_each, refuse_write, rows
 from learned import algorithm
 
 from algos.common.keys import Stream, keyed_generator
@@ -472,7 +472,7 @@ def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_
     more: list[str], least: int, tmp_path: Path
 ) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
-    words = [*{word.partition("=")[0]: word for word in [*DQN, *more]}.values(), "checkpoint.keep=2"]
+    words = [*last_of_each([*DQN, *more]), "checkpoint.keep=2"]
     assert call_main(*words, "compute=serial", "budget.iterations=7", f"run.dir={whole}") == 0
     for last in (3, 5):
         assert call_main(*words, "compute=serial", f"budget.iterations={last}", f"run.dir={run}") == 0

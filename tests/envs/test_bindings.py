@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from bindings import MODULES, need
-from conftest import call_main, env_section, rows
+from conftest import call_main, env_section, last_of_each, rows
 
 from envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
@@ -49,7 +49,7 @@ def test_an_episode_depends_on_its_seed_alone(option: str, tmp_path: Path, monke
 def test_worlds_of_images_and_of_rows_train(world: str, tmp_path: Path) -> None:
     need(world)
     words = [f"env={world}", *PPO, *LITTLE, "vec.num_envs=1", "algo.num_steps=4", "algo.eval_max_steps=3"]
-    words = [*{word.partition("=")[0]: word for word in words}.values()]
+    words = last_of_each(words)
     assert call_main(*words, "compute=serial", f"run.dir={tmp_path / 'run'}") == 0
     seats = {"cooperative_pong": 2, "knights_archers_zombies": 4, "pistonball": 20}[world]
     written = rows(tmp_path / "run")

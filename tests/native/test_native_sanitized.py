@@ -240,10 +240,9 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, objects
 
 
-def run(command: list[str | Path], timeout_s: float = 120, leaks: bool | None = None, **environment: str) -> str:
+def run(command: list[str | Path], timeout_s: float = 120, asan: str = "", **environment: str) -> str:
     """What it printed; what a sanitizer found fails the test."""
-    options = [ON_THE_STACK] if leaks is None else [ON_THE_STACK, f"detect_leaks={int(leaks)}"]
-    environment = os.environ | environment | {"ASAN_OPTIONS": ":".join(options)}
+    environment = os.environ | environment | {"ASAN_OPTIONS": f"{ON_THE_STACK}:{asan}"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-6000:]
     return ended.stdout
@@ -260,7 +259,7 @@ def test_random_and_absurd_input_touches_no_other_memory(checked: tuple[Path, li
             [sys.executable, "-P", "-W", "ignore", fuzz, checked[0], name, str(seed)],
             PYTHONPATH=str(ROOT),
             LD_PRELOAD=runtime,
-            leaks=False,
+            asan="detect_leaks=0",
             UBSAN_OPTIONS="print_stacktrace=1",
         )
         assert printed.endswith(f" on {name}\n")
@@ -273,7 +272,7 @@ def test_vectors_and_rollouts_free_what_they_take(checked: tuple[Path, list[str]
     subprocess.run(command, cwd=tmp_path, check=True)
     for name in widest():
         try:
-            assert run([tmp_path / "program", name, *TASKS], leaks=True) == "played\n"
+            assert run([tmp_path / "program", name, *TASKS], asan="detect_leaks=1") == "played\n"
         except AssertionError as error:
             if "LeakSanitizer has encountered a fatal error" in str(error):
                 pytest.skip("LeakSanitizer cannot look at processes here")

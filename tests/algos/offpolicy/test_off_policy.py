@@ -14,7 +14,7 @@ from typing import Any
 import learned
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, refuse_write
+from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, last_of_each, refuse_write
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
@@ -82,7 +82,7 @@ VARIANTS = {
 
 def arguments(variant: str, *more: str) -> list[str]:
     replay = () if "algo=pqn" in VARIANTS[variant] else REPLAY
-    return list({word.partition("=")[0]: word for word in [*SMALL, *replay, *VARIANTS[variant], *more]}.values())
+    return last_of_each([*SMALL, *replay, *VARIANTS[variant], *more])
 
 
 def command(variant: str, run: Path, *more: str) -> list[str]:

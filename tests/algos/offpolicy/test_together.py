@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from conftest import alive, command_line, deterministic
+from conftest import alive, command_line, deterministic, last_of_each
 
 from algos.learning import distributed
 from algos.learning.distributed import LearnerLost
@@ -66,8 +66,7 @@ class Thread:
 
 
 def algorithm(variant: str, folder: Path, *more: str) -> Any:
-    words = {word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}
-    return learned.algorithm(*words.values(), folder=folder)
+    return learned.algorithm(*last_of_each([*SMALL, *VARIANTS[variant], *more]), folder=folder)
 
 
 def advance(algo: Any, rows: int) -> list[dict[str, float]]:
