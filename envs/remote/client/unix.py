@@ -110,8 +110,7 @@ class UnixStream:
                     self._reading.release()
             message = self._reader.frames.popleft()
             if message[5] == Kind.ENDED:  # as each frame's sixth byte says
-                code, details = split(message).header
-                self._ended = StreamEnded(CODES.get(code, grpc.StatusCode.UNKNOWN), details)
+                self._ended = _read_end(message)
                 raise self._ended
             return message
 
@@ -169,6 +168,17 @@ class UnixStream:
         finally:
             if takes:
                 self._reading.release()
+
+
+def _read_end(message: bytes) -> StreamEnded:
+    """Return how a server says that it ended the stream."""
+    try:
+        match split(message).header:
+            case [int(code), str(details)]:
+                return StreamEnded(CODES.get(code, grpc.StatusCode.UNKNOWN), details)
+    except Garbled as error:
+        return StreamEnded(grpc.StatusCode.DATA_LOSS, str(error))
+    return StreamEnded(grpc.StatusCode.DATA_LOSS, "the end of a stream has no code and text")
 
 
 @waits(throughout=False)

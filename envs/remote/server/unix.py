@@ -60,7 +60,7 @@ class UnixListener:
     """Takes connections, and has each answered in a thread of its own.
 
     Attributes:
-        name: of the socket, without the zero byte that begins it; None: this system has none of the kind.
+        name: of the socket, without the zero byte that begins it; None: there is none, as of a system without the kind.
     """
 
     def __init__(self, serve: Serve, most_bytes: int) -> None:
@@ -73,15 +73,16 @@ class UnixListener:
         self._serve, self._most = serve, most_bytes
         self._threads: dict[threading.Thread, UnixContext] = {}
         self._lock, self._stopped = threading.Lock(), threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self.name: str | None = f"paddock-{secrets.token_hex(16)}"
-        try:
-            self._listener.bind(f"\0{self.name}")
-            self._listener.listen()
-        except OSError:
-            self.name = None
-            return
-        threading.Thread(target=self._accept, name="unix", daemon=True).start()
+        self._listener: socket.socket | None = None
+        self.name: str | None = None
+        name = f"paddock-{secrets.token_hex(16)}"
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # clients come by gRPC alone
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(f"\0{name}")
+            listener.listen()
+            stack.pop_all()
+            self._listener, self.name = listener, name
+            threading.Thread(target=self._accept, args=(listener,), name="unix", daemon=True).start()
 
     def join(self, timeout_s: float) -> bool:
         """Take no more connections, and wait for those there are; whether all have ended in time."""
@@ -102,14 +103,15 @@ class UnixListener:
 
     def _stop(self) -> None:
         self._stopped.set()
-        with contextlib.suppress(OSError):  # it has been stopped before
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        if self._listener is not None:
+            with contextlib.suppress(OSError):  # it has been stopped before
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError:  # it was stopped, or this process may open no more files for now
                 if self._stopped.wait(LOOK_S):
                     return

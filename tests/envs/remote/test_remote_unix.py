@@ -379,6 +379,34 @@ def test_who_waits_for_room_sees_that_none_comes(monkeypatch: pytest.MonkeyPatch
         assert stream.is_over and len(signs) == (3 if kind is Closed else 0)
 
 
+@pytest.mark.parametrize(
+    "header, code",
+    [([7, "enough"], "PERMISSION_DENIED"), ([7], "DATA_LOSS"), (["7", b""], "DATA_LOSS"), ([], "DATA_LOSS")],
+)
+def test_how_a_server_ends_a_stream_is_said_and_what_is_no_such_thing_is_lost_data(header: Any, code: str) -> None:
+    own, other = socket.socketpair()
+    own.setblocking(False)
+    with closing(unix.UnixStream(own, lambda timeout_s: True)) as stream, other:
+        other.sendall(join(Kind.ENDED, header))
+        with pytest.raises(calls.StreamEnded) as raised:
+            stream.receive()
+        assert raised.value.code is getattr(grpc.StatusCode, code)
+
+
+def test_a_server_that_can_make_no_socket_serves_by_grpc(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(socket.socket):
+        def __init__(self, family: int = -1, *rest: Any, **named: Any) -> None:
+            if family == socket.AF_UNIX:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            super().__init__(family, *rest, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(listening.socket, "socket", Refused)
+        server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert isinstance(stream_of(venv), calls.DirectStream)
+
+
 def test_clients_of_a_joint_world_go_by_grpc_which_sees_a_stopped_server_where_nobody_waits(serve: Any) -> None:
     server = serve(WORLD, Serial(num_envs=2))
     with closing(RemoteVectorEnv(None, 1, remote(server.address).place(), worlds=["a"], agents=["a"])) as joint:
