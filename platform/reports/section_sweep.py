@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ..runs.late import matplotlib
 from ..runs.results import Columns
 from ..runs.units import duration, short
 from ..sweep.study import StudySettings, open_study, read_trials
-from ..sweep.summary import as_command, best_trials
+from ..sweep.summary import as_command, best_trials, count_ends
 from ..sweep.trial import Note
 from .curves import Line, label_x, read_line
 from .drawing import COLORS, GREY, mark_whole, name_rows
@@ -45,8 +44,7 @@ def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
     """
     about, study = StudySettings.read(folder), open_study(folder)
     trials = study.get_trials(deepcopy=False)
-    counts = Counter(trial.state.name.lower() for trial in trials)
-    listed = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial yet"
+    listed = count_ends(trials) or "no trial yet"
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     metrics = list(about.objectives)

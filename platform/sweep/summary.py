@@ -8,11 +8,15 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.command import shown
 from ..runs.late import optuna
 from .study import JOURNAL, StudySettings
 from .trial import Note
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 PASSWORD = r"(?<=\w):[^/@]*@"  # in a URL
 MOST = 5  # trials of a front that are shown
@@ -23,10 +27,8 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     """Print what the sweep in a folder has come to."""
     about = StudySettings.read(folder)
     trials = study.get_trials(deepcopy=False)
-    counts = Counter(trial.state.name.lower() for trial in trials)
     steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
-    states = ", ".join(f"{count} {state}" for state, count in counts.items())
-    print(f"{len(trials)} trials: {states or 'none'}; {steps:,.0f} environment steps")
+    print(f"{len(trials)} trials: {count_ends(trials) or 'none'}; {steps:,.0f} environment steps")
     for trial in best_trials(study)[:MOST]:
         values = zip(about.objectives, trial.values or (), strict=False)
         print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
@@ -43,7 +45,13 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 
-def best_trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+def count_ends(trials: Sequence[FrozenTrial]) -> str:
+    """How many trials ended how, in words; what Optuna calls running may be saved, and nobody's to go on with."""
+    states = [trial.state.name.lower() if trial.state.is_finished() else "unfinished" for trial in trials]
+    return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
+
+
+def best_trials(study: optuna.Study) -> list[FrozenTrial]:
     """The best feasible trial, or of several objectives those that no other one beats in all; may be empty."""
     if len(study.directions) > 1:
         return study.best_trials

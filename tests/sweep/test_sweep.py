@@ -106,7 +106,7 @@ def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> Non
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
-    assert "the same command goes on" in out
+    assert "2 trials: 2 unfinished" in out and "the same command goes on" in out
     assert not any(member.is_running() for member in family)
     before = {n: (desk.sweep / n / "metrics.jsonl").read_bytes() for n in "01"}
     assert all(content.count(b"\n") < 6 for content in before.values())
