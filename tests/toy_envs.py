@@ -323,6 +323,9 @@ class Faulty(gymnasium.Env):
     def double(self, value: int) -> int:
         return 2 * value
 
+    def process(self) -> int:
+        return os.getpid()
+
     def close(self) -> None:
         if self.fault == "close":
             raise RuntimeError("the door sticks")

@@ -3,7 +3,18 @@
 from envs.vector.auto import Auto
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
-from envs.vector.recipes import Atari, ChoosesLayout, EnvPool, Gymnasium, Multiprocess, Native, Serial, Vec, Vector
+from envs.vector.recipes import (
+    Atari,
+    ChoosesLayout,
+    EnvPool,
+    Gymnasium,
+    Multiprocess,
+    Native,
+    Serial,
+    Vec,
+    Vector,
+    in_groups,
+)
 from envs.vector.remote import Remote
 from envs.vector.serial import SerialVectorEnv
 
@@ -24,4 +35,5 @@ __all__ = [
     "Vector",
     "VectorEnv",
     "VectorMisuse",
+    "in_groups",
 ]

@@ -1,8 +1,9 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
@@ -20,6 +21,8 @@ from envs.vector.multiprocess.shared import check_platform, size_of
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
 from envs.vector.storage import Layouts
+
+Recipe = TypeVar("Recipe")
 
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
@@ -57,6 +60,27 @@ class Vec(Protocol):
                 taken in Gymnasium's form or as rows of `spec.actions`, whatever this is.
         """
         ...
+
+
+@runtime_checkable
+class StepsInGroups(Protocol):
+    """A recipe whose environments lie as is best for the groups in which they are stepped."""
+
+    def in_groups(self, groups: int) -> Vec:
+        """Return the recipe for so many groups of as many consecutive environments each, stepped in turn."""
+        ...
+
+
+def set_groups(vec: Recipe, groups: int) -> Recipe:
+    """Return a copy of a frozen recipe whose `groups` are so many."""
+    other = copy.copy(vec)
+    object.__setattr__(other, "groups", groups)
+    return other
+
+
+def in_groups(vec: Vec, groups: int) -> Vec:
+    """Return a recipe for environments that are stepped in so many groups; see `StepsInGroups`."""
+    return vec.in_groups(groups) if isinstance(vec, StepsInGroups) else vec
 
 
 @runtime_checkable
@@ -106,6 +130,7 @@ class Multiprocess:
     restart: bool
     timeout_s: Annotated[float, Range("must be above 0; 120 suits most", above=0)]
     seeded_slots = True
+    groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,10 +150,14 @@ class Multiprocess:
         """W, worker processes."""
         return self.workers or largest_divisor(self.num_envs, usable_cores())
 
+    def in_groups(self, groups: int) -> "Multiprocess":
+        """See `StepsInGroups`: each worker has a part of each group."""
+        return set_groups(self, groups)
+
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
         check_platform()
-        size_of(Layouts.of_seats(spec, spec.seating), spec.seats, 1)
+        size_of(Layouts.of_seats(spec, spec.seating), spec.seats, 1, 1)
 
     def make(
         self,
@@ -146,6 +175,7 @@ class Multiprocess:
             autoreset,
             copy,
             packed,
+            self.groups,
             restart=self.restart,
             timeout_s=self.timeout_s,
         )

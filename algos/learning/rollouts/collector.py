@@ -27,7 +27,7 @@ from algos.networks.native_policy import make_player
 from envs.errors import require
 from envs.machine import memory_bytes, spell
 from envs.spec import EnvSpec
-from envs.vector import Vec
+from envs.vector import Vec, in_groups
 
 Fused = Literal["auto", "never"]
 Policies = Sequence[Weights]  # of each part
@@ -98,7 +98,8 @@ class Collector:
         self._config = config
         self._index = actor
         self._parts = config.parts
-        venv = config.vec.make(config.env.in_training(), copy=False, packed=True)
+        recipe = in_groups(config.vec, config.groups)
+        venv = recipe.make(config.env.in_training(), copy=False, packed=True)
         self._envs = Environments(venv, self._parts, config.seed, actor, replayed=config.vec.seeded_slots)
         self._venv = venv
         self._actors = [

@@ -1,19 +1,21 @@
 """W worker processes at shared buffers: orders go out, answers come in, losses are named and replaced.
 
-What a worker is at, `_task`:
+Each has one or more blocks of consecutive rows, does their orders one after another, and goes on with one block while
+the caller looks at another. What a block is at, `_task`:
 
     STARTING --- built ---> idle <--- done, rows READY --- rows     more rows are queued, and follow at once
        ^                    |  ^
        |                    |  +----- said -------------- ASKED     a method of its `Slots`: `ask`, `_revive`
        |                    +------- step, ask ---------> rows, ASKED
        |
-       +--- restart, rows LOST --- failed <--- died, hung (any but idle), or a step raised
+       +--- restart, rows LOST --- failed <--- worker died, hung (with any but idle), or a step raised
                                      |
                                      +--- no restart: raised, rows NEW ---> idle
 """
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
@@ -36,7 +38,7 @@ from envs.vector.table import LOST, NEW, READY, SENT, Table
 LOSSES_IN_A_ROW = 3  # of one worker without a good step in between; after them its environments are beyond help
 START_S = 60.0  # for a process to start and import what it needs, at least
 LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
-ASKED, STARTING = "asked", "starting"  # a worker's task, where it is not rows to step
+ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to step
 
 Message = tuple[Any, ...]  # a method of `Slots`, and its arguments
 
@@ -61,7 +63,7 @@ class Coordinator:
 
         Args:
             processes: an empty list, kept at the processes there are.
-            revive: what a worker that replaces another is to be told, by its number.
+            revive: what a worker that replaces another is to be told of a block, by its number.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take.
 
@@ -69,7 +71,7 @@ class Coordinator:
             EnvError: a worker did not start.
         """
         self.restarts = 0
-        self.rows = [job.rows for job in jobs]  # each worker's environments
+        self.rows = [jobs[0].rows(block) for block in range(jobs[0].blocks)]  # each block's environments
         self.arrivals = Arrivals(self.rows, table)
         self._jobs = jobs
         self._buffers = buffers
@@ -78,19 +80,22 @@ class Coordinator:
         self._revive = revive
         self._restart = restart
         self._timeout_s = timeout_s
-        self._task: list[RowIndex | str | None] = [None] * len(jobs)  # rows that it steps, or ASKED, or None if idle
+        self._task: list[RowIndex | str | None] = [None] * len(self.rows)  # rows being stepped, or ASKED, None if idle
         self._watchdog = Watchdog(buffers.at_work, len(jobs), LOOK_S)
-        self._queue: list[list[RowIndex]] = [[] for _ in jobs]  # rows sent to while it was busy
-        self._answers: dict[int, Any] = {}  # of workers that were asked
+        self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
+        self._turns: list[deque[int]] = [deque() for _ in jobs]  # each worker's blocks that are not idle, as ordered
+        self._orders = [0] * len(jobs)  # that each process has had
+        self._answers: dict[int, Any] = {}  # of blocks that were asked
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
         self._losses = [0] * len(jobs)  # in a row
         self._next_look = 0.0
         for job in jobs:
             buffers.at_work[job.number] = IDLE
             processes.append(WorkerProcess(job, timeout_s))
-            self._watch(job.number, STARTING)
-        for job in jobs:
-            self._answer(job.number)
+            for block in job.own:
+                self._watch(block, STARTING)
+        for block in range(len(self.rows)):
+            self._answer(block)
 
     def step(self, rows: RowIndex) -> None:
         """Have these environments stepped, whose actions lie on the table."""
@@ -101,8 +106,8 @@ class Coordinator:
         whole = None if lost else self.arrivals.whole(rows)
         if whole is not None:
             table.mark(SENT, rows)
-            for w in whole:
-                self._order(w, self.rows[w])
+            for block in whole:
+                self._order(block, self.rows[block])
             return
         ids = np.arange(table.num_envs)[rows]
         if lost:
@@ -111,8 +116,8 @@ class Coordinator:
             table.mark(READY, gone)
             self.arrivals.add(gone)
         table.mark(SENT, ids)
-        for w, part in self.arrivals.split(ids).items():
-            self._order(w, part)
+        for block, part in self.arrivals.split(ids).items():
+            self._order(block, part)
 
     def wait_for(self, rows: RowIndex) -> None:
         """Wait until these environments are READY.
@@ -146,12 +151,12 @@ class Coordinator:
         """Wake whoever waits, from any thread."""
         self._buffers.ready.post()
 
-    def settle(self, workers: Sequence[int]) -> None:
-        """Wait until these workers are idle; raises as `wait_for` does."""
-        self._wait_until(lambda: all(self._task[w] is None for w in workers))
+    def settle(self, blocks: Iterable[int]) -> None:
+        """Wait until these blocks are idle; raises as `wait_for` does."""
+        self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
-        """Have workers call a method of their `Slots` (it, then arguments); what each returns.
+        """Have blocks' workers call a method of the `Slots` (it, then arguments); what each returns.
 
         Args:
             insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.
@@ -162,66 +167,81 @@ class Coordinator:
         told: dict[int, WorkerProcess] = {}
         answers: dict[int, Any] = {}
         while True:
-            for w, message in messages.items():
-                if told.get(w) is not self._processes[w]:  # or what it did was done by a process that is lost
-                    answers.pop(w, None)
-                    self._tell(w, message)
-                    told[w] = self._processes[w]
-            awaited = next((w for w in messages if w not in answers), None)
+            for block, message in messages.items():
+                # Or what it did was done by a process that is lost.
+                if told.get(block) is not self._processes[self._worker(block)]:
+                    answers.pop(block, None)
+                    self._tell(block, message)
+                    told[block] = self._processes[self._worker(block)]
+            awaited = next((block for block in messages if block not in answers), None)
             if awaited is None:
                 self._handle_failures()
-                if all(told[w] is self._processes[w] for w in messages):
+                if all(told[block] is self._processes[self._worker(block)] for block in messages):
                     break
                 continue
             try:
                 answers[awaited] = self._answer(awaited, insist)
             except PaddockError as error:
-                self._recover(awaited, error)
+                self._recover(self._worker(awaited), error)
         for answer in answers.values():
             if isinstance(answer, PaddockError):
                 raise answer
-        return {w: answers[w] for w in messages}
+        return {block: answers[block] for block in messages}
 
-    def _tell(self, w: int, message: Message) -> None:
+    def _worker(self, block: int) -> int:
+        return block % len(self._jobs)
+
+    def _tell(self, block: int, message: Message) -> None:
         data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
-        self.settle([w])
+        w = self._worker(block)
+        self.settle(self._jobs[w].own)  # or the process might not take it for as long as its other blocks step
         with Uninterrupted():
-            self._answers.pop(w, None)
-            self._watch(w, ASKED)
-            self._buffers.order[w] = LISTEN
-            self._buffers.go[w].post()
+            self._answers.pop(block, None)
+            self._watch(block, ASKED)
+            self._buffers.order[block] = LISTEN
+            self._post(block)
             if not self._processes[w].send(data):
                 self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
-    def _answer(self, w: int, demand: bool = True) -> Any:
-        """What a worker says to what it was told; raises what it died of, and what it raised if that is no answer."""
-        while w not in self._answers:
+    def _answer(self, block: int, demand: bool = True) -> Any:
+        """What is said of what was told; raises what the worker died of, and what it raised if that is no answer."""
+        w = self._worker(block)
+        while block not in self._answers:
             if w in self._failed:
                 raise self._failed.pop(w)
             self._wait()
-        answer = self._answers.pop(w)
+        answer = self._answers.pop(block)
         if demand and isinstance(answer, PaddockError):
             raise answer
         return answer
 
-    def _order(self, w: int, rows: RowIndex) -> None:
-        """Have a worker step some of its environments, at once or when it has done what it is at."""
-        if self._task[w] is not None:
-            self._queue[w].append(rows)
+    def _order(self, block: int, rows: RowIndex) -> None:
+        """Have some of a block's environments stepped, when its worker has done what it was ordered before."""
+        if self._task[block] is not None:
+            self._queue[block].append(rows)
             return
         buffers = self._buffers
-        self._watch(w, rows)
+        self._watch(block, rows)
         if isinstance(rows, slice):
-            buffers.order[w] = STEP
+            buffers.order[block] = STEP
         else:
-            buffers.chosen[self.rows[w]] = False
+            buffers.chosen[self.rows[block]] = False
             buffers.chosen[rows] = True
-            buffers.order[w] = STEP_CHOSEN
-        buffers.go[w].post()
+            buffers.order[block] = STEP_CHOSEN
+        self._post(block)
 
-    def _watch(self, w: int, task: RowIndex | str) -> None:
-        self._task[w] = task
+    def _watch(self, block: int, task: RowIndex | str) -> None:
+        w = self._worker(block)
+        self._task[block] = task
+        self._turns[w].append(block)
         self._watchdog.begin(w)
+
+    def _post(self, block: int) -> None:
+        """Have the worker do a block's order after those before it."""
+        w = self._worker(block)
+        self._buffers.turns[w, self._orders[w] % len(self._jobs[w].own)] = block // len(self._jobs)
+        self._orders[w] += 1
+        self._buffers.go[w].post()
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._handle_failures()  # that somebody was interrupted in
@@ -243,63 +263,71 @@ class Coordinator:
         with Uninterrupted():  # or what a worker has done may be lost
             if not came or time.monotonic() > self._next_look:
                 self._look()
-            for w, state in enumerate(self._buffers.state.tobytes()):
-                if state != WORKING:
-                    self._arrive(w)
+            for turns in self._turns:
+                while turns and self._buffers.state[turns[0]] != WORKING:
+                    self._arrive(turns[0])
 
-    def _arrive(self, w: int) -> None:
-        """See to a worker that has done what it was at."""
-        state, task, said = self._buffers.state[w], self._task[w], None
+    def _arrive(self, block: int) -> None:
+        """See to a block that has done what it was at, the first of its worker's turns."""
+        w, state, task, said = self._worker(block), self._buffers.state[block], self._task[block], None
         if state != DONE:
             try:
                 said = self._processes[w].receive(self._timeout_s)
             except EOFError:
-                self._buffers.state[w] = WORKING
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
                 return
             except EnvError as error:
                 state, said = FAILED, error
-        self._buffers.state[w] = WORKING  # until the next order, it changes no more
+        self._buffers.state[block] = WORKING  # until the next order, it changes no more
+        self._turns[w].popleft()
+        self._task[block] = None
         if isinstance(task, str):
-            self._answers[w] = said
+            self._answers[block] = said
         elif state == FAILED:
             assert isinstance(said, PaddockError)
-            self._fail(w, said)
+            self._failed.setdefault(w, said)
+            if not self._restart and task is not None:
+                self._drop(task)
         elif task is not None:
             self._losses[w] = 0
             self._table.note(task, said or {})
             self._table.mark(READY, task)
-            self.arrivals.came(w)
-        self._task[w] = None
-        if self._queue[w] and not (w in self._failed and self._restart):
-            self._order(w, self._queue[w].pop(0))
+            self.arrivals.came(block)
+        if self._queue[block] and not (w in self._failed and self._restart):
+            self._order(block, self._queue[block].pop(0))
 
     def _look(self) -> None:
         """Find workers that have died, or make no progress."""
         self._next_look = time.monotonic() + LOOK_S
         for w, process in enumerate(self._processes):
-            if self._task[w] is None:
+            if not self._turns[w]:
                 continue
+            block = self._turns[w][0]
             alive = process.child.popen.poll() is None
-            if self._buffers.state[w] != WORKING:
+            if self._buffers.state[block] != WORKING:
                 continue
-            patience_s = max(self._timeout_s, START_S) if self._task[w] is STARTING else self._timeout_s
+            patience_s = max(self._timeout_s, START_S) if self._task[block] is STARTING else self._timeout_s
             if not alive:
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
             elif self._watchdog.is_stuck(w, patience_s):
                 self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
 
     def _fail(self, w: int, error: PaddockError) -> None:
-        """Note what a worker raised or died of, for whoever waits for it."""
-        task, self._task[w] = self._task[w], None
+        """Note what a worker died of, for whoever waits for it."""
         self._failed[w] = error
-        if self._restart:
-            return
-        if self._processes[w].child.popen.poll() is not None:
-            self._queue[w].clear()
-            self._drop(self.rows[w])
-        elif task is not None and not isinstance(task, str):
-            self._drop(task)
+        self._clear(w)
+        if not self._restart:
+            for block in self._jobs[w].own:
+                self._drop(self.rows[block])
+
+    def _clear(self, w: int) -> None:
+        """Forget what a process, which is no more, was at."""
+        self._turns[w].clear()
+        for block in self._jobs[w].own:
+            self._task[block] = None
+            self._queue[block].clear()
+            self._answers.pop(block, None)
+            self._buffers.state[block] = WORKING
 
     def _drop(self, rows: RowIndex) -> None:
         self._table.forget(rows)
@@ -315,12 +343,15 @@ class Coordinator:
         if not self._restart:
             self._failed.clear()
             raise error
-        if self._table.lose(self.arrivals.ids[w]):
-            self.arrivals.add(self.arrivals.ids[w])
+        ids = np.concatenate([self.arrivals.ids[block] for block in self._jobs[w].own])
+        if self._table.lose(ids):
+            self.arrivals.add(ids)
         while True:
             self._losses[w] += 1
             if self._losses[w] > LOSSES_IN_A_ROW:
-                self._drop(self.rows[w])
+                self._clear(w)
+                for block in self._jobs[w].own:
+                    self._drop(self.rows[block])
                 what, _, trace = str(error).partition("\n")
                 raise EnvError(f"{what} (the same worker failed {self._losses[w]} times in a row)\n{trace}".rstrip())
             self.restarts += 1
@@ -337,13 +368,16 @@ class Coordinator:
     def _replace(self, w: int) -> None:
         self._processes[w].child.kill()
         self._processes[w].close()
+        self._clear(w)
         self._buffers.go[w].initialize()  # whatever tokens its predecessor left
-        self._buffers.state[w] = WORKING
+        self._orders[w] = 0
         self._buffers.at_work[w] = IDLE
-        self._queue[w].clear()
         self._processes[w] = WorkerProcess(self._jobs[w], self._timeout_s)
-        self._watch(w, STARTING)
-        self._answer(w)
-        for message in self._revive(w):
-            self._tell(w, message)
-            self._table.note(message[1], self._answer(w))
+        for block in self._jobs[w].own:
+            self._watch(block, STARTING)
+        for block in self._jobs[w].own:
+            self._answer(block)
+        for block in self._jobs[w].own:
+            for message in self._revive(block):
+                self._tell(block, message)
+                self._table.note(message[1], self._answer(block))

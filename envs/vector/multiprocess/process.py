@@ -111,9 +111,11 @@ class WorkerProcess:
         self._log.close()
 
     def _who(self, at_work: int) -> str:
-        first, last = self._job.envs[0], self._job.envs[-1]
-        envs = f"environment {at_work}" if first <= at_work <= last else f"environments {first} to {last}"
-        return f"{envs} ({self._job.spec.id})"
+        blocks = [self._job.envs(block) for block in self._job.own]
+        if any(at_work in envs for envs in blocks):
+            return f"environment {at_work} ({self._job.spec.id})"
+        every = " and ".join(f"{envs[0]} to {envs[-1]}" if len(envs) > 1 else str(envs[0]) for envs in blocks)
+        return f"environments {every} ({self._job.spec.id})"
 
     def _last_words(self, after: int = 0) -> str:
         """The last lines that it wrote to `sys.stderr`, or was made to, from a position in its log."""
@@ -146,8 +148,9 @@ def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, par
     """End workers: they are asked, and killed if they do not in time."""
     if os.getpid() != parent:  # a fork of it
         return
+    for block in range(len(buffers.order)):
+        buffers.order[block] = CLOSE
     for w, process in enumerate(processes):
-        buffers.order[w] = CLOSE
         buffers.go[w].post()
         process.child.connection.close()
     deadline = time.monotonic() + CLOSE_S

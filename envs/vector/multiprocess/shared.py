@@ -19,33 +19,38 @@ from envs.vector.table import Arrays
 SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond and more to wake, in a virtual machine
 CACHE_LINE = 64  # bytes; what different processes write lies on different lines
 
-# Of a worker: what it is to do, and what came of it.
+# Of a block: what its worker is to do, and what came of it.
 STEP, STEP_CHOSEN, LISTEN, CLOSE = range(4)
 WORKING, DONE, SAID, FAILED = range(4)
 
 
 @dataclass(frozen=True)
 class SharedBuffers:
-    """What the parent and W workers share: the arrays of N environments, and the workers' orders."""
+    """What the parent and W workers share: the arrays of N environments, and the orders for their B blocks.
+
+    A worker does them in the order in which they are given, of which `turns` tells.
+    """
 
     arrays: Arrays
     chosen: NDArray[np.bool_]  # [N], which environments STEP_CHOSEN steps
-    order: memoryview  # [W] bytes, STEP and so on
-    state: NDArray[np.uint8]  # [W], WORKING and so on
+    order: memoryview  # [B] bytes, STEP and so on
+    state: memoryview  # [B] bytes, WORKING and so on
+    turns: memoryview  # [W, B / W] int64, which of its blocks a worker's n-th order is for, at n modulo B / W
     at_work: memoryview  # [W] int64, the environment at work
     go: "list[Semaphore]"  # [W], one token for each order
-    ready: "Semaphore"  # a token whenever a worker's state changed
+    ready: "Semaphore"  # a token whenever a block's state changed
 
     @classmethod
-    def lay_out(cls, layouts: Layouts, num_envs: int, workers: int, new: NewArray) -> "SharedBuffers":
+    def lay_out(cls, layouts: Layouts, num_envs: int, workers: int, blocks: int, new: NewArray) -> "SharedBuffers":
         """Arrays from `new`, always in the same order; whoever lays it out on the same memory sees the same buffers."""
         lines = new((workers + 1, CACHE_LINE), np.dtype(np.uint8))
         semaphores = [Semaphore(lines[k]) for k in range(workers + 1)]
         return cls(
             arrays=Arrays.allocate(layouts, num_envs, new),
             chosen=new((num_envs,), np.dtype(np.bool_)),
-            order=new((workers,), np.dtype(np.uint8)).data,
-            state=new((workers,), np.dtype(np.uint8)),
+            order=new((blocks,), np.dtype(np.uint8)).data,
+            state=new((blocks,), np.dtype(np.uint8)).data,
+            turns=new((workers, blocks // workers), np.dtype(np.int64)).data,
             at_work=new((workers,), np.dtype(np.int64)).data,
             go=semaphores[1:],
             ready=semaphores[0],
@@ -71,7 +76,7 @@ def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
 
 
-def size_of(layouts: Layouts, num_envs: int, workers: int) -> int:
+def size_of(layouts: Layouts, num_envs: int, workers: int, blocks: int) -> int:
     """Return the bytes that the buffers of a vector take.
 
     Raises:
@@ -87,7 +92,7 @@ def size_of(layouts: Layouts, num_envs: int, workers: int) -> int:
         sizes.append(footprint(shape, dtype))
         return np.empty(shape, dtype)
 
-    SharedBuffers.lay_out(layouts, num_envs, workers, measure)
+    SharedBuffers.lay_out(layouts, num_envs, workers, blocks, measure)
     return sum(sizes)
 
 

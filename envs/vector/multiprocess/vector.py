@@ -43,7 +43,7 @@ from envs.worlds.roles import seats_of
 
 
 class MultiprocessVectorEnv(VectorEnv):
-    """N environments or worlds in W processes, N / W in each."""
+    """N environments or worlds in W processes, N / W in each: every W-th of the blocks that `count_blocks` counts."""
 
     _finalizer: weakref.finalize | None = None
 
@@ -56,6 +56,7 @@ class MultiprocessVectorEnv(VectorEnv):
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         packed: bool = False,
+        groups: int = 1,
         *,
         restart: bool,
         timeout_s: float,
@@ -69,6 +70,7 @@ class MultiprocessVectorEnv(VectorEnv):
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
             packed: whether observations come as rows; see `Vec.make`.
+            groups: in which they are stepped; see `StepsInGroups`.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take for a step or a reset.
 
@@ -85,7 +87,8 @@ class MultiprocessVectorEnv(VectorEnv):
         close_all([probe], spec.id)
         self.batch_size = batch_size * layouts.seats
 
-        size = size_of(layouts, rows, workers)
+        blocks = count_blocks(num_envs, workers, batch_size, groups)
+        size = size_of(layouts, rows, workers, blocks)
         self._slots = slots_of(layouts)
         self._latest: RowIndex = slice(0, rows)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
@@ -96,7 +99,7 @@ class MultiprocessVectorEnv(VectorEnv):
         memory = os.memfd_create("paddock-buffers")
         try:
             os.ftruncate(memory, size)
-            buffers = SharedBuffers.lay_out(layouts, rows, workers, MappedMemory(memory, size).new)
+            buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory, size).new)
             for semaphore in (buffers.ready, *buffers.go):
                 semaphore.initialize()
         except BaseException:
@@ -107,7 +110,9 @@ class MultiprocessVectorEnv(VectorEnv):
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             jobs = [
-                WorkerJob(number, workers, rows, spec, registered, seats, layouts, autoreset, memory, size, log=-1)
+                WorkerJob(
+                    number, workers, blocks, rows, spec, registered, seats, layouts, autoreset, memory, size, log=-1
+                )
                 for number in range(workers)
             ]
             self._coordinator = Coordinator(
@@ -134,12 +139,12 @@ class MultiprocessVectorEnv(VectorEnv):
             self._seeds[i] = seeds[i]
         parts = self._coordinator.arrivals.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
-            parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._coordinator.rows))}
+            parts = {block: parts.get(block, np.zeros(0, np.intp)) for block in range(len(self._coordinator.rows))}
             self._key = None
         messages: dict[int, Message] = {}
-        for w, part in parts.items():
+        for block, part in parts.items():
             chosen_seeds = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
-            messages[w] = (self._slots.reset, part, chosen_seeds, options)
+            messages[block] = (self._slots.reset, part, chosen_seeds, options)
         return self._start(rows, messages)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -148,15 +153,17 @@ class MultiprocessVectorEnv(VectorEnv):
         first = read_episodes(episodes, self.worlds)
         self._key = seed
         messages: dict[int, Message] = {}
-        for w, part in enumerate(self._coordinator.rows):
-            messages[w] = (self._slots.begin, part, seed, [first[i] for i in numbers(worlds_of(part, self.seats))])
+        for block, part in enumerate(self._coordinator.rows):
+            episodes = [first[i] for i in numbers(worlds_of(part, self.seats))]
+            messages[block] = (self._slots.begin, part, seed, episodes)
         return self._start(self._table.everyone, messages)
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         """See `VectorEnv.renumber`."""
         check_open(self, "renumber")
         self._numbers = read_episodes(numbers, self.worlds)
-        self._coordinator.ask({w: self._renumber(w) for w in range(len(self._coordinator.rows))}, insist=False)
+        messages = {block: self._renumber(block) for block in range(len(self._coordinator.rows))}
+        self._coordinator.ask(messages, insist=False)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
@@ -196,7 +203,7 @@ class MultiprocessVectorEnv(VectorEnv):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")
-        messages = {w: (self._slots.call, name, args, kwargs) for w in range(len(self._coordinator.rows))}
+        messages = {block: (self._slots.call, name, args, kwargs) for block in range(len(self._coordinator.rows))}
         answers = self._coordinator.ask(messages, insist=False)
         return tuple(one for answer in answers.values() for one in answer)
 
@@ -204,7 +211,7 @@ class MultiprocessVectorEnv(VectorEnv):
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         each = read_values(values, self.worlds)
-        messages = {w: self._set(name, each, w) for w in range(len(self._coordinator.rows))}
+        messages = {block: self._set(name, each, block) for block in range(len(self._coordinator.rows))}
         self._coordinator.ask(messages, insist=False)
         self._attributes[name] = each
 
@@ -215,27 +222,27 @@ class MultiprocessVectorEnv(VectorEnv):
 
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
         """Have workers start episodes in some environments; whatever these were at is dropped."""
-        self._coordinator.settle(list(messages))
+        self._coordinator.settle(messages)
         self._table.mark(NEW, rows)
         self._table.forget(rows)
         self._table.arrays.episode[worlds_of(rows, self.seats)] = 0
         infos = self._coordinator.ask(messages, insist=True)
-        for w, message in messages.items():
-            self._table.note(message[1], infos[w])
+        for block, message in messages.items():
+            self._table.note(message[1], infos[block])
         self._latest = self._table.everyone
         return self._table.start(rows)
 
-    def _renumber(self, w: int) -> Message:
+    def _renumber(self, block: int) -> Message:
         assert self._numbers is not None
-        worlds = numbers(worlds_of(self._coordinator.rows[w], self.seats))
+        worlds = numbers(worlds_of(self._coordinator.rows[block], self.seats))
         return self._slots.renumber, [self._numbers[i] for i in worlds]
 
-    def _revive(self, w: int) -> list[Message]:
-        """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
-        rows, table = self._coordinator.rows[w], self._table
-        messages: list[Message] = [self._set(name, each, w) for name, each in self._attributes.items()]
+    def _revive(self, block: int) -> list[Message]:
+        """What a worker that replaces another is told of a block: attributes, new episodes on seeds of their own."""
+        rows, table = self._coordinator.rows[block], self._table
+        messages: list[Message] = [self._set(name, each, block) for name, each in self._attributes.items()]
         if self._numbers is not None:
-            messages.append(self._renumber(w))
+            messages.append(self._renumber(block))
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):
@@ -249,7 +256,17 @@ class MultiprocessVectorEnv(VectorEnv):
                 messages.append((self._slots.reset, ids, seeds, {}))
         return messages
 
-    def _set(self, name: str, each: list[Any], w: int) -> Message:
-        """Return what tells a worker to set an attribute of its environments."""
-        rows = self._coordinator.rows[w]
+    def _set(self, name: str, each: list[Any], block: int) -> Message:
+        """Return what tells a worker to set an attribute of a block's environments."""
+        rows = self._coordinator.rows[block]
         return self._slots.set_attr, name, each[rows.start // self.seats : rows.stop // self.seats]
+
+
+def count_blocks(num_envs: int, workers: int, batch_size: int, groups: int) -> int:
+    """Return in how many blocks of consecutive environments these lie: one for each worker's part of each group.
+
+    Then all workers step each group, and go on with the next one while the caller looks at what the last one gave.
+    Where they do not divide so, or a batch is of whoever comes first, it is one block a worker.
+    """
+    divide = batch_size == num_envs and num_envs % (groups * workers) == 0
+    return groups * workers if divide else workers

@@ -31,7 +31,7 @@ from envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from envs.vector.slots import IDLE, build
+from envs.vector.slots import IDLE, EnvSlots, build
 from envs.vector.storage import Layouts
 from envs.vector.worlds import slots_of
 from envs.worlds.roles import Seats, seats_of
@@ -46,6 +46,7 @@ class WorkerJob:
 
     number: int  # which of the workers
     workers: int  # W
+    blocks: int  # B, of all workers
     num_envs: int  # N, rows of all workers
     spec: EnvSpec
     registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
@@ -57,15 +58,19 @@ class WorkerJob:
     log: int  # a file for last words
 
     @property
-    def rows(self) -> slice:
-        """The rows of the worker's environments."""
-        each = self.num_envs // self.workers
-        return slice(self.number * each, (self.number + 1) * each)
+    def own(self) -> range:
+        """The numbers of the worker's blocks."""
+        return range(self.number, self.blocks, self.workers)
 
-    @property
-    def envs(self) -> range:
-        """The numbers of the worker's environments."""
-        return range(self.rows.start // self.layouts.seats, self.rows.stop // self.layouts.seats)
+    def rows(self, block: int) -> slice:
+        """The rows of a block's environments."""
+        each = self.num_envs // self.blocks
+        return slice(block * each, (block + 1) * each)
+
+    def envs(self, block: int) -> range:
+        """The numbers of a block's environments."""
+        rows, seats = self.rows(block), self.layouts.seats
+        return range(rows.start // seats, rows.stop // seats)
 
 
 def main(connection: Connection) -> None:
@@ -77,7 +82,7 @@ def main(connection: Connection) -> None:
     leave_to_parent(signal.SIGTERM)
     keep_last_words(job.log)
     memory = MappedMemory(job.memory, job.size)
-    buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, memory.new)
+    buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
         serve(job, buffers, connection)
     sys.stdout.flush()
@@ -87,25 +92,26 @@ def main(connection: Connection) -> None:
 
 def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> None:
     """Build the environments and follow orders until the one to close."""
-    number, rows = job.number, job.rows
+    number = job.number
     at_work = buffers.at_work[number : number + 1]
     if job.registered is not None:
         gymnasium.registry.setdefault(job.registered.id, job.registered)
     try:
-        first = job.envs.start
-        envs = build(job.spec, job.envs, at_work)
-        slots = slots_of(job.layouts)(job.spec, envs, first, buffers.arrays, job.layouts, job.autoreset, at_work)
-        check_spaces(envs, first, job)
+        blocks = [take_block(job, block, buffers, at_work) for block in job.own]
     except PaddockError as error:
-        say(buffers, number, connection, FAILED, error)
+        say(buffers, job, job.number, connection, FAILED, error)
         return
     gc.freeze()  # what is there now stays; collections need not look at it
-    say(buffers, number, connection, SAID, None)
-    go, order, state, ready = buffers.go[number], buffers.order, buffers.state, buffers.ready
+    for block in job.own:
+        say(buffers, job, block, connection, SAID, None)
+    go, order, turns, state, ready = buffers.go[number], buffers.order, buffers.turns, buffers.state, buffers.ready
+    turn = -1
     while True:
         while not go.wait(WAIT_S):
             pass
-        what = order[number]
+        turn = (turn + 1) % len(blocks)
+        block, slots, rows = blocks[turns[number, turn]]
+        what = order[block]
         try:
             if what == STEP:
                 infos = slots.step(rows)
@@ -113,31 +119,40 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
                 infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
             elif what == LISTEN:
                 method, *arguments = pickle.loads(connection.recv_bytes())
-                say(buffers, number, connection, SAID, method(slots, *arguments))
+                say(buffers, job, block, connection, SAID, method(slots, *arguments))
                 continue
             else:
                 assert what == CLOSE
-                slots.close()
+                for _, slots, _ in blocks:
+                    slots.close()
                 return
         except PaddockError as error:
-            say(buffers, number, connection, FAILED, error)
+            say(buffers, job, block, connection, FAILED, error)
             continue
         if infos:
-            say(buffers, number, connection, SAID, infos)
+            say(buffers, job, block, connection, SAID, infos)
         else:
-            state[number] = DONE
+            state[block] = DONE
             ready.post()
 
 
-def say(buffers: SharedBuffers, number: int, connection: Connection, state: int, what: Any) -> None:
+def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memoryview) -> tuple[int, EnvSlots, slice]:
+    """Build a block's environments; return its number, what steps them, and its rows."""
+    envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
+    slots = slots_of(job.layouts)(job.spec, envs, first, buffers.arrays, job.layouts, job.autoreset, at_work)
+    check_spaces(envs, first, job)
+    return block, slots, job.rows(block)
+
+
+def say(buffers: SharedBuffers, job: WorkerJob, block: int, connection: Connection, state: int, what: Any) -> None:
     """Tell the parent; first that something comes, for it may be more than the connection holds."""
     try:
         message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        text = f"worker {number}: what its environments say cannot be pickled ({error}); have them say plain data"
+        text = f"worker {job.number}: what its environments say cannot be pickled ({error}); have them say plain data"
         state, message = FAILED, pickle.dumps(EnvError(" ".join(text.split())))
-    buffers.at_work[number] = IDLE
-    buffers.state[number] = state
+    buffers.at_work[job.number] = IDLE
+    buffers.state[block] = state
     buffers.ready.post()
     connection.send_bytes(message)
 

@@ -1,0 +1,185 @@
+"""Environments stepped in groups: each worker has a part of each, and goes on with one while another is looked at."""
+
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec, wait_until
+from vector_cases import (  # noqa: F401
+    FAULTS,
+    SERIAL,
+    TASKS,
+    N,
+    actions_for,
+    assert_same,
+    faulty,
+    make_fixture,
+    multiprocess,
+    workers_of,
+)
+
+from envs.spec import EnvSpec
+from envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
+
+PLAIN = faulty("")
+TURN = np.zeros(N, int)
+
+
+def grouped(groups: int = 2, **changes: Any) -> Any:
+    return in_groups(multiprocess(**changes), groups)
+
+
+def parts(groups: int, num_envs: int = N) -> list[slice]:
+    size = num_envs // groups
+    return [slice(start, start + size) for start in range(0, num_envs, size)]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "groups", "shared"),
+    [
+        (multiprocess(), 2, True),
+        (multiprocess(workers=1), 6, True),
+        (multiprocess(workers=2), 3, True),
+        (multiprocess(workers=2), 1, True),
+        (multiprocess(workers=2), 2, False),  # of three each, which are not two workers' alike
+        (multiprocess(batch_size=4), 2, False),  # whoever comes first makes a batch, of whole workers
+    ],
+)
+def test_each_worker_has_a_part_of_each_group_where_they_divide_so(
+    make: Any, recipe: Multiprocess, groups: int, shared: bool
+) -> None:
+    vec = make(in_groups(recipe, groups), PLAIN)
+    vec.reset(seed=1)
+    processes = np.array(vec.call("process"))
+    everybody = set(processes.tolist())
+    assert len(everybody) == recipe.processes
+    assert all(set(processes[rows].tolist()) == everybody for rows in parts(groups)) == shared
+
+
+def test_a_recipe_in_groups_is_the_recipe_and_others_have_none() -> None:
+    recipe = multiprocess()
+    assert in_groups(recipe, 2) == recipe and grouped(2).groups == 2 and recipe.groups == 1
+    assert in_groups(SERIAL, 2) is SERIAL
+
+
+def test_workers_go_on_with_what_was_sent_whether_or_not_anybody_looks(make: Any) -> None:
+    vec = make(grouped(3, workers=2), PLAIN)
+    vec.reset(seed=1)
+    for rows in parts(3):
+        vec.send(TURN[rows], rows)
+    length = vec._table.arrays.running_length  # which workers keep
+    wait_until(lambda: length.tolist() == [1] * N, 20.0)
+    for rows in reversed(parts(3)):
+        assert vec.recv(rows)[0][:, 0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("groups", "workers"), [(2, 3), (3, 2)])
+def test_groups_in_any_order_give_what_serial_gives(make: Any, task: str, groups: int, workers: int) -> None:
+    spec, chance = TASKS[task], random.Random(groups)
+    ours, other = make(grouped(groups, workers=workers), spec), make(SERIAL, spec)
+    assert_same(ours.begin(5)[0], other.begin(5)[0])
+    turns = actions_for(other, 30)
+    expected = {(t, k): None for t in range(len(turns)) for k in range(groups)}
+    for t, action in enumerate(turns):
+        for k, rows in enumerate(parts(groups)):
+            other.send(pick(action, rows), rows)
+            expected[t, k] = other.recv(rows)
+    done, under_way = [0] * groups, set[int]()
+    while min(done) < len(turns):
+        k = chance.randrange(groups)
+        rows = parts(groups)[k]
+        if k in under_way:
+            assert_same(ours.recv(rows), expected[done[k], k])
+            under_way.remove(k)
+            done[k] += 1
+        elif done[k] < len(turns):
+            ours.send(pick(turns[done[k]], rows), rows)
+            under_way.add(k)
+
+
+def pick(actions: Any, rows: slice) -> Any:
+    if isinstance(actions, dict):
+        return {key: pick(one, rows) for key, one in actions.items()}
+    return tuple(pick(one, rows) for one in actions) if isinstance(actions, tuple) else actions[rows]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_group_is_named_and_all_begin_anew(make: Any, fault: str) -> None:
+    vec = make(grouped(timeout_s=1.0 if fault == "hang" else 60.0), faulty(fault))
+    vec.reset(seed=100)
+    vec.step(TURN)
+    with pytest.raises(EnvError, match=FAULTS[fault]):
+        for rows in parts(2):
+            vec.send(TURN[rows], rows)
+        for rows in parts(2):
+            vec.recv(rows)
+    with pytest.raises(VectorMisuse, match="call reset first"):
+        vec.send(TURN[:1], np.array([4]))
+    if fault in ("raise", "leave", "shape"):  # its process lives
+        vec.reset(seed=0)
+        assert vec.step(TURN)[1].tolist() == [1.0] * N
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_of_a_replaced_worker_the_parts_of_all_groups_end_truncated(make: Any, fault: str) -> None:
+    vec = make(grouped(timeout_s=1.0 if fault == "hang" else 60.0, restart=True), faulty(fault))
+    vec.reset(seed=100)
+    mine = np.array(vec.call("process"))
+    lost = mine == mine[4]
+    assert lost.tolist() == [False, True, False, False, True, False]
+    vec.step(TURN)
+    cuts, rewards = np.zeros(N, bool), np.zeros(N)
+    for _ in range(2):  # a group's step may have been done, and received, before the worker was lost
+        for rows in parts(2):
+            vec.send(TURN[rows], rows)
+        for rows in parts(2):
+            _, reward, terminated, truncated, _ = vec.recv(rows)
+            cuts[rows] |= truncated
+            rewards[rows] += reward
+            assert not terminated.any()
+    assert cuts.tolist() == lost.tolist() and vec.restarts == 1
+    assert rewards[~lost].tolist() == [2.0] * 4 and rewards[4] == 1.0 and rewards[1] in (1.0, 2.0)
+    assert vec.step(TURN)[1].tolist() == [1.0] * N and not vec.step(TURN)[3].any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_killed_at_any_moment_cost_episodes_and_no_turn(make: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    vec = make(grouped(3, workers=2, restart=True), PLAIN)
+    vec.begin(7)
+    kills, steps = 0, np.zeros(N, int)
+    for turn in range(40):
+        for rows in parts(3):
+            vec.send(TURN[rows], rows)
+            if turn % 8 == 4 and chance.random() < 0.5 and kills < 4:
+                chance.choice(workers_of(vec)).kill()
+                kills += 1
+        for rows in chance.sample(parts(3), 3):
+            seen, _, _, truncated, infos = vec.recv(rows)
+            steps[rows] += 1
+            assert (seen[truncated][:, 0] == 0).all() and infos["env_id"].tolist() == list(range(N)[rows])
+    assert steps.tolist() == [40] * N and kills and 1 <= vec.restarts <= kills
+
+
+def test_what_a_hung_process_is_named_by_are_all_of_its_environments(make: Any) -> None:
+    vec = make(grouped(timeout_s=1.0), env_spec("toy_envs:Faulty-v0"))
+    vec.reset(seed=1)
+    workers_of(vec)[1].suspend()
+    with pytest.raises(EnvError, match=re.escape("environments 1 and 4 (toy_envs:Faulty-v0) gave no")):
+        vec.call("double", 1)
+
+
+def test_worlds_lie_whole_in_blocks(make: Any) -> None:
+    spec: EnvSpec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
+    recipe = in_groups(multiprocess(num_envs=4, workers=2), 2)
+    ours, other = make(recipe, spec), make(multiprocess(num_envs=4, workers=1), spec)
+    assert_same(ours.begin(3), other.begin(3))
+    for _ in range(7):
+        for vec in (ours, other):
+            for rows in parts(2, 8):
+                vec.send(np.zeros(4, int), rows)
+        for rows in parts(2, 8):
+            assert_same(ours.recv(rows), other.recv(rows))
