@@ -13,7 +13,7 @@ from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
 from envs.remote.versions import SameVersions
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
-from envs.vector.recipes import NumEnvs
+from envs.vector.recipes import NumEnvs, set_groups
 
 if TYPE_CHECKING:
     from envs.remote.client.place import Place
@@ -34,6 +34,7 @@ class Remote:
     world: str | None = None
     agents: Sequence[str] | None = None
     seeded_slots = True
+    groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -54,6 +55,10 @@ class Remote:
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
             offer.check_room(stop - start, self.world is not None)
+
+    def in_groups(self, groups: int) -> "Remote":
+        """See `StepsInGroups`: servers are told."""
+        return set_groups(self, groups)
 
     def make(
         self,
@@ -77,6 +82,7 @@ class Remote:
             journal_mb=self.journal_mb,
             worlds=None if self.world is None else [f"{self.world}/{k}" for k in range(self.num_envs)],
             agents=self.agents,
+            groups=self.groups,
         )
 
     def versions(self, began: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, dict[str, str]]:

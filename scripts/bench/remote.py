@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.machine import usable_cores  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Multiprocess, Native, Vec  # noqa: E402
+from envs.vector import Multiprocess, Native, Vec, in_groups  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.losses import idle, lose  # noqa: E402
@@ -106,11 +106,7 @@ class Bench:
         """Play in short turns; enter the median of the rounds' ratios, of the second to the first."""
         with ExitStack() as stack:
             sides = {"here": here, "there": there}
-            venvs = {side: stack.enter_context(closing(vec.make(spec, copy=False))) for side, vec in sides.items()}
-            for venv in venvs.values():
-                venv.begin(0)
-                rate(venv, groups, self.turn_s)
-            plays = {side: partial(rate, venv, groups, self.turn_s) for side, venv in venvs.items()}
+            plays = {side: player(spec, vec, groups, self.turn_s, stack) for side, vec in sides.items()}
             rates = harness.in_turns(self.turns, plays)
         self.enter(name, ratio(rates["there"], rates["here"]), target)
         self.rows[-1]["rates"] = rates
@@ -125,6 +121,14 @@ class Bench:
             print(f"{name} is left out ({(done.stderr.strip() or 'it failed').splitlines()[-1]})")
             return None
         return float(done.stdout)
+
+
+def player(spec: EnvSpec, vec: Vec, groups: int, play_s: float, stack: ExitStack) -> Callable[[], float]:
+    """Return what plays for a turn, in environments that the stack closes, and says how fast."""
+    venv = stack.enter_context(closing(in_groups(vec, groups).make(spec, copy=False)))
+    venv.begin(0)
+    rate(venv, groups, play_s)
+    return partial(rate, venv, groups, play_s)
 
 
 def ratio(some: list[float], others: list[float]) -> float:
@@ -170,19 +174,12 @@ def tls(bench: Bench) -> None:
 
 def far(bench: Bench) -> None:
     N, workers = 256, workers_of(256)
-    with (
-        over_grpc(),
-        Server("env=bipedal") as server,
-        relay(server.address, FAR_S / 2) as address,
-        closing(workers.make(WALKER, copy=False)) as near,
-        closing(remote(address, N).make(WALKER, copy=False)) as venv,
-    ):
+    with over_grpc(), Server("env=bipedal") as server, relay(server.address, FAR_S / 2) as address:
         for groups in GROUPS_FAR:
-            plays = {}
-            for side, one in (("here", near), ("there", venv)):
-                one.begin(0)
-                plays[side] = partial(rate, one, groups, bench.play_s)
-            rates = harness.in_turns(bench.rounds, plays)
+            with ExitStack() as stack:
+                sides: dict[str, Vec] = {"here": workers, "there": remote(address, N)}
+                plays = {side: player(WALKER, vec, groups, bench.play_s, stack) for side, vec in sides.items()}
+                rates = harness.in_turns(bench.rounds, plays)
             bounds = [min(N / FAR_S, rate) for rate in rates["here"]]
             # An action and what comes of it are 20 ms apart, and a group's step beside: no server is faster.
             limits = [min(N / (FAR_S + N / groups / rate), rate) for rate in rates["here"]]

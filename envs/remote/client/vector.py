@@ -55,6 +55,7 @@ class RemoteVectorEnv(VectorEnv):
         journal_mb: float = 256.0,
         worlds: Sequence[str] | None = None,
         agents: Sequence[str] | None = None,
+        groups: int = 1,
     ) -> None:
         """Open a session at each server.
 
@@ -66,6 +67,7 @@ class RemoteVectorEnv(VectorEnv):
             journal_mb: megabytes of actions that are kept for that, in all.
             worlds: the names of so many joint worlds, in which other clients have seats; None: worlds of its own.
             agents: whose seats are asked for in them.
+            groups: in which environments are stepped, of as many each; a server is told of how many it has a part.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -96,6 +98,8 @@ class RemoteVectorEnv(VectorEnv):
             for k in range(count):
                 at, rows = k * len(offers) // count, slice(bounds[k], bounds[k + 1])
                 asked = arguments if worlds is None else {"world": worlds[k], "agents": list(layouts.agents)}
+                size = rows_in_all // groups
+                asked = asked | {"groups": -(-rows.stop // size) - rows.start // size}
                 if rows.start < rows.stop:
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
                     known = self._knower(rows)

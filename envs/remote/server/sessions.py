@@ -19,7 +19,7 @@ from envs.remote.server.session import Session
 from envs.remote.server.settings import ServerSettings
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv, VectorMisuse
-from envs.vector.recipes import Multiprocess, Vec, largest_divisor
+from envs.vector.recipes import Multiprocess, Vec, in_groups, largest_divisor
 from envs.vector.storage import Layouts
 
 log = logging.getLogger("envs.remote")
@@ -89,9 +89,11 @@ class Sessions:
         nonce: Any = asked.get("nonce")
         num_envs: Any = asked.get("num_envs")
         autoreset: Any = asked.get("autoreset")
+        groups: Any = asked.get("groups", 1)
         good = type(nonce) is bytes and len(nonce) == 16 and type(num_envs) is int and num_envs >= 1
+        good = good and type(groups) is int and groups >= 1
         if not good or type(autoreset) is not str or autoreset not in ("SAME_STEP", "DISABLED"):
-            said = "a session is opened with nonce, num_envs and autoreset"
+            said = "a session is opened with nonce, num_envs, groups and autoreset"
             raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
         id = asked.get("environment")
         if type(id) is not str or id != self._spec.id:
@@ -113,7 +115,7 @@ class Sessions:
             try:
                 spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
                 if world is None:
-                    venv = self._make(spec, num_envs, AutoresetMode[autoreset])
+                    venv = self._make(spec, num_envs, AutoresetMode[autoreset], groups)
                 else:
                     venv = self._join(world, asked.get("agents"), num_envs, autoreset)
                 session = Session(venv, spec, self._layouts, self._settings.infos == "all", nonce)
@@ -255,10 +257,9 @@ class Sessions:
             if isinstance(venv, SeatsVectorEnv)
         )
 
-    def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
+    def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
         recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
-        venv: VectorEnv = recipe.make(spec, autoreset, copy=False, packed=True)
-        return venv
+        return in_groups(recipe, groups).make(spec, autoreset, copy=False, packed=True)
 
     def _changes(self, num_envs: int) -> dict[str, Any]:
         if not isinstance(self._vec, Multiprocess):

@@ -38,7 +38,7 @@ from vector_cases import (  # noqa: F401
 )
 
 from envs.errors import ConfigError
-from envs.vector import Serial, VectorMisuse
+from envs.vector import Serial, VectorMisuse, in_groups
 
 msgpack = pytest.importorskip("msgpack")
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -192,6 +192,22 @@ def test_two_servers_equal_one(serve: Any, undisturbed: str) -> None:
 
 
 WORKERS_OF_COUNTING = Serial(num_envs=4)
+
+
+@pytest.mark.parametrize(("servers", "groups", "blocks"), [(1, 1, 2), (1, 2, 4), (2, 2, 2), (2, 4, 4)])
+def test_a_server_is_told_of_how_many_groups_it_has_a_part(serve: Any, servers: int, groups: int, blocks: int) -> None:
+    started = [serve(TASKS["discrete"], WORKERS) for _ in range(servers)]
+    recipe = in_groups(remote(*(server.address for server in started), num_envs=8), groups)
+    with closing(recipe.make(TASKS["discrete"])) as venv, closing(Serial(num_envs=8).make(TASKS["discrete"])) as other:
+        for server in started:
+            (session,) = server.sessions.list()
+            assert len(session.venv._coordinator.rows) == blocks
+        assert_same(venv.begin(3)[0], other.begin(3)[0])
+        for _ in range(12):
+            actions = other.action_space.sample()
+            for start in range(0, 8, 8 // groups):
+                venv.send(actions[start : start + 8 // groups], slice(start, start + 8 // groups))
+            assert_same(venv.recv(slice(0, 8)), other.step(actions))
 
 
 # A run

@@ -232,8 +232,10 @@ def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
         {"autoreset": []},
         {"world": "w", "agents": [["a"]]},
         {"world": "w", "agents": [np.zeros(3)]},
+        {"groups": 0},
+        {"groups": np.zeros(3)},
     ],
-    ids=["environment", "autoreset", "a list", "agents", "an agent"],
+    ids=["environment", "autoreset", "a list", "agents", "an agent", "no group", "groups"],
 )
 def test_requests_of_other_types_are_refused(serve: Any, forged: dict[str, Any]) -> None:
     server = serve(env_spec("toy_worlds:Told"), Serial(num_envs=1))
