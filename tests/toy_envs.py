@@ -276,8 +276,10 @@ class Faulty(gymnasium.Env):
     action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012, as Gymnasium has it
 
-    def __init__(self, fault: str = "", at: int = 2, on: int | None = None, render_mode: str | None = None) -> None:
-        self.fault, self.at, self.on, self.render_mode = fault, at, on, render_mode
+    def __init__(
+        self, fault: str = "", at: int = 2, on: int | None = None, nap_s: float = 0.0, render_mode: str | None = None
+    ) -> None:
+        self.fault, self.at, self.on, self.nap_s, self.render_mode = fault, at, on, nap_s, render_mode
         self.gain = 1.0
         if fault == "make":
             raise RuntimeError("no such thing")
@@ -290,6 +292,7 @@ class Faulty(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
+        time.sleep(self.nap_s)
         shape = (2,)
         info: dict[str, Any] = {}
         if self.fault and self.count == self.at and self.on in (None, self.seed):

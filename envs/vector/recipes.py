@@ -67,12 +67,17 @@ class StepsInGroups(Protocol):
     """A recipe whose environments lie as is best for the groups in which they are stepped."""
 
     def in_groups(self, groups: int) -> Vec:
-        """Return the recipe for so many groups of as many consecutive environments each, stepped in turn."""
+        """Return the recipe for so many groups, 1 or more, of as many consecutive environments each, in turn."""
         ...
 
 
 def set_groups(vec: Recipe, groups: int) -> Recipe:
-    """Return a copy of a frozen recipe whose `groups` are so many."""
+    """Return a copy of a frozen recipe whose `groups` are so many.
+
+    Raises:
+        ConfigError: they are fewer than 1.
+    """
+    require(groups >= 1, f"groups={groups} must be 1 or more; 1 is all environments at once")
     other = copy.copy(vec)
     object.__setattr__(other, "groups", groups)
     return other
@@ -151,7 +156,7 @@ class Multiprocess:
         return self.workers or largest_divisor(self.num_envs, usable_cores())
 
     def in_groups(self, groups: int) -> "Multiprocess":
-        """See `StepsInGroups`: each worker has a part of each group."""
+        """See `StepsInGroups`: each worker has a part of each group where they divide so, and batches are of all."""
         return set_groups(self, groups)
 
     def check(self, spec: EnvSpec) -> None:

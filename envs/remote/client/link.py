@@ -54,8 +54,8 @@ class Link:
             at: which address is tried first.
             known: observations, and returns and lengths of running episodes, [N], to compare a replay with.
             replay: whether another server may go on where one was lost.
-            claim: which seats of which joint world are asked for, or arguments other than the server's; empty: all
-                seats, of worlds of its own.
+            claim: what else is asked for: how many groups, and which seats of which joint world, or arguments other
+                than the server's. Without such, all seats, of worlds of its own.
             seats: rows of a world.
         """
         self.rows, self.offer, self.journal = rows, offer, journal

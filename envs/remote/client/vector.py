@@ -67,7 +67,8 @@ class RemoteVectorEnv(VectorEnv):
             journal_mb: megabytes of actions that are kept for that, in all.
             worlds: the names of so many joint worlds, in which other clients have seats; None: worlds of its own.
             agents: whose seats are asked for in them.
-            groups: in which environments are stepped, of as many each; a server is told of how many it has a part.
+            groups: in which environments are stepped, of as many each; a server is told how many it has, if they are
+                whole.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -98,8 +99,7 @@ class RemoteVectorEnv(VectorEnv):
             for k in range(count):
                 at, rows = k * len(offers) // count, slice(bounds[k], bounds[k + 1])
                 asked = arguments if worlds is None else {"world": worlds[k], "agents": list(layouts.agents)}
-                size = rows_in_all // groups
-                asked = asked | {"groups": -(-rows.stop // size) - rows.start // size}
+                asked = asked | {"groups": count_groups(rows, rows_in_all, groups)}
                 if rows.start < rows.stop:
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
                     known = self._knower(rows)
@@ -302,3 +302,10 @@ class RemoteVectorEnv(VectorEnv):
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays
         return lambda: (arrays.observation[rows], arrays.running_return[rows], arrays.running_length[rows])
+
+
+def count_groups(rows: slice, rows_in_all: int, groups: int) -> int:
+    """Return how many of so many groups some rows are; 1 where they are not whole groups, or these are not alike."""
+    size, over = divmod(rows_in_all, groups)
+    whole = size and not (over or rows.start % size or rows.stop % size)
+    return (rows.stop - rows.start) // size if whole else 1

@@ -93,7 +93,7 @@ class Sessions:
         good = type(nonce) is bytes and len(nonce) == 16 and type(num_envs) is int and num_envs >= 1
         good = good and type(groups) is int and groups >= 1
         if not good or type(autoreset) is not str or autoreset not in ("SAME_STEP", "DISABLED"):
-            said = "a session is opened with nonce, num_envs, groups and autoreset"
+            said = "a session is opened with nonce, num_envs and autoreset, and may say in how many groups"
             raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
         id = asked.get("environment")
         if type(id) is not str or id != self._spec.id:

@@ -16,7 +16,7 @@ the caller looks at another. What a block is at, `_task`:
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -35,7 +35,7 @@ from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import LOST, NEW, READY, SENT, Table
 
-LOSSES_IN_A_ROW = 3  # of one worker without a good step in between; after them its environments are beyond help
+LOSSES_IN_A_ROW = 3  # of one worker, and no good step of the block that failed; then its environments are beyond help
 START_S = 60.0  # for a process to start and import what it needs, at least
 LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
 ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to step
@@ -80,14 +80,15 @@ class Coordinator:
         self._revive = revive
         self._restart = restart
         self._timeout_s = timeout_s
-        self._task: list[RowIndex | str | None] = [None] * len(self.rows)  # rows being stepped, or ASKED, None if idle
+        self._task: list[RowIndex | str | None] = [None] * len(self.rows)  # rows to step, ASKED, STARTING, None if idle
         self._watchdog = Watchdog(buffers.at_work, len(jobs), LOOK_S)
         self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
-        self._turns: list[deque[int]] = [deque() for _ in jobs]  # each worker's blocks that are not idle, as ordered
+        self._under_way: list[deque[int]] = [deque() for _ in jobs]  # a worker's blocks that are not idle, as ordered
         self._orders = [0] * len(jobs)  # that each process has had
         self._answers: dict[int, Any] = {}  # of blocks that were asked
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
         self._losses = [0] * len(jobs)  # in a row
+        self._failing = [job.number for job in jobs]  # the block that a worker was at when it failed last
         self._next_look = 0.0
         for job in jobs:
             buffers.at_work[job.number] = IDLE
@@ -151,7 +152,7 @@ class Coordinator:
         """Wake whoever waits, from any thread."""
         self._buffers.ready.post()
 
-    def settle(self, blocks: Iterable[int]) -> None:
+    def settle(self, blocks: Collection[int]) -> None:
         """Wait until these blocks are idle; raises as `wait_for` does."""
         self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
@@ -168,17 +169,17 @@ class Coordinator:
         answers: dict[int, Any] = {}
         while True:
             for block, message in messages.items():
-                # Or what it did was done by a process that is lost.
-                if told.get(block) is not self._processes[self._worker(block)]:
+                if told.get(block) is not self._process(block):  # or what it did was done by a process that is lost
                     answers.pop(block, None)
                     self._tell(block, message)
-                    told[block] = self._processes[self._worker(block)]
+                    told[block] = self._process(block)
             awaited = next((block for block in messages if block not in answers), None)
             if awaited is None:
                 self._handle_failures()
-                if all(told[block] is self._processes[self._worker(block)] for block in messages):
-                    break
+            if any(told[block] is not self._process(block) for block in messages):
                 continue
+            if awaited is None:
+                break
             try:
                 answers[awaited] = self._answer(awaited, insist)
             except PaddockError as error:
@@ -190,6 +191,9 @@ class Coordinator:
 
     def _worker(self, block: int) -> int:
         return block % len(self._jobs)
+
+    def _process(self, block: int) -> WorkerProcess:
+        return self._processes[self._worker(block)]
 
     def _tell(self, block: int, message: Message) -> None:
         data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
@@ -231,10 +235,12 @@ class Coordinator:
         self._post(block)
 
     def _watch(self, block: int, task: RowIndex | str) -> None:
+        """Note what a block is at, after all others of its worker; from when it is the first, its time counts."""
         w = self._worker(block)
         self._task[block] = task
-        self._turns[w].append(block)
-        self._watchdog.begin(w)
+        if not self._under_way[w]:
+            self._watchdog.begin(w)
+        self._under_way[w].append(block)
 
     def _post(self, block: int) -> None:
         """Have the worker do a block's order after those before it."""
@@ -263,12 +269,12 @@ class Coordinator:
         with Uninterrupted():  # or what a worker has done may be lost
             if not came or time.monotonic() > self._next_look:
                 self._look()
-            for turns in self._turns:
-                while turns and self._buffers.state[turns[0]] != WORKING:
-                    self._arrive(turns[0])
+            for blocks in self._under_way:
+                while blocks and self._buffers.state[blocks[0]] != WORKING:
+                    self._arrive(blocks[0])
 
     def _arrive(self, block: int) -> None:
-        """See to a block that has done what it was at, the first of its worker's turns."""
+        """See to a block that has done what it was at, the first of its worker's."""
         w, state, task, said = self._worker(block), self._buffers.state[block], self._task[block], None
         if state != DONE:
             try:
@@ -279,17 +285,21 @@ class Coordinator:
             except EnvError as error:
                 state, said = FAILED, error
         self._buffers.state[block] = WORKING  # until the next order, it changes no more
-        self._turns[w].popleft()
+        self._under_way[w].popleft()
         self._task[block] = None
+        if self._under_way[w]:
+            self._watchdog.begin(w)
         if isinstance(task, str):
             self._answers[block] = said
         elif state == FAILED:
             assert isinstance(said, PaddockError)
             self._failed.setdefault(w, said)
+            self._failing[w] = block
             if not self._restart and task is not None:
                 self._drop(task)
         elif task is not None:
-            self._losses[w] = 0
+            if block == self._failing[w]:
+                self._losses[w] = 0
             self._table.note(task, said or {})
             self._table.mark(READY, task)
             self.arrivals.came(block)
@@ -300,9 +310,9 @@ class Coordinator:
         """Find workers that have died, or make no progress."""
         self._next_look = time.monotonic() + LOOK_S
         for w, process in enumerate(self._processes):
-            if not self._turns[w]:
+            if not self._under_way[w]:
                 continue
-            block = self._turns[w][0]
+            block = self._under_way[w][0]
             alive = process.child.popen.poll() is None
             if self._buffers.state[block] != WORKING:
                 continue
@@ -315,14 +325,16 @@ class Coordinator:
     def _fail(self, w: int, error: PaddockError) -> None:
         """Note what a worker died of, for whoever waits for it."""
         self._failed[w] = error
-        self._clear(w)
+        self._failing[w] = self._under_way[w][0]
+        self._end(w)
         if not self._restart:
             for block in self._jobs[w].own:
                 self._drop(self.rows[block])
 
-    def _clear(self, w: int) -> None:
-        """Forget what a process, which is no more, was at."""
-        self._turns[w].clear()
+    def _end(self, w: int) -> None:
+        """Kill a process, if it lives, and forget what it was at."""
+        self._processes[w].child.kill()
+        self._under_way[w].clear()
         for block in self._jobs[w].own:
             self._task[block] = None
             self._queue[block].clear()
@@ -343,17 +355,19 @@ class Coordinator:
         if not self._restart:
             self._failed.clear()
             raise error
+        self._end(w)  # or it might go on with another block, whose steps are lost
         ids = np.concatenate([self.arrivals.ids[block] for block in self._jobs[w].own])
         if self._table.lose(ids):
             self.arrivals.add(ids)
         while True:
             self._losses[w] += 1
             if self._losses[w] > LOSSES_IN_A_ROW:
-                self._clear(w)
+                self._end(w)
                 for block in self._jobs[w].own:
                     self._drop(self.rows[block])
+                losses, self._losses[w] = self._losses[w], 0  # for whoever goes on all the same
                 what, _, trace = str(error).partition("\n")
-                raise EnvError(f"{what} (the same worker failed {self._losses[w]} times in a row)\n{trace}".rstrip())
+                raise EnvError(f"{what} (the same worker failed {losses} times in a row)\n{trace}".rstrip())
             self.restarts += 1
             log.warning("%s; its worker is replaced and its episodes end truncated", str(error).partition(";")[0])
             try:
@@ -366,9 +380,8 @@ class Coordinator:
                 raise
 
     def _replace(self, w: int) -> None:
-        self._processes[w].child.kill()
+        self._end(w)
         self._processes[w].close()
-        self._clear(w)
         self._buffers.go[w].initialize()  # whatever tokens its predecessor left
         self._orders[w] = 0
         self._buffers.at_work[w] = IDLE

@@ -68,7 +68,7 @@ class MultiprocessVectorEnv(VectorEnv):
             batch_size: a multiple of num_envs / workers.
             autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
-                environments are sent to again.
+                environments are sent to again, or their worker is replaced.
             packed: whether observations come as rows; see `Vec.make`.
             groups: in which they are stepped; see `StepsInGroups`.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.

@@ -123,8 +123,8 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
                 continue
             else:
                 assert what == CLOSE
-                for _, slots, _ in blocks:
-                    slots.close()
+                for _, own, _ in blocks:
+                    own.close()
                 return
         except PaddockError as error:
             say(buffers, job, block, connection, FAILED, error)

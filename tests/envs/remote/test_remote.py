@@ -194,7 +194,7 @@ def test_two_servers_equal_one(serve: Any, undisturbed: str) -> None:
 WORKERS_OF_COUNTING = Serial(num_envs=4)
 
 
-@pytest.mark.parametrize(("servers", "groups", "blocks"), [(1, 1, 2), (1, 2, 4), (2, 2, 2), (2, 4, 4)])
+@pytest.mark.parametrize(("servers", "groups", "blocks"), [(1, 1, 2), (1, 2, 4), (2, 2, 2), (2, 4, 4), (2, 1, 2)])
 def test_a_server_is_told_of_how_many_groups_it_has_a_part(serve: Any, servers: int, groups: int, blocks: int) -> None:
     started = [serve(TASKS["discrete"], WORKERS) for _ in range(servers)]
     recipe = in_groups(remote(*(server.address for server in started), num_envs=8), groups)

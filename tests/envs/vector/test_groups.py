@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from vector_cases import (  # noqa: F401
     workers_of,
 )
 
+from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
+from envs.vector.multiprocess import coordinator
+from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
 
 PLAIN = faulty("")
 TURN = np.zeros(N, int)
@@ -162,6 +166,63 @@ def test_workers_killed_at_any_moment_cost_episodes_and_no_turn(make: Any, seed:
             steps[rows] += 1
             assert (seen[truncated][:, 0] == 0).all() and infos["env_id"].tolist() == list(range(N)[rows])
     assert steps.tolist() == [40] * N and kills and 1 <= vec.restarts <= kills
+
+
+def test_what_a_worker_was_at_beside_the_block_that_raised_is_not_done(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long that the worker would have done it meanwhile, if it were still there.
+    monkeypatch.setattr(coordinator.log, "warning", lambda *told: time.sleep(0.2))
+    spec = env_spec("toy_envs:Faulty-v0", kwargs={"fault": "raise", "on": 100, "nap_s": 0.05})
+    vec = make(grouped(num_envs=2, workers=1, restart=True), spec)
+    vec.reset(seed=100)
+    vec.step(TURN[:2])
+    for rows in parts(2, 2):
+        vec.send(TURN[:1], rows)
+    for rows in parts(2, 2):
+        seen, _, _, truncated, infos = vec.recv(rows)
+        assert truncated.all() and infos["final_info"]["episode"]["l"][0] in (1, 2) and seen[0, 0] == 0
+    assert vec.restarts == 1
+
+
+@pytest.mark.parametrize("fault", ["raise", "exit"])
+@pytest.mark.parametrize("whole", [True, False], ids=["at once", "in turn"])
+def test_a_block_that_fails_again_and_again_is_given_up_however_well_others_do(
+    make: Any, fault: str, whole: bool
+) -> None:
+    vec = make(grouped(num_envs=2, workers=1, restart=True), faulty("", on=None, at=1))
+    vec.set_attr("fault", ["", fault])
+    vec.reset(seed=0)
+    halves = [slice(0, 2)] if whole else parts(2, 2)
+    for rows in halves:
+        vec.send(TURN[rows], rows)
+    with pytest.raises(EnvError, match=f"failed {LOSSES_IN_A_ROW + 1} times in a row"):
+        for _ in range(2 + LOSSES_IN_A_ROW):
+            for rows in halves:
+                vec.recv(rows)
+                vec.send(TURN[rows], rows)
+    assert vec.restarts == LOSSES_IN_A_ROW
+
+
+def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(make: Any) -> None:
+    vec = make(grouped(num_envs=2, workers=1, restart=True), env_spec("toy_envs:Faulty-v0", kwargs={"nap_s": 0.05}))
+    vec.set_attr("fault", "raise")
+    vec.set_attr("at", 1)
+    vec.reset(seed=0)
+    with pytest.raises(EnvError, match="in a row"):
+        for _ in range(2 + LOSSES_IN_A_ROW):
+            for rows in parts(2, 2):
+                vec.send(TURN[:1], rows)
+            vec.recv()
+    for k in range(3):
+        vec.reset(seed=k)
+        assert vec.call("double", k) == (2 * k, 2 * k) and vec.call("seed") == (k, k + 1)
+
+
+@pytest.mark.parametrize("groups", [0, -1])
+def test_fewer_groups_than_one_are_refused(groups: int) -> None:
+    with pytest.raises(ConfigError, match=f"groups={groups} must be 1 or more"):
+        in_groups(multiprocess(), groups)
 
 
 def test_what_a_hung_process_is_named_by_are_all_of_its_environments(make: Any) -> None:
