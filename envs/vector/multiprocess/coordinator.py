@@ -8,9 +8,10 @@ the caller looks at another. What a block is at, `_task`:
        |                    |  +----- said -------------- ASKED     a method of its `Slots`: `ask`, `_revive`
        |                    +------- step, ask ---------> rows, ASKED
        |
-       +--- restart, rows LOST --- failed <--- worker died, hung (with any but idle), or a step raised
-                                     |
-                                     +--- no restart: raised, rows NEW ---> idle
+       +--- restart -------------- failed <--- worker died or hung, not idle, or a step raised, or what was asked did
+       |    (rows READY or LOST)     |
+       |                             +--- no restart: raised, rows NEW ---> idle
+       +--- asked again --- given up <--- failed too often: raised, rows NEW
 """
 
 import logging
@@ -35,7 +36,7 @@ from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import LOST, NEW, READY, SENT, Table
 
-LOSSES_IN_A_ROW = 3  # of one worker, and no good step of the block that failed; then its environments are beyond help
+LOSSES_IN_A_ROW = 3  # of a block that has no good step in between; after them its environments are beyond help
 START_S = 60.0  # for a process to start and import what it needs, at least
 LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
 ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to step
@@ -85,10 +86,10 @@ class Coordinator:
         self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
         self._under_way: list[deque[int]] = [deque() for _ in jobs]  # a worker's blocks that are not idle, as ordered
         self._orders = [0] * len(jobs)  # that each process has had
-        self._answers: dict[int, Any] = {}  # of blocks that were asked
-        self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
-        self._losses = [0] * len(jobs)  # in a row
-        self._failing = [job.number for job in jobs]  # the block that a worker was at when it failed last
+        self._answers: dict[int, Any] = {}  # of blocks that were asked, or started
+        self._failed: dict[int, tuple[int, PaddockError]] = {}  # what workers raised or died of, and at which block
+        self._losses = [0] * len(self.rows)  # in a row, by the block that failed
+        self._given_up = set[int]()  # workers that are not replaced before they are asked for something
         self._next_look = 0.0
         for job in jobs:
             buffers.at_work[job.number] = IDLE
@@ -183,7 +184,8 @@ class Coordinator:
             try:
                 answers[awaited] = self._answer(awaited, insist)
             except PaddockError as error:
-                self._recover(self._worker(awaited), error)
+                self._failed.setdefault(self._worker(awaited), (awaited, error))
+                self._handle_failures()
         for answer in answers.values():
             if isinstance(answer, PaddockError):
                 raise answer
@@ -196,9 +198,17 @@ class Coordinator:
         return self._processes[self._worker(block)]
 
     def _tell(self, block: int, message: Message) -> None:
-        data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
+        """Ask something of a block, when its worker has done what it is at; workers that failed are seen to."""
         w = self._worker(block)
         self.settle(self._jobs[w].own)  # or the process might not take it for as long as its other blocks step
+        if w in self._given_up:
+            self._go_on(w)
+        self._say(block, message)
+
+    def _say(self, block: int, message: Message) -> None:
+        """Ask something of a block whose worker is idle."""
+        data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
+        w = self._worker(block)
         with Uninterrupted():
             self._answers.pop(block, None)
             self._watch(block, ASKED)
@@ -208,11 +218,11 @@ class Coordinator:
                 self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _answer(self, block: int, demand: bool = True) -> Any:
-        """What is said of what was told; raises what the worker died of, and what it raised if that is no answer."""
+        """What a block answers; raises what its worker failed of, and an answer that is an error where one is due."""
         w = self._worker(block)
         while block not in self._answers:
             if w in self._failed:
-                raise self._failed.pop(w)
+                raise self._failed[w][1]
             self._wait()
         answer = self._answers.pop(block)
         if demand and isinstance(answer, PaddockError):
@@ -250,7 +260,7 @@ class Coordinator:
         self._buffers.go[w].post()
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        self._handle_failures()  # that somebody was interrupted in
+        self._handle_failures()  # that somebody was interrupted in, or that came as another was raised
         while not done():
             self._wait()
             self._handle_failures()
@@ -293,13 +303,11 @@ class Coordinator:
             self._answers[block] = said
         elif state == FAILED:
             assert isinstance(said, PaddockError)
-            self._failed.setdefault(w, said)
-            self._failing[w] = block
+            self._failed.setdefault(w, (block, said))
             if not self._restart and task is not None:
                 self._drop(task)
         elif task is not None:
-            if block == self._failing[w]:
-                self._losses[w] = 0
+            self._losses[block] = 0
             self._table.note(task, said or {})
             self._table.mark(READY, task)
             self.arrivals.came(block)
@@ -323,9 +331,8 @@ class Coordinator:
                 self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
 
     def _fail(self, w: int, error: PaddockError) -> None:
-        """Note what a worker died of, for whoever waits for it."""
-        self._failed[w] = error
-        self._failing[w] = self._under_way[w][0]
+        """End a worker that died or hangs, and note that for whoever waits for it."""
+        self._failed.setdefault(w, (self._under_way[w][0], error))
         self._end(w)
         if not self._restart:
             for block in self._jobs[w].own:
@@ -348,38 +355,63 @@ class Coordinator:
     def _handle_failures(self) -> None:
         while self._failed:
             with Uninterrupted():
-                self._recover(*self._failed.popitem())
+                self._recover(next(iter(self._failed)))
 
-    def _recover(self, w: int, error: PaddockError) -> None:
+    def _recover(self, w: int) -> None:
         """Replace a worker that failed, whose episodes end; raise what it failed of where that is not to be."""
+        block, error = failed = self._failed.pop(w)
         if not self._restart:
             self._failed.clear()
             raise error
-        self._end(w)  # or it might go on with another block, whose steps are lost
-        ids = np.concatenate([self.arrivals.ids[block] for block in self._jobs[w].own])
-        if self._table.lose(ids):
-            self.arrivals.add(ids)
-        while True:
-            self._losses[w] += 1
-            if self._losses[w] > LOSSES_IN_A_ROW:
-                self._end(w)
-                for block in self._jobs[w].own:
-                    self._drop(self.rows[block])
-                losses, self._losses[w] = self._losses[w], 0  # for whoever goes on all the same
-                what, _, trace = str(error).partition("\n")
-                raise EnvError(f"{what} (the same worker failed {losses} times in a row)\n{trace}".rstrip())
-            self.restarts += 1
-            log.warning("%s; its worker is replaced and its episodes end truncated", str(error).partition(";")[0])
+        try:
+            self._end(w)  # or it might go on with another block, whose steps are lost
+            ids = np.concatenate([self.arrivals.ids[own] for own in self._jobs[w].own])
+            if self._table.lose(ids):
+                self.arrivals.add(ids)
+            while self._losses[block] < LOSSES_IN_A_ROW:
+                what = str(error).partition("\n")[0].partition(";")[0]
+                log.warning("%s; its worker is replaced and its episodes end truncated", what)
+                try:
+                    self._replace(w)
+                except PaddockError as other:
+                    error = other
+                    self._failed.pop(w, None)
+                    self._losses[block] += 1
+                else:
+                    self._losses[block] += 1
+                    return
+        except BaseException:  # as Ctrl-C while it starts: whoever goes on replaces it
+            self._failed[w] = failed
+            raise
+        self._give_up(w)
+        what, _, trace = str(error).partition("\n")
+        raise EnvError(f"{what} (the same worker failed {LOSSES_IN_A_ROW + 1} times in a row)\n{trace}".rstrip())
+
+    def _give_up(self, w: int) -> None:
+        """Leave a worker, until somebody asks something of it all the same."""
+        self._end(w)
+        self._given_up.add(w)
+        for block in self._jobs[w].own:
+            self._losses[block] = 0
+            self._drop(self.rows[block])
+
+    def _go_on(self, w: int) -> None:
+        """Replace a worker that was given up; raises what `_replace` does, and it stays given up."""
+        with Uninterrupted():
             try:
                 self._replace(w)
-                return
-            except PaddockError as other:
-                error = other
-            except BaseException:  # as Ctrl-C while it starts: whoever goes on replaces it
-                self._failed[w] = error
+            except PaddockError:
+                self._end(w)
+                self._failed.pop(w, None)
                 raise
+            self._given_up.remove(w)
 
     def _replace(self, w: int) -> None:
+        """Start a process in place of one, which is ended; others that fail meanwhile are seen to by who called this.
+
+        Raises:
+            PaddockError: it did not start, or could not be told what its predecessor had been.
+        """
         self._end(w)
         self._processes[w].close()
         self._buffers.go[w].initialize()  # whatever tokens its predecessor left
@@ -392,5 +424,6 @@ class Coordinator:
             self._answer(block)
         for block in self._jobs[w].own:
             for message in self._revive(block):
-                self._tell(block, message)
+                self._say(block, message)
                 self._table.note(message[1], self._answer(block))
+        self.restarts += 1

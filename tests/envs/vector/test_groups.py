@@ -204,7 +204,9 @@ def test_a_block_that_fails_again_and_again_is_given_up_however_well_others_do(
     assert vec.restarts == LOSSES_IN_A_ROW
 
 
-def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(make: Any) -> None:
+def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     vec = make(grouped(num_envs=2, workers=1, restart=True), env_spec("toy_envs:Faulty-v0", kwargs={"nap_s": 0.05}))
     vec.set_attr("fault", "raise")
     vec.set_attr("at", 1)
@@ -217,6 +219,7 @@ def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(make: An
     for k in range(3):
         vec.reset(seed=k)
         assert vec.call("double", k) == (2 * k, 2 * k) and vec.call("seed") == (k, k + 1)
+    assert vec.restarts == LOSSES_IN_A_ROW + 1 and "SIGKILL" not in caplog.text
 
 
 @pytest.mark.parametrize("groups", [0, -1])

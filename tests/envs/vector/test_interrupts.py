@@ -75,7 +75,7 @@ def test_a_worker_that_is_replaced_when_ctrl_c_comes_is_replaced_all_the_same(mo
         with pytest.raises(KeyboardInterrupt):
             venv.step(ACTIONS[:1])
         truncated = [bool(venv.recv()[3][0])] + [bool(venv.step(ACTIONS[:1])[3][0]) for _ in range(3)]
-        assert truncated == [True, False, False, False]
+        assert truncated == [True, False, False, False] and venv.restarts == 1
 
 
 @pytest.mark.parametrize(("recipe", "owner"), [(Serial(num_envs=3), "_slots"), (Native(num_envs=3, threads=1), "_c")])

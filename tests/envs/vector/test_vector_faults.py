@@ -21,8 +21,11 @@ import envs.making
 from envs.errors import split_details
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
+from envs.vector.multiprocess import coordinator
 from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
+
+TURN = np.zeros(2, int)
 
 
 def patience_s(fault: str) -> float:
@@ -230,6 +233,43 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
         for _ in range(2 + LOSSES_IN_A_ROW):
             vec.step(np.zeros(N, int))
     assert vec.restarts == LOSSES_IN_A_ROW
+
+
+def test_a_worker_that_is_given_up_as_another_is_replaced_is_not_waited_for(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*given: Any) -> Any:
+        time.sleep(0.6)
+        return process_module.WorkerProcess(*given)
+
+    spec = env_spec("toy_envs:Faulty-v0", kwargs={"at": 1, "nap_s": 0.3})
+    vec = make(multiprocess(num_envs=2, workers=2, restart=True), spec)
+    vec.set_attr("fault", ["", "exit"])
+    vec.reset(seed=0)
+    while vec.restarts < LOSSES_IN_A_ROW:
+        vec.step(TURN)
+    workers_of(vec)[0].kill()  # which is noticed before the other one ends once more, as this one is replaced
+    monkeypatch.setattr(coordinator, "WorkerProcess", start)
+    with pytest.raises(EnvError, match=r"environment 1 .* in a row"):
+        for _ in range(2):
+            vec.step(TURN)
+
+
+def test_workers_that_could_not_be_started_are_once_they_can(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    vec = make(multiprocess(num_envs=2, workers=2, restart=True), faulty(""))
+    vec.reset(seed=0)
+    workers_of(vec)[0].kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(process_module, "ChildProcess", refuse)
+        with pytest.raises(EnvError, match=r"worker 0 of 2 cannot be started .* in a row"):
+            vec.step(TURN)
+        with pytest.raises(EnvError, match="worker 0 of 2 cannot be started"):
+            vec.reset(seed=0)
+    vec.reset(seed=0)
+    assert vec.step(TURN)[1].tolist() == [1.0, 1.0]
 
 
 def test_a_worker_that_dies_in_the_midst_of_what_it_says_is_replaced(make: Any) -> None:
