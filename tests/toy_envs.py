@@ -283,6 +283,8 @@ class Faulty(gymnasium.Env):
         self.gain = 1.0
         if fault == "make":
             raise RuntimeError("no such thing")
+        if fault == "late":
+            time.sleep(0.4)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

@@ -294,6 +294,9 @@ class Coordinator:
                 return
             except EnvError as error:
                 state, said = FAILED, error
+        if task is STARTING and isinstance(said, PaddockError):  # after which its process ends, whose end says less
+            self._fail(w, said)
+            return
         self._buffers.state[block] = WORKING  # until the next order, it changes no more
         self._under_way[w].popleft()
         self._task[block] = None
@@ -396,11 +399,11 @@ class Coordinator:
             self._drop(self.rows[block])
 
     def _go_on(self, w: int) -> None:
-        """Replace a worker that was given up; raises what `_replace` does, and it stays given up."""
+        """Replace a worker that was given up; where that raises, as `_replace` does, it stays so."""
         with Uninterrupted():
             try:
                 self._replace(w)
-            except PaddockError:
+            except BaseException:  # as Ctrl-C while it starts
                 self._end(w)
                 self._failed.pop(w, None)
                 raise

@@ -140,12 +140,13 @@ class MultiprocessVectorEnv(VectorEnv):
         parts = self._coordinator.arrivals.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {block: parts.get(block, np.zeros(0, np.intp)) for block in range(len(self._coordinator.rows))}
-            self._key = None
         messages: dict[int, Message] = {}
         for block, part in parts.items():
             chosen_seeds = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
             messages[block] = (self._slots.reset, part, chosen_seeds, options)
-        return self._start(rows, messages)
+        started = self._start(rows, messages)
+        self._key = None  # not before: had some worker not been told, the next reset would tell them all
+        return started
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""

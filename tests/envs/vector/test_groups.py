@@ -24,8 +24,9 @@ from vector_cases import (  # noqa: F401
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
-from envs.vector.multiprocess import coordinator
+from envs.vector.multiprocess import coordinator, vector
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
+from envs.vector.multiprocess.worker import WorkerJob
 
 PLAIN = faulty("")
 TURN = np.zeros(N, int)
@@ -220,6 +221,15 @@ def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(
         vec.reset(seed=k)
         assert vec.call("double", k) == (2 * k, 2 * k) and vec.call("seed") == (k, k + 1)
     assert vec.restarts == LOSSES_IN_A_ROW + 1 and "SIGKILL" not in caplog.text
+
+
+def test_a_worker_that_cannot_start_says_why_however_long_others_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_job(number: int, workers: int, blocks: int, rows: int, spec: EnvSpec, *rest: Any, **named: Any) -> Any:
+        return WorkerJob(number, workers, blocks, rows, faulty("late" if number == 0 else "make"), *rest, **named)
+
+    monkeypatch.setattr(vector, "WorkerJob", make_job)
+    with pytest.raises(EnvError, match=r"environment 1 .* raised in make: RuntimeError: no such thing"):
+        grouped(num_envs=4, workers=2).make(PLAIN)
 
 
 @pytest.mark.parametrize("groups", [0, -1])

@@ -255,6 +255,27 @@ def test_a_worker_that_is_given_up_as_another_is_replaced_is_not_waited_for(
             vec.step(TURN)
 
 
+def test_a_reset_that_failed_is_done_whole_when_it_is_asked_for_again(make: Any) -> None:
+    spec = faulty("", on=None)
+    vec, other = make(multiprocess(num_envs=2, workers=2), spec), make(Serial(num_envs=2), spec)
+    first: dict[str, Any] = {"seed": [5, None], "options": {"reset_mask": np.array([True, False])}}
+    vec.begin(3)
+    other.begin(3)
+    vec.set_attr("at", 1)
+    vec.set_attr("fault", ["raise", ""])
+    vec.send(TURN)
+    with pytest.raises(EnvError, match=r"environment 0 .* raised in step"):
+        vec.reset(**first)
+    vec.set_attr("fault", "")
+    for one in (vec, other):
+        if one is other:
+            one.send(TURN[1:], np.array([1]))
+        one.recv(np.array([1]))
+    assert_same(vec.reset(**first), other.reset(**first))
+    for _ in range(52):  # in which the other episode ends, whose next one has no key any more
+        assert_same(vec.step(TURN)[0], other.step(TURN)[0])
+
+
 def test_workers_that_could_not_be_started_are_once_they_can(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
