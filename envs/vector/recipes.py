@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
@@ -21,8 +21,6 @@ from envs.vector.multiprocess.shared import check_platform, size_of
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
 from envs.vector.storage import Layouts
-
-Recipe = TypeVar("Recipe")
 
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
@@ -66,26 +64,24 @@ class Vec(Protocol):
 class StepsInGroups(Protocol):
     """A recipe whose environments lie as is best for the groups in which they are stepped."""
 
-    def in_groups(self, groups: int) -> Vec:
-        """Return the recipe for so many groups, 1 or more, of as many consecutive environments each, in turn."""
+    @property
+    def groups(self) -> int:
+        """How many groups, of as many consecutive environments each, are stepped in turn."""
         ...
 
 
-def set_groups(vec: Recipe, groups: int) -> Recipe:
-    """Return a copy of a frozen recipe whose `groups` are so many.
+def in_groups(vec: Vec, groups: int) -> Vec:
+    """Return a recipe for environments that are stepped in so many groups; see `StepsInGroups`.
 
     Raises:
         ConfigError: they are fewer than 1.
     """
+    if not isinstance(vec, StepsInGroups):
+        return vec
     require(groups >= 1, f"groups={groups} must be 1 or more; 1 is all environments at once")
     other = copy.copy(vec)
-    object.__setattr__(other, "groups", groups)
+    object.__setattr__(other, "groups", groups)  # recipes are frozen
     return other
-
-
-def in_groups(vec: Vec, groups: int) -> Vec:
-    """Return a recipe for environments that are stepped in so many groups; see `StepsInGroups`."""
-    return vec.in_groups(groups) if isinstance(vec, StepsInGroups) else vec
 
 
 @runtime_checkable
@@ -154,10 +150,6 @@ class Multiprocess:
     def processes(self) -> int:
         """W, worker processes."""
         return self.workers or largest_divisor(self.num_envs, usable_cores())
-
-    def in_groups(self, groups: int) -> "Multiprocess":
-        """See `StepsInGroups`: each worker has a part of each group where they divide so, and batches are of all."""
-        return set_groups(self, groups)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""

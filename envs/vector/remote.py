@@ -13,7 +13,7 @@ from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
 from envs.remote.versions import SameVersions
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
-from envs.vector.recipes import NumEnvs, set_groups
+from envs.vector.recipes import NumEnvs
 
 if TYPE_CHECKING:
     from envs.remote.client.place import Place
@@ -55,10 +55,6 @@ class Remote:
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
             offer.check_room(stop - start, self.world is not None)
-
-    def in_groups(self, groups: int) -> "Remote":
-        """See `StepsInGroups`: servers are told."""
-        return set_groups(self, groups)
 
     def make(
         self,

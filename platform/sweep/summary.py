@@ -46,7 +46,7 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:
-    """How many trials ended how, in words; what Optuna calls running may be saved, and nobody's to go on with."""
+    """How many trials ended how, in words; what Optuna calls running may have been saved and left."""
     states = [trial.state.name.lower() if trial.state.is_finished() else "unfinished" for trial in trials]
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
