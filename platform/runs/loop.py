@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,8 @@ from .checkpoint import Checkpoints, check_fits
 
 BOUND = Range("must be positive, or null for no bound", above=0)
 RATE_S = 1.0  # over which steps a second are counted, at least
+NUDGE = signal.SIGURG  # which nobody sends, and is ignored where nothing handles it
+NUDGES_S = (0.05, 0.2, 1.0)  # between a signal and the nudges that follow it
 ECHO_S = 5.0  # within which SIGTERM comes again from others who tell all processes to end, such as a sweep that is busy
 
 
@@ -254,9 +256,12 @@ class Signals:
         told = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if told else ()
         self._before = {number: signal.signal(number, self._handle) for number in numbers}
+        self._nudged = _nudged(numbers) if told else contextlib.nullcontext()
+        self._nudged.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._nudged.__exit__(None, None, None)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -266,3 +271,40 @@ class Signals:
             self._stopping(number)
         elif not number == self.caught == signal.SIGTERM or time.monotonic() > self._caught_at + ECHO_S:
             self._leave(number)
+
+
+@contextlib.contextmanager
+def _nudged(numbers: Collection[int]) -> Iterator[None]:
+    """Have signals handled soon though the main thread, which calls this, waits for something else.
+
+    Python's handlers run once the main thread comes to them, and a signal ends its wait; but one that comes just as a
+    wait begins does not, and is heard of when that ends by itself. So a thread, which Python tells at once, ends the
+    wait by another signal that means nothing.
+    """
+    others, handler = signal.set_wakeup_fd(-1), signal.getsignal(NUDGE)
+    if others != -1 or handler is None:  # taken by an event loop in this thread, or by what is not Python's
+        signal.set_wakeup_fd(others)
+        yield
+        return
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.signal(NUDGE, lambda number, frame: None)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    threading.Thread(target=_nudge, args=(told, numbers), name="signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(NUDGE, handler)
+        os.write(tell, bytes([0]))  # the number of no signal; not by closing alone, as forks have the pipe open, too
+        os.close(tell)
+
+
+def _nudge(told: int, numbers: Collection[int]) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    while 0 not in (come := os.read(told, 64)):
+        for pause_s in NUDGES_S if not set(come).isdisjoint(numbers) else ():
+            time.sleep(pause_s)
+            signal.pthread_kill(main, NUDGE)
+    os.close(told)

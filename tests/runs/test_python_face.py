@@ -1,15 +1,18 @@
 """`import paddock`: runs from Python are those of the command, and policies act on what environments give."""
 
+import _thread
 import ast
 import asyncio
 import inspect
 import json
 import os
+import queue
 import shlex
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,11 +204,35 @@ def test_a_second_interrupt_leaves_by_an_exception_where_the_caller_says_so() ->
         signal.raise_signal(signal.SIGINT)
 
 
+def test_an_interrupt_that_came_as_a_wait_began_is_heard_before_that_ends() -> None:
+    waited_for: queue.SimpleQueue[int] = queue.SimpleQueue()
+    before = signal.getsignal(signal.SIGURG)
+    with Signals(waited_for.put) as signals:
+        # Python is told as by a signal, but nothing ends the wait.
+        timer = threading.Timer(0.3, _thread.interrupt_main, (signal.SIGINT,))
+        timer.start()
+        assert waited_for.get(timeout=20) == signals.caught == signal.SIGINT
+        timer.join()
+    assert signal.getsignal(signal.SIGURG) == before
+    wait_until(lambda: "signals" not in [thread.name for thread in threading.enumerate()])
+
+
+def test_an_event_loop_that_hears_signals_by_itself_still_does() -> None:
+    async def inside() -> None:
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+        with Signals(lambda number: None):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await asyncio.wait_for(heard.wait(), 20)
+
+    asyncio.run(inside())
+
+
 def test_a_request_to_end_that_comes_from_several_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     told: list[int] = []
     now = 100.0
-    monkeypatch.setattr("paddock.runs.loop.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("paddock.runs.loop.time", SimpleNamespace(monotonic=lambda: now, sleep=time.sleep))
     with Signals(told.append, left.append) as signals:  # type: ignore[arg-type]
         signal.raise_signal(signal.SIGTERM)
         now += ECHO_S / 2
