@@ -309,6 +309,10 @@ def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockErro
     if isinstance(error, PaddockError):
         return error
     what = " ".join(f"{type(error).__name__}: {error}".split())
+    if (
+        verb == "step" and isinstance(error, ValueError) and "values to unpack (expected 5" in what
+    ):  # as before Gym 0.26
+        what += "; where its step returns those, mend it to return (observation, reward, terminated, truncated, info)"
     return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{shortened(error)}")
 
 

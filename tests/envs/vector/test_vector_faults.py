@@ -73,6 +73,22 @@ def test_a_reset_without_an_info_is_named(
         enter(make(SERIAL, faulty("")))
 
 
+def test_a_step_of_the_interface_before_gymnasiums_is_told_what_it_is_now(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Faulty, "step", lambda *_: (np.zeros(2, np.float32), 1.0, False, {}))
+    vec = make(SERIAL, faulty(""))
+    vec.reset(seed=100)
+    with pytest.raises(EnvError) as caught:
+        vec.step(np.zeros(N, int))
+    line, trace = split_details(caught.value)
+    assert line.startswith("environment 0 (toy_envs:Faulty-v0) raised in step: ValueError: not enough values to unpack")
+    assert line.endswith(
+        "; where its step returns those, mend it to return (observation, reward, terminated, truncated, info)"
+    )
+    assert "ValueError" in trace
+
+
 @pytest.mark.parametrize(
     "reward", [np.ones(1), np.ones(2), 1j, 10**5000, "much"], ids=["one", "two", "complex", "large", "text"]
 )
