@@ -71,15 +71,16 @@ def _run(overrides: Sequence[str], progress: bool) -> "Run":
     if parts.config["dry_run"]:
         print_dry_run(parts)
         return run
-    outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
+    try:
+        outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_left)
+    except _Left as left:
+        _leave(left.number)
     if progress and played:
         print(spell_end(parts.path, outcome), flush=True)
-    if outcome.signal is not None:
-        if progress:
-            print(
-                f"  paddock.load({str(parts.path)!r}) has it; the same call with {spell_run_dir(parts.path)!r} goes on"
-            )
-        _leave(outcome.signal)
+    if outcome.signal is not None and progress:
+        print(f"  paddock.load({str(parts.path)!r}) has it; the same call with {spell_run_dir(parts.path)!r} goes on")
+    if outcome.caught is not None:  # also where the run has ended by itself: what comes after it is not to begin
+        _leave(outcome.caught)
     return run
 
 
@@ -272,6 +273,17 @@ class Run:
         target = find_target(algorithm, self.path, niche, None, algorithm, None)
         assert target is not None
         return target.env
+
+
+class _Left(KeyboardInterrupt):
+    """A second signal came: no task and no environment takes it for an error of its own, as they do a SystemExit."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _left(number: int) -> NoReturn:
+    raise _Left(number)
 
 
 def _leave(number: int) -> NoReturn:

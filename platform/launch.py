@@ -188,7 +188,8 @@ def play(
         FolderTaken: another process made the folder that was chosen; assembled again, there will be another one.
     """
     console = Console(sys.stdout if progress else None, sys.stderr, parts.config["budget"])
-    with contextlib.closing(console), messages(console) as record, _closing(parts.pool, leave):
+    signals = Signals(lambda number: None, leave)
+    with contextlib.closing(console), messages(console) as record, _closing(parts.pool, signals):
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
@@ -215,21 +216,29 @@ def play(
             if origin is not None:
                 console.message(f"beginning with {origin.describe()}")
             record(parts.path / "log.txt")
-            return _session(parts, start, reached, folder, console, leave), True
+            return _session(parts, start, reached, folder, console, signals), True
         finally:
             folder.release()
 
 
 @contextlib.contextmanager
-def _closing(pool: LatePool, leave: Callable[[int], NoReturn] | None) -> Iterator[None]:
+def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
     """Close a pool in the end, and let a signal come after that: Dask would wait ten seconds for a close cut short."""
+
+    def close() -> None:
+        signals.stopping = lambda number: None
+        with signals:
+            pool.close()
+
     try:
         yield
-    finally:
-        with Signals(lambda number: None, leave) as signals:
-            pool.close()
-        if signals.caught is not None:
-            signal.raise_signal(signals.caught)
+    except BaseException:  # which says more than a signal that comes now
+        close()
+        raise
+    known = signals.caught
+    close()
+    if signals.caught is not None and signals.caught != known:
+        signal.raise_signal(signals.caught)
 
 
 def _say_anew(parts: ExperimentParts, folder: RunFolder, console: Console) -> None:
@@ -284,7 +293,7 @@ def _session(
     reached: str | None,
     folder: RunFolder,
     console: Console,
-    leave: Callable[[int], NoReturn] | None,
+    signals: Signals,
 ) -> Outcome:
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
@@ -292,13 +301,16 @@ def _session(
     console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
     console.begin(progress.elapsed_s, progress.metrics)
 
+    def stopping(number: int) -> None:
+        console.message(f"stopping after this iteration; Ctrl-C again leaves at once, {_spell_kept(parts)}")
+
     def leave_now(number: int) -> NoReturn:
         console.message(f"left at once, {_spell_kept(parts)}")
-        if leave is not None:
-            leave(number)
-        console.close()
-        exit_at_once(number)
+        if leave is exit_at_once:
+            console.close()
+        leave(number)
 
+    leave, signals.stopping, signals.leave = signals.leave, stopping, leave_now
     try:
         with contextlib.closing(Tracker(folder.path, parts.mirrors, start_iteration, console)) as tracker:
             reporter = find_reporter(folder.path)
@@ -309,14 +321,14 @@ def _session(
                 parts.budget,
                 progress,
                 checkpoint_every_s=parts.config["checkpoint"]["every_s"],
-                stopping=lambda number: console.message(
-                    f"stopping after this iteration; Ctrl-C again leaves at once, {_spell_kept(parts)}"
-                ),
+                signals=signals,
                 judge=reporter.judge if reporter else None,
                 reached=reached,
-                leave=leave_now,
             )
-        folder.finish(outcome.reason, outcome.metrics)
+            tracker.sync()
+            folder.finish(outcome.reason, outcome.metrics)  # before the mirrors end, which may take a while
+            with signals if signals.caught is not None else contextlib.nullcontext():
+                tracker.close()
     except PaddockError as error:
         line, details = split_details(error)
         with contextlib.suppress(StorageError):

@@ -133,10 +133,9 @@ def run(
     progress: Progress,
     *,
     checkpoint_every_s: float,
-    stopping: Callable[[int], None],
+    signals: "Signals",
     judge: Callable[[Metrics, float | None], str | None] | None = None,
     reached: str | None = None,
-    leave: Callable[[int], NoReturn] | None = None,
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
 
@@ -145,10 +144,9 @@ def run(
 
     Args:
         progress: where to go on from, as `restore` returned it.
-        stopping: told of a signal at once, before the iteration that it interrupts is finished.
+        signals: heard of from here on, until this returns.
         judge: shown every row, and how much of the budget is spent; says why the run should end early, if it should.
         reached: the bound that was reached before, in words, if one was: only the end is left to do.
-        leave: called by a second signal; None: the process ends at once.
     """
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
@@ -162,11 +160,12 @@ def run(
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": vars(progress)})
 
     def stop(number: int) -> None:
-        stopping(number)
+        said(number)
         if metrics and isinstance(algorithm, WaitsForEvaluations):  # else the first row and its state would be lost
             algorithm.interrupt()
 
-    with Signals(stop, leave) as signals, contextlib.closing(_rows(algorithm, progress.unfinished)) as rows:
+    said, signals.stopping = signals.stopping, stop
+    with signals, contextlib.closing(_rows(algorithm, progress.unfinished)) as rows:
         for row in rows if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
@@ -243,14 +242,20 @@ class Signals:
     """Remembers the first SIGINT or SIGTERM; by the second one the process leaves, as a rule by ending at once.
 
     Where a service or a job is ended, all its processes have SIGTERM, and a sweep among them passes it on: that is one.
-    In another thread than the main one, which alone can be told of signals, it remembers none.
+    In another thread than the main one, which alone can be told of signals, it remembers none. It may be entered again,
+    and then knows what it was told before.
+
+    Attributes:
+        caught: the first one; None: none came.
+        stopping: told of the first one at once, in whatever it interrupts.
+        leave: called by a second one.
     """
 
     def __init__(self, stopping: Callable[[int], None], leave: Callable[[int], NoReturn] | None = None) -> None:
         self.caught: int | None = None
         self._caught_at = 0.0
-        self._stopping = stopping
-        self._leave = leave or exit_at_once
+        self.stopping = stopping
+        self.leave = leave or exit_at_once
 
     def __enter__(self) -> "Signals":
         told = threading.current_thread() is threading.main_thread()
@@ -268,9 +273,9 @@ class Signals:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.caught is None:
             self._caught_at, self.caught = time.monotonic(), number
-            self._stopping(number)
+            self.stopping(number)
         elif not number == self.caught == signal.SIGTERM or time.monotonic() > self._caught_at + ECHO_S:
-            self._leave(number)
+            self.leave(number)
 
 
 @contextlib.contextmanager
@@ -282,15 +287,14 @@ def _nudged(numbers: Collection[int]) -> Iterator[None]:
     wait by another signal that means nothing.
     """
     others, handler = signal.set_wakeup_fd(-1), signal.getsignal(NUDGE)
-    if others != -1 or handler is None:  # taken by an event loop in this thread, or by what is not Python's
-        signal.set_wakeup_fd(others)
+    signal.set_wakeup_fd(others)
+    free = others == -1 and handler is not None  # else an event loop in this thread has them, or what is not Python's
+    tell = _start_nudging(numbers) if free else None
+    if tell is None:
         yield
         return
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
     signal.signal(NUDGE, lambda number, frame: None)
     signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    threading.Thread(target=_nudge, args=(told, numbers), name="signals", daemon=True).start()
     try:
         yield
     finally:
@@ -298,6 +302,22 @@ def _nudged(numbers: Collection[int]) -> Iterator[None]:
         signal.signal(NUDGE, handler)
         os.write(tell, bytes([0]))  # the number of no signal; not by closing alone, as forks have the pipe open, too
         os.close(tell)
+
+
+def _start_nudging(numbers: Collection[int]) -> int | None:
+    """Start the thread and return where it is told, by a signal's number or 0 to end; None where none can be had."""
+    try:
+        told, tell = os.pipe()
+    except OSError:
+        return None
+    os.set_blocking(tell, False)
+    try:
+        threading.Thread(target=_nudge, args=(told, numbers), name="signals", daemon=True).start()
+    except RuntimeError:  # as many as may be
+        os.close(told)
+        os.close(tell)
+        return None
+    return tell
 
 
 def _nudge(told: int, numbers: Collection[int]) -> None:
