@@ -53,7 +53,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
 
     Raises:
         PaddockError: bad input, or the run failed; in one line.
-        KeyboardInterrupt: Ctrl-C ended it, and it can go on; of SIGTERM SystemExit.
+        KeyboardInterrupt: Ctrl-C ended it, and it can go on, or came as it ended by itself; of SIGTERM SystemExit.
     """
     try:
         check_guarded()
