@@ -1,6 +1,5 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
-import _random
 import ctypes
 import os
 import shutil
@@ -28,6 +27,7 @@ from algos.learning.episodes import Episodes
 from algos.networks.one_order import in_one_order
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
+from envs.native import library
 
 ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
 CONFIG: Any = SimpleNamespace(
@@ -121,7 +121,7 @@ def test_libraries_are_looked_for_again_where_one_was_loaded_since_and_not_else(
 
     before = times()
     assert times() == before
-    ctypes.CDLL(str(shutil.copy(_random.__file__, tmp_path / "loaded_now.so")))
+    ctypes.CDLL(str(shutil.copy(library.built()[0], tmp_path / "loaded_now.so")))
     assert [times(), times()] == [before + 1, before + 1]
 
 
