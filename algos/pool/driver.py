@@ -220,9 +220,11 @@ class DriverConnection:
         # A task's limit holds though its driver has gone: it has a thread that others wait for.
         while self.waits or self._executor.runs(self):
             pause_s, begun, computed_s = 0.1 if self._limited else ALIVE_S, time.monotonic(), time.process_time()
+            excused_s = self._executor.stopped_s
             await asyncio.sleep(pause_s)
             # A process that only computed was not stopped, though a task may have held the interpreter.
             late_s = time.monotonic() - begun - pause_s - (time.process_time() - computed_s)
+            late_s -= self._executor.stopped_s - excused_s  # which another driver's connection has seen
             if late_s > STOPPED_S:
                 self._executor.excuse(late_s)
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.

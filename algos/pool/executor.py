@@ -56,6 +56,7 @@ class Job:
     limit_s: float | None = None  # for each task
     renew_after: int | None = None  # tasks of this series after which the process is renewed
     series: str = ""
+    told: Callable[[], None] | None = None  # called once what came of a task is pickled
     running: int | None = None  # the task that runs
     began: float = 0.0  # when it did, by the executor's clock
 
@@ -74,7 +75,7 @@ class Executor:
     _series: dict[str, int] = field(default_factory=dict)
     _closed: bool = False
     _rests: int = 0
-    _stopped_s: float = 0.0  # in which this process did not run
+    stopped_s: float = field(default=0.0, init=False)  # in which this process did not run, as far as is known
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -114,10 +115,10 @@ class Executor:
 
     def excuse(self, seconds: float) -> None:
         """Let so many seconds, in which this process was stopped, count for no task's limit."""
-        self._stopped_s += seconds
+        self.stopped_s += seconds
 
     def _clock(self) -> float:
-        return time.monotonic() - self._stopped_s
+        return time.monotonic() - self.stopped_s
 
     def overdue(self, client: Client) -> list[int]:
         """A client's tasks that run and have exceeded their limit."""
@@ -148,9 +149,9 @@ class Executor:
                     self._changed.wait()
                 if job is not None:
                     self._running[job] = None
-            if job is None:
-                rests = self._rests
-                if not self._let_go():
+            if job is None or job.client is _NOBODY:
+                rests = self._rests if job is None else rests
+                if not self._let_go(job):
                     return
                 continue
             renew = self._run(job)
@@ -162,24 +163,40 @@ class Executor:
             if renew:
                 self.retire()
 
-    def _let_go(self) -> bool:
-        """Call what is to be called at rest; return False where that took long, and another thread took over."""
+    def _let_go(self, job: Job | None) -> bool:
+        """Close an object, by a job, or call what is to be called at rest.
+
+        Returns:
+            False where that took long, and another thread took over.
+        """
         here = [True]
+
+        def leave() -> None:
+            here.pop()
+            if job is not None:
+                del self._running[job]
+            self._changed.notify_all()
 
         def replace() -> None:
             with self._changed:
                 if here:
-                    here.pop()
                     log.warning("a worker's thread takes long to let go of what it kept; another one takes its place")
+                    leave()
                     self._start_thread()
 
         timer = threading.Timer(REST_S, replace)
         timer.daemon = True
         timer.start()
-        let_go()
+        if job is None:
+            let_go()
+        else:
+            self._run(job)
         with self._changed:
             timer.cancel()
-            return bool(here) and here.pop()
+            stays = bool(here)
+            if stays:
+                leave()
+            return stays
 
     def _run(self, job: Job) -> bool:
         """Run the tasks of a job; returns whether the process is to be renewed."""
@@ -193,6 +210,8 @@ class Executor:
             job.began, began = self._clock(), time.monotonic()
             job.running = task
             good, value = perform(job.run, data)
+            if job.told is not None:
+                job.told()
             seconds = time.monotonic() - began
             job.running = None
             renew = job.renew_after is not None and self._count(job.series) == job.renew_after
@@ -308,12 +327,8 @@ class Resident:
 
     def add(self, job: Job) -> None:
         """Queue a call: a job of one task, its pickled (method, args, kwargs)."""
-        job.run = self._run
-        with self._lock:
-            self._calls.append((job.tasks[0][0], job))
-            first = len(self._calls) == 1
-        if first:
-            self._executor.add(job, first=True)
+        job.run = self._call
+        self._queue(job)
 
     def close(self, taken_back: Collection[int] = ()) -> None:
         """Let the object go once its open calls have ended, by its own `close` if it has one.
@@ -324,7 +339,7 @@ class Resident:
         with self._lock:
             if self._calls and self._calls[0][0] in taken_back:
                 self._calls.popleft()
-        self.add(Job(_NOBODY, self._run, deque([(-1, dump(("close", (), {})))]), 1, 0.0, 0))
+        self._queue(Job(_NOBODY, self._close, deque([(-1, b"")]), 1, 0.0, 0))
 
     @property
     def open(self) -> list[int]:
@@ -339,21 +354,36 @@ class Resident:
             self._calls = deque(list(self._calls)[:1])
         return [number for number, _ in dropped]
 
-    def _run(self, data: bytes) -> Any:
-        try:
-            read_from(self._blobs)
-            run_for(self._script)
-            if self._data is not None:
-                self._object, self._data = load(self._data)(), None
-            method, args, kwargs = load(data)
-            if method == "close" and not isinstance(self._object, Closes):
-                return None
-            return getattr(self._object, method)(*args, **kwargs)
-        finally:
-            with self._lock:  # in one: who gives up finds each call either here or with the executor
-                self._calls.popleft()
-                if self._calls:
-                    self._executor.add(self._calls[0][1], first=True)
+    def _queue(self, job: Job) -> None:
+        job.told = self._next
+        with self._lock:
+            self._calls.append((job.tasks[0][0], job))
+            first = len(self._calls) == 1
+        if first:
+            self._executor.add(job, first=True)
+
+    def _next(self) -> None:
+        """Let the next call begin: not before what came of the last is pickled, which may be a part of the object."""
+        with self._lock:  # in one: who gives up finds each call either here or with the executor
+            self._calls.popleft()
+            if self._calls:
+                self._executor.add(self._calls[0][1], first=True)
+
+    def _call(self, data: bytes) -> Any:
+        self._prepare()
+        if self._data is not None:
+            self._object, self._data = load(self._data)(), None
+        method, args, kwargs = load(data)
+        return getattr(self._object, method)(*args, **kwargs)
+
+    def _close(self, _: bytes) -> None:
+        self._prepare()
+        if isinstance(self._object, Closes):  # which one that was never called is not
+            self._object.close()
+
+    def _prepare(self) -> None:
+        read_from(self._blobs)
+        run_for(self._script)
 
 
 def memory_gb(limit: int | None) -> float:
