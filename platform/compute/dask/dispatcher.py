@@ -17,8 +17,9 @@ A task, or `Item`:
                |           |   leaves after it had all of its time
                +-----------+
 
-From anywhere it is over when its batch is cancelled, which is told to nobody, or when the pool fails: PoolError. A call
-of an object is held, lost and over in the same way; it waits with its object, which moves, and is never alone.
+No task is given up while another worker has a copy that may still end. From anywhere it is over when its batch is
+cancelled, which is told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the
+same way; it waits with its object, which moves, and is never alone.
 """
 
 import asyncio
@@ -257,6 +258,8 @@ class Dispatcher:
         if batch.mean_s is not None:
             self._means[batch.name] = batch.mean_s
         batch.waiting.clear()
+        for item in self._given_up:
+            item.over |= item.source is batch
         for worker in self.workers.values():
             numbers = [number for number, item in worker.items.items() if item.source is batch]
             for number in numbers:
@@ -283,7 +286,7 @@ class Dispatcher:
             blamed = now - item.since > WHOLE * (now - worker.joined) if worker.retired else not worker.leaving
             if blamed and (actor is None or running[actor] is item):
                 item.losses += 1
-                if item.losses > self._retries and (by_itself or actor is not None):
+                if item.losses > self._retries and (by_itself or actor is not None) and not item.held:
                     given_up.append(item)
                     if actor is not None:
                         actor.items.pop(item.index, None)

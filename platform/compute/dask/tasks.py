@@ -156,6 +156,7 @@ class DaskBatch:
     def cancel(self) -> None:
         """Give up what has not ended."""
         self._cancelled = self._cancelled or PoolError("the batch was cancelled; open another one")
+        self.deliver = _forget  # what the loop has in hand
         self._dispatcher.call(self._dispatcher.drop, self)
 
     @property
@@ -175,6 +176,10 @@ class DaskBatch:
     def learn(self, seconds: float) -> None:
         """Take a task's time into the mean, in which the last twenty or so count."""
         self.mean_s = seconds if self.mean_s is None else self.mean_s + 0.05 * (seconds - self.mean_s)
+
+
+def _forget(ends: Sequence[End]) -> None:
+    """Receive the ends of a batch that was cancelled."""
 
 
 class Shared(Broadcast[Any]):

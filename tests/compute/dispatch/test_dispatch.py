@@ -198,6 +198,37 @@ def test_a_task_ends_though_the_pool_closes_before_it_is_known_how_its_worker_di
     assert isinstance(done.error, PoolError)
 
 
+@pytest.mark.parametrize("late", ["while it is asked how a worker ended", "while ends are told"])
+def test_nobody_is_told_of_a_batch_that_was_cancelled(late: str) -> None:
+    async def lose() -> list[Done]:
+        dispatcher, asked = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None), asyncio.Event()
+
+        async def read_exit(worker: WorkerConnection) -> str:
+            await asked.wait()
+            return "it was killed"
+
+        dispatcher.read_exit = read_exit
+        ends = Ends()
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        batch.put(1)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        await turns()
+        if late == "while ends are told":
+            batch.cancel()  # of which the loop, which has them in hand, hears later
+            worker.answer_all()
+        worker.end.set_result(None)
+        await serving
+        await turns()
+        batch.cancel()
+        await turns()
+        asked.set()
+        await turns()
+        return ends.done
+
+    assert asyncio.run(lose()) == []
+
+
 def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
     async def listen() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)

@@ -105,6 +105,40 @@ def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_ove
     assert (done.value, done.attempts) == ("done", 2)
 
 
+@pytest.mark.parametrize("kind", ["task", "call"])
+def test_what_a_healthy_worker_has_is_not_lost_with_a_silent_one_that_had_it_before(kind: str) -> None:
+    async def lose() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        ends = Ends()
+        silent, healthy = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
+        serving = [asyncio.ensure_future(dispatcher.serve(silent))]
+        await turns()
+        if kind == "task":
+            dispatcher.open(square, ends, **SETTINGS).put(1)
+        else:
+            actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+            actor.deliver = ends  # type: ignore[method-assign]
+            actor.call("add", 1)
+        await turns()
+        assert silent.items
+        serving.append(asyncio.ensure_future(dispatcher.serve(healthy)))
+        await turns()
+        silent.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        await turns()
+        assert healthy.items
+        silent.end.set_result(None)
+        await turns()
+        assert not ends.done
+        healthy.answer_all()
+        healthy.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (done,) = asyncio.run(lose())
+    assert (done.value, done.error) == ("done", None)
+
+
 def test_a_task_waits_once_and_has_lost_one_worker_however_often_that_fell_silent() -> None:
     async def lose() -> tuple[Done, list[int]]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
