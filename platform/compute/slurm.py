@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Client
 
 from algos.pool.protocol import PoolError
 
 from ..runs.state import RUNNING, WAITING, ask_queue, explain_refusal
 from .dask.autoscale import NoneCame, WorkerFleet
-from .dask.cluster import LEAN, open_pool, quieten
+from .dask.cluster import open_pool, quieten
 from .dask.exit_reports import kill
 from .dask.pool import DaskPool
+from .dask.settings import LEAN, held
 from .keys import SlurmKeys
 from .tls import security
 
@@ -51,7 +51,7 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
     quieten()
     settings = {**LEAN, "distributed.deploy.lost-worker-timeout": NEVER, "distributed.worker.daemon": False}
     with contextlib.ExitStack() as undo:
-        undo.enter_context(dask.config.set(settings))
+        undo.enter_context(held(settings))
         undo.callback(_tidy, folder)
         cluster = _cluster(recipe, folder)
         undo.callback(_close, cluster)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import random
 import shlex
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from conftest import (
@@ -38,6 +40,7 @@ from algos.pool.serial import SerialPool
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import local
 from paddock.compute.dask.pool import DaskPool
+from paddock.compute.dask.settings import held
 from paddock.compute.recipes import Dask
 from paddock.runs.checkpoint import read
 
@@ -191,6 +194,21 @@ def test_closing_twice_is_fine_and_leaves_no_process() -> None:
     wait_until(lambda: not any(map(alive, spawned)), 10)
     with pytest.raises(PoolError, match="closed"):
         next(pool.imap_unordered(square, [1]))
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+def test_a_pools_settings_hold_until_it_closes_in_whatever_order_pools_do(order: tuple[int, ...]) -> None:
+    name = "distributed.deploy.lost-worker-timeout"
+    before = dask.config.get(name)
+    values = {pool: f"{pool} days" for pool in range(3)}
+    pools = {pool: held({name: value}) for pool, value in values.items()}
+    for pool in pools.values():
+        pool.__enter__()
+    for pool in order:
+        assert dask.config.get(name) == values[max(values)]
+        del values[pool]
+        pools[pool].__exit__(None, None, None)
+    assert dask.config.get(name) == before
 
 
 def test_a_worker_that_runs_no_python_ends_with_its_killed_driver(tmp_path: Path) -> None:

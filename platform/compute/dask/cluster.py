@@ -15,7 +15,6 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-import dask
 import distributed.comm
 from distributed import Client, LocalCluster, Nanny, Security
 from distributed.core import Status
@@ -32,32 +31,16 @@ from .dispatcher import Dispatcher
 from .exit_reports import kill, read_exit
 from .membership import Membership
 from .pool import DaskPool
+from .settings import CONNECT_S, LEAN, held
 from .worker_stderr import PREFIX, Echo
 
 log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"  # where the processes of this machine reach each other
-CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 TRIES = 4  # times that the first workers are started while all of them end at once
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 START_S = 60.0  # worker processes on this machine that have not started by then will not
-
-LEAN = {
-    "distributed.comm.timeouts.connect": CONNECT_S,
-    # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.system-monitor.interval": "10s",
-    "distributed.worker.preload": ["algos.pool.worker"],
-    "distributed.nanny.preload": ["algos.pool.worker"],
-    # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third.
-    # The fleet sees to those that ended.
-    "distributed.deploy.lost-worker-timeout": "1d",
-    # And it ends workers that it has not heard of for five minutes: all of them, where this process was stopped for so
-    # long. The fleet replaces what is stuck.
-    "distributed.scheduler.worker-ttl": "1d",
-}
 
 
 def local(
@@ -76,7 +59,7 @@ def local(
     _check_loopback()
     quieten()
     with contextlib.ExitStack() as undo:
-        undo.enter_context(dask.config.set(LEAN))
+        undo.enter_context(held(LEAN))
         try:
             errors = undo.enter_context(open_temporary(PREFIX))
             cluster = LocalCluster(
