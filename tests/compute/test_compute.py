@@ -202,8 +202,8 @@ def test_a_pools_settings_hold_until_it_closes_in_whatever_order_pools_do(order:
     before = dask.config.get(name)
     values = {pool: f"{pool} days" for pool in range(3)}
     pools = {pool: held({name: value}) for pool, value in values.items()}
-    for pool in pools.values():
-        pool.__enter__()
+    for opened in pools.values():
+        opened.__enter__()
     for pool in order:
         assert dask.config.get(name) == values[max(values)]
         del values[pool]

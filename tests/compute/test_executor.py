@@ -307,8 +307,8 @@ def test_no_task_is_to_blame_for_time_in_which_its_process_was_stopped(monkeypat
         stopped = clock()
         monkeypatch.setattr(time, "monotonic", lambda: clock() + 3600 * (clock() > stopped))
         await asyncio.sleep(0.25)
-        for each in living:
-            each.cancel()
+        for task in living:
+            task.cancel()
         assert executor.overdue(driver) == [] and executor.stopped_s == pytest.approx(3600, abs=5)
         return driver._out
 

@@ -23,7 +23,7 @@ from pool_tasks import complain_and_die, crash, hold, nap, process_id, square
 from pools import two_fixture, values, worker_pids  # noqa: F401
 
 from algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
-from paddock.compute.dask import dispatcher
+from paddock.compute.dask import autoscale, cluster, dispatcher
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import START_S, connect, local
 from paddock.compute.dask.pool import DaskPool
@@ -274,6 +274,29 @@ def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int, tw
     finally:
         opened.set()
         killer.join()
+
+
+def test_a_pool_none_of_whose_workers_can_be_replaced_says_so_and_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the machine's memory or processes are used up by something else."""
+    monkeypatch.setattr(cluster, "TRIES", 2)
+    monkeypatch.setattr(autoscale, "LAST_TRIES", 2)
+    pool = local(Bounds(1, 1), retries=3, task_timeout_s=None)
+    spawn, killed = multiprocessing.util.spawnv_passfds, list[int]()
+
+    def spawn_and_kill(*given: Any) -> int:
+        killed.append(spawn(*given))
+        os.kill(killed[-1], signal.SIGKILL)
+        return killed[-1]
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_and_kill)
+    (pid,) = worker_pids(pool)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(PoolError, match=r"none has come in their place, in 2 tries: killed by SIGKILL.*; mend that"):
+        values(pool.imap_unordered(square, range(9)))
+    assert 2 <= len(killed) < 20
+    pool.close()
 
 
 def test_a_worker_that_retires_gives_back_what_it_has_not_begun(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
 AGAIN_S = 5.0
 LONGEST_AGAIN_S = 640.0
+LAST_TRIES = 8  # to replace workers, in a row: where then none is left, none will come
 LOOK_S = 10.0
 
 Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these workers of a cluster, those that have ended
@@ -31,7 +32,7 @@ Kill = Callable[["WorkerConnection"], Awaitable[bool]]
 
 
 class NoneCame(PoolError):
-    """Everything that was to bring the first workers has ended without one, however often it was started."""
+    """No worker is there, and whatever was to bring some has ended without one, however often it was started."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class WorkerFleet:
     Attributes:
         ended: says which of its workers have ended for good; asked of those that are not in the pool.
         kill: has a worker's nanny end it; returns whether that could be reached.
+        cause: says how the last worker ended, if that is known here.
         again_s: between two tries to start what is missing; doubles while what is started does not come.
         look_s: between two of those questions.
         connections: the last connection to each worker that came, by its name.
@@ -82,6 +84,7 @@ class WorkerFleet:
     bounds: Bounds
     ended: Ended
     kill: Kill
+    cause: Callable[[], str | None] = field(default=lambda: None, kw_only=True)
     threads: int = 1  # of each worker
     tries: int = 1  # times that the first workers may all end before they joined
     again_s: float = AGAIN_S
@@ -109,7 +112,7 @@ class WorkerFleet:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
-            NoneCame: the first workers have all ended before they joined.
+            NoneCame: the first workers have all ended before they joined, or all that were to replace later ones.
         """
         now = time.monotonic()
         await self._strike_off(workers, now)
@@ -143,10 +146,17 @@ class WorkerFleet:
             self.cluster.workers.pop(name, None)
         if stillborn := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
             self._failures += 1
-            if not self._came and not self.cluster.workers and self._failures >= self.tries:
-                raise NoneCame("every worker ended before it joined")
+            if not self.cluster.workers and self._failures >= (LAST_TRIES if self._came else self.tries):
+                raise NoneCame(self._none_came())
             log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
         self._forget(member for name in over for member in self._members(name))
+
+    def _none_came(self) -> str:
+        if not self._came:
+            return "every worker ended before it joined"
+        lost = f"all workers have ended, and none has come in their place, in {self._failures} tries"
+        cause = self.cause() or "see what they said, above or in their logs"
+        return f"{lost}: {cause}; mend that, and go on with the run by run.dir= of its folder"
 
     async def _end_stuck(self) -> None:
         """End workers that were given up, so that others come: by their nannies, or with a job that has no others."""

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"  # where the processes of this machine reach each other
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
-TRIES = 4  # times that the first workers are started while all of them end at once
+TRIES = 4  # times that a worker is started which ends at once
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 
@@ -86,15 +86,16 @@ def local(
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
         ended, end = partial(_closed, cluster), partial(kill, client.connection_args)
-        fleet = WorkerFleet(cluster, bounds, ended, end, tries=TRIES, again_s=0.5, look_s=0.0)
+        cause = exit_report.last_cause
+        fleet = WorkerFleet(cluster, bounds, ended, end, cause=cause, tries=TRIES, again_s=0.5, look_s=0.0)
         try:
             echo = Echo(errors)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
         except NoneCame as error:
-            cause = exit_report.last_cause() or "its errors are above"
-            if cause == UNGUARDED:
+            why = cause() or "its errors are above"
+            if why == UNGUARDED:
                 raise Unguarded from error
-            raise PoolError(f"no worker process starts here, in {TRIES} tries: {cause}") from None
+            raise PoolError(f"no worker process starts here, in {TRIES} tries: {why}") from None
         except TimeoutError as error:
             remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
             raise PoolError(f"{bounds.min} worker processes did not start within {START_S:g} s; {remedy}") from error
@@ -213,7 +214,25 @@ async def _hold_interrupts() -> None:
 
 
 class StrictNanny(Nanny):
-    """Dask's own lets go of a worker that does not start in time, and leaves its process as it is."""
+    """Dask's own lets go of a worker that does not start in time, and leaves its process as it is.
+
+    And it starts one that ends as it starts at once again, for ever: this one closes itself after TRIES, and the fleet,
+    which hears of it, waits before it starts another.
+    """
+
+    _failures = 0  # in a row, of starts after the first
+    _closing: "asyncio.Future[Any] | None" = None
+
+    async def instantiate(self) -> Status:
+        """See `Nanny.instantiate`."""
+        status = None
+        try:
+            status = await super().instantiate()
+            return status
+        finally:
+            self._failures = 0 if status is Status.running else self._failures + 1
+            if self._failures >= TRIES and self.status is Status.running:
+                self._closing = asyncio.ensure_future(self.close(reason="its worker does not start"))
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
         """See `Nanny.kill`; a worker that has not started is killed at once."""

@@ -112,6 +112,11 @@ class Dispatcher:
         tasks = sum(batch.remaining for batch in self._batches)
         return tasks, sum(batch.remaining * (batch.mean_s or 0.0) for batch in self._batches)
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything has not ended that no worker has."""
+        return any(batch.waiting for batch in self._batches) or bool(self.placement.open_calls())
+
     # Workers come and go
 
     async def serve(self, worker: WorkerConnection) -> None:

@@ -24,6 +24,7 @@ ANSWER_S = 7.0  # a scheduler that does not answer for so long is lost
 GREETED = 32  # workers at a time, or each would have to wait for the answers of all
 CANCEL_S = 0.2  # before a task that goes on is cancelled again
 STUCK_S = 300.0  # a worker of a cluster of ours that has been silent for so long is replaced
+REFUSED_S = 30.0  # tasks for which there are refused workers alone wait for others for so long
 AGAIN_S = 2.0  # before a worker that could not be reached is tried again
 
 
@@ -63,6 +64,7 @@ class Membership:
         self._announced: int | None = None
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
+        self._forsaken_s = 0.0  # for which tasks have waited, and all workers there were had been refused
         self._suspended_s = 0.0  # since the last look, in which this process did not run
         self._greeting = asyncio.Semaphore(GREETED)
 
@@ -114,6 +116,13 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
+            if self._forsaken_s > REFUSED_S:
+                address, fault = next(iter(self._refused.items()))
+                remedy = "mend that, and go on with the run by run.dir= of its folder"
+                self._dispatcher.fail(
+                    PoolError(f"no worker is left but such as get no work: {address} {fault}; {remedy}")
+                )
+                return
             self._give_up_stuck()
             self._dispatcher.watch()
             self._look()
@@ -129,7 +138,9 @@ class Membership:
                     log.warning("the number of workers could not be changed: %s", error)
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
-            self._ran_since(begun)
+            ran_s = self._ran_since(begun)
+            forsaken = present and self._refused.keys() >= set(present) and self._dispatcher.waits
+            self._forsaken_s = self._forsaken_s + ran_s if forsaken else 0.0
 
     def _give_up_stuck(self) -> None:
         """Give up workers of ours that have been silent for long, whether they are connected or not.

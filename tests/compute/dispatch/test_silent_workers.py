@@ -223,6 +223,50 @@ def test_a_suspended_process_has_lost_nobody(amid: str, monkeypatch: pytest.Monk
     asyncio.run(watch())
 
 
+@pytest.mark.parametrize("kind", ["task", "call"])
+def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with_them(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those whose packages were changed while the run went on, and which then were started again."""
+    monkeypatch.setattr(membership, "TICK_S", 0.01)
+    monkeypatch.setattr(membership, "REFUSED_S", 0.1)
+
+    async def watch() -> Done:
+        dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None), Ends()
+        first, present = FakeWorker("tcp://a"), {"tcp://a": 1}
+
+        async def ncores() -> dict[str, int]:
+            return present
+
+        async def welcome(address: str) -> WorkerConnection:
+            if address == first.address:
+                return first
+            raise PoolError("has numpy 1.0, here it is 2.0")
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        members = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", lambda: None)
+        members._welcome = welcome  # type: ignore[method-assign]
+        await members.open(1, timeout_s=60)
+        present.clear()
+        first.end.set_result(None)
+        present["tcp://b"] = 1
+        await asyncio.sleep(0.3)
+        assert dispatcher.failure is None  # who has nothing to do waits for nobody
+        if kind == "task":
+            dispatcher.open(square, ends, **SETTINGS).put(1)
+        else:
+            actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+            actor.deliver = ends  # type: ignore[method-assign]
+            actor.call("add", 1)
+        while not ends.done:
+            await asyncio.sleep(0.01)
+        await members.close()
+        return ends.done[0]
+
+    done = asyncio.run(asyncio.wait_for(watch(), 10))
+    assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; mend that" in str(done.error)
+
+
 def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
