@@ -1,7 +1,8 @@
 """Calls of the standard library's `multiprocessing.Pool` on every backend: apply, maps, iterators and callbacks."""
 
+import dis
 import itertools
-import multiprocessing
+import multiprocessing.pool
 import signal
 import sys
 import threading
@@ -253,6 +254,80 @@ def test_a_result_that_was_interrupted_keeps_no_other_from_its_end(
     assert result.get(10) == 4
     assert "could not be handled" not in caplog.text
     pool.terminate()
+
+
+@pytest.mark.parametrize("way", ["apply_async", "map_async", "imap"])
+def test_a_call_interrupted_at_any_moment_keeps_no_pool_from_its_end(way: str) -> None:
+    for moment in itertools.count(1):
+        pool = Pool(compute="serial")
+        if not interrupted(lambda: getattr(pool, way)(square, [3]), moment):  # noqa: B023
+            assert moment > 10
+            break
+        interrupted(pool.close, moment)
+        pool.close()
+        pool._thread.join(20)
+        assert not pool._thread.is_alive(), f"it waits for ever for what was interrupted at moment {moment}"
+
+
+def test_a_pool_ends_though_no_thread_could_be_started_for_an_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = Pool(compute="serial")
+    with monkeypatch.context() as full, pytest.raises(RuntimeError, match="new thread"):
+        full.setattr(threading.Thread, "start", start)
+        pool.imap(square, [3])
+    pool.close()
+    pool._thread.join(20)
+    assert not pool._thread.is_alive()
+
+
+def test_an_iterator_interrupted_at_any_moment_goes_on() -> None:
+    with Pool(compute="serial") as pool:
+        for moment in itertools.count(1):
+            results, heard = pool.imap(square, range(6), chunksize=2), list[int]()
+            wait_until(lambda: results._arrivals == 3, 20)  # noqa: B023
+            if not interrupted(lambda: heard.extend(iter(results.next, None)), moment):  # noqa: B023
+                break
+            heard += results
+            assert heard == sorted(set(heard)) and len(heard) >= 3
+        assert moment > 10
+
+
+def interrupted(act: Callable[[], object], moment: int) -> bool:
+    """Raise KeyboardInterrupt at a moment in the pool's own code at which Python looks for signals.
+
+    Returns:
+        whether there were so many of them: after calls and jumps back, and where functions begin.
+    """
+    files = {sys.modules[f"paddock.compute.processes.{name}"].__file__ for name in ("pool", "results")}
+    files.add(multiprocessing.pool.__file__)
+    last: dict[Any, str] = {}
+    seen = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal seen
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        looks = event == "call" or last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD"))
+        if event == "opcode":
+            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if looks and event in ("call", "opcode"):
+            seen += 1
+            if seen == moment:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_a_callback_may_use_the_pool(pool: Pool) -> None:

@@ -16,7 +16,7 @@ import multiprocessing.pool
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from algos.pool.calls import Call, Initializer, SentOnce, call
@@ -117,10 +117,9 @@ class Pool(multiprocessing.pool.Pool):
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """Start a call; one of the callbacks is called with its value or its exception, in a thread of the pool."""
-        with self._lock:
-            self._check_running()
-            result = AsyncResult(self, 1, operator.itemgetter(0), callback, error_callback)
-        self._put([(func, tuple(args), dict(kwds or {}))], result)
+        self._check_running()
+        result = AsyncResult(self, 1, operator.itemgetter(0), callback, error_callback)
+        self._begin(result, functools.partial(self._put, [(func, tuple(args), dict(kwds or {}))], result))
         return result
 
     def imap(  # type: ignore[override]
@@ -138,7 +137,7 @@ class Pool(multiprocessing.pool.Pool):
     def close(self) -> None:
         """Take no more calls; the workers go once all have ended."""
         with self._lock:
-            if self._state == RUN:
+            if self._state != TERMINATE:  # again, too, where the first was interrupted
                 self._state = CLOSE
                 self._thread.close()
 
@@ -175,24 +174,19 @@ class Pool(multiprocessing.pool.Pool):
             # What is retried is a whole chunk.
             chunksize = 1 if self._retries else len(items) // (max(self._workers.size, 1) * CHUNKS) + 1
         calls = list(self._chunk_calls(func, items, mapper, chunksize))
-        with self._lock:
-            self._check_running()
-            result = AsyncResult(self, len(calls), chain, callback, error_callback)
-        self._put(calls, result)
-        if not calls:
-            self._thread.do(result.end)
+        result = AsyncResult(self, len(calls), chain, callback, error_callback)
+        self._begin(result, functools.partial(self._put, calls, result))
         return result
 
     def _imap(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int, *, ordered: bool
     ) -> ResultIterator:
         calls = self._chunk_calls(func, iterable, multiprocessing.pool.mapstar, chunksize)  # type: ignore[attr-defined]
-        with self._lock:
-            self._check_running()
-            results = ResultIterator(self, ordered)
+        results = ResultIterator(self, ordered)
         workers = self._workers
         arguments = (calls, results, lambda: workers.size)
-        threading.Thread(target=self._thread.feed, args=arguments, name="Pool tasks", daemon=True).start()
+        feeder = threading.Thread(target=self._thread.feed, args=arguments, name="Pool tasks", daemon=True)
+        self._begin(results, feeder.start)
         return results
 
     def _chunk_calls(
@@ -206,13 +200,22 @@ class Pool(multiprocessing.pool.Pool):
             func = SentOnce(self._workers.broadcast(func))
         return ((mapper, (chunk,), {}) for chunk in self._get_tasks(func, iterable, chunksize))
 
-    def _put(self, calls: Iterable[Call], result: AsyncResult) -> None:
+    def _begin(self, result: AsyncResult | ResultIterator, start: Callable[[], object]) -> None:
+        """Start what will end a result, and have the pool wait for that before it goes."""
         try:
-            for position, one in enumerate(calls):
-                self._thread.put(one, functools.partial(result.take, position))
-        except BaseException as error:  # nobody will have the result
+            with self._lock:
+                self._check_running()
+                result.keep()
+            start()
+        except BaseException as error:  # such as Ctrl-C: nobody will have the result
             self._thread.do(functools.partial(result.abandon, error))
             raise
+
+    def _put(self, calls: Collection[Call], result: AsyncResult) -> None:
+        for position, one in enumerate(calls):
+            self._thread.put(one, functools.partial(result.take, position))
+        if not calls:
+            self._thread.do(result.end)
 
 
 def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:

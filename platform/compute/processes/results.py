@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from algos.pool.calls import Call
@@ -41,11 +42,17 @@ class AsyncResult(multiprocessing.pool.AsyncResult[Any]):
         callback: Callback | None,
         error_callback: Callback | None,
     ) -> None:
-        super().__init__(pool, callback and _guarded(callback), error_callback and _guarded(error_callback))
+        unkept: Any = SimpleNamespace(_cache={})  # the base class would have it kept before it is whole
+        super().__init__(unkept, callback and _guarded(callback), error_callback and _guarded(error_callback))
+        self._pool, self._cache = pool, pool._cache
         self._values: list[Any] = [None] * chunks  # of each chunk
         self._errors: dict[int, BaseException] = {}
         self._left = chunks
         self._join = join
+
+    def keep(self) -> None:
+        """Be among those that the pool waits for, until the end."""
+        self._cache[self._job] = self
 
     def take(self, chunk: int, value: Any, error: BaseException | None) -> None:
         """Take what came of a chunk; the last one ends the result."""
@@ -86,6 +93,9 @@ class ResultIterator:
         self._abandoned: BaseException | None = None
         self._results: dict[int, Any] = pool._cache
         self._job = next(multiprocessing.pool.job_counter)  # type: ignore[attr-defined]
+
+    def keep(self) -> None:
+        """Be among those that the pool waits for, until the last chunk has come."""
         self._results[self._job] = self
 
     def __iter__(self) -> Iterator[Any]:
@@ -105,11 +115,13 @@ class ResultIterator:
         with self._changed:
             while not self._items:
                 if self._next in self._arrived:
-                    values, error = self._arrived.pop(self._next)
-                    self._next += 1
+                    values, error = self._arrived[self._next]
+                    items = deque(() if error is not None else values)
+                    # By one statement without a call, in which no interrupt comes: half of it would lose the chunk.
+                    self._items, self._next = items, self._next + 1
+                    del self._arrived[self._next - 1]
                     if error is not None:
                         raise error
-                    self._items.extend(values)
                 elif self._next == self._length:
                     raise StopIteration
                 elif self._abandoned is not None:
