@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -63,7 +62,8 @@ class Membership:
         self._refused: dict[str, str] = {}  # what is wrong with a worker, by address
         self._announced: int | None = None
         self._seen = 0
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # which watches
+        self._following: asyncio.Task[None] | None = None  # which changes the number of workers
         self._forsaken_s = 0.0  # for which tasks have waited, and all workers there were had been refused
         self._suspended_s = 0.0  # since the last look, in which this process did not run
         self._greeting = asyncio.Semaphore(GREETED)
@@ -92,16 +92,21 @@ class Membership:
 
     async def close(self) -> None:
         """Watch no more."""
-        while tasks := [task for task in (*self._known.values(), self._task) if task is not None and not task.done()]:
+        while tasks := [task for task in self._tasks() if not task.done()]:
             for task in tasks:
                 task.cancel()
             # Before Python 3.12 `asyncio.wait_for`, which Dask uses, loses a cancellation that comes with the answer.
             await asyncio.wait(tasks, timeout=CANCEL_S)
 
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        tasks = [*self._known.values(), self._task, self._following]
+        return [task for task in tasks if task is not None]
+
     def _joining(self) -> bool:
         return any(address not in self._dispatcher.workers for address in self._known)
 
     async def _watch(self) -> None:
+        ran_s = 0.0  # between two looks
         while self._dispatcher.failure is None:
             try:
                 scheduler: Any = self._client.scheduler
@@ -116,31 +121,41 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
+            forsaken = present and self._refused.keys() >= set(present) and self._dispatcher.waits
+            self._forsaken_s = self._forsaken_s + ran_s if forsaken else 0.0
             if self._forsaken_s > REFUSED_S:
                 address, fault = next(iter(self._refused.items()))
                 remedy = "mend that, and go on with the run by run.dir= of its folder"
-                self._dispatcher.fail(
-                    PoolError(f"no worker is left but such as get no work: {address} {fault}; {remedy}")
-                )
+                self._dispatcher.fail(PoolError(f"all workers that are left get no work: {address} {fault}; {remedy}"))
                 return
             self._give_up_stuck()
             self._dispatcher.watch()
             self._look()
             self._announce()
-            if self._fleet is not None:
-                usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
-                try:
-                    await self._wait_for(self._fleet.follow(*self._dispatcher.backlog(), usable), math.inf)
-                except PoolError as error:
-                    self._dispatcher.fail(error)
-                    return
-                except Exception as error:  # of whatever starts and ends workers; those there are go on
-                    log.warning("the number of workers could not be changed: %s", error)
+            try:
+                await self._follow()
+            except PoolError as error:
+                self._dispatcher.fail(error)
+                return
+            except Exception as error:  # of whatever starts and ends workers; those there are go on
+                log.warning("the number of workers could not be changed: %s", error)
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
             ran_s = self._ran_since(begun)
-            forsaken = present and self._refused.keys() >= set(present) and self._dispatcher.waits
-            self._forsaken_s = self._forsaken_s + ran_s if forsaken else 0.0
+
+    async def _follow(self) -> None:
+        """Have the fleet follow the tasks; what takes longer than a tick, such as ending a job, goes on meanwhile."""
+        if self._fleet is None:
+            return
+        if self._following is None:
+            usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
+            self._following = asyncio.ensure_future(self._fleet.follow(*self._dispatcher.backlog(), usable))
+        begun = time.monotonic()
+        await asyncio.wait([self._following], timeout=TICK_S)
+        self._ran_since(begun)
+        if self._following.done():
+            followed, self._following = self._following, None
+            followed.result()
 
     def _give_up_stuck(self) -> None:
         """Give up workers of ours that have been silent for long, whether they are connected or not.

@@ -14,11 +14,12 @@ import pytest
 from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter, square
 
-from algos.pool.protocol import ONE_CPU, Done, WorkerLost
-from paddock.compute.dask import worker_stderr
+from algos.pool.protocol import ONE_CPU, Done, PoolError, WorkerLost
+from paddock.compute.dask import membership, worker_stderr
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
 from paddock.compute.dask.dispatcher import Dispatcher
+from paddock.compute.dask.membership import Membership
 from paddock.compute.dask.worker_stderr import LONGEST_LINE, Echo
 
 
@@ -113,6 +114,43 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
 
     leaving, staying = asyncio.run(main())
     assert not leaving and len(staying) == 1
+
+
+def test_a_lost_scheduler_is_noticed_while_a_change_of_the_number_of_workers_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where Slurm's controller does not answer who cancels a job."""
+    monkeypatch.setattr(membership, "TICK_S", 0.01)
+
+    async def main() -> PoolError | None:
+        dispatcher, asked, cancelled = Dispatcher(asyncio.get_running_loop(), 0, None), 0, asyncio.Event()
+        worker: Any = FakeWorker("tcp://a")
+        dispatcher.workers[worker.address] = worker
+
+        async def ncores() -> dict[str, int]:
+            nonlocal asked
+            asked += 1
+            if asked > 5:
+                raise OSError("connection lost")
+            return {}
+
+        async def follow(*_: Any) -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                cancelled.set()
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        fleet: Any = SimpleNamespace(follow=follow, connections={})
+        members = Membership(client, dispatcher, fleet, None, {}, lambda worker: None, "the scheduler", lambda: None)
+        await members.open(1, timeout_s=60)
+        while dispatcher.failure is None:
+            await asyncio.sleep(0.01)
+        await members.close()
+        assert cancelled.is_set()
+        return dispatcher.failure
+
+    assert "lost the scheduler (connection lost)" in str(asyncio.run(asyncio.wait_for(main(), 10)))
 
 
 # What workers write
