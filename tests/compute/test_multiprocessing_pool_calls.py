@@ -287,21 +287,21 @@ def test_an_iterator_interrupted_at_any_moment_goes_on() -> None:
         for moment in itertools.count(1):
             results, heard = pool.imap(square, range(6), chunksize=2), list[int]()
             wait_until(lambda: results._arrivals == 3, 20)  # noqa: B023
-            if not interrupted(lambda: heard.extend(iter(results.next, None)), moment):  # noqa: B023
+            if not interrupted(lambda: heard.extend(iter(results.next, None)), moment, threading):  # noqa: B023
                 break
             heard += results
             assert heard == sorted(set(heard)) and len(heard) >= 3
         assert moment > 10
 
 
-def interrupted(act: Callable[[], object], moment: int) -> bool:
-    """Raise KeyboardInterrupt at a moment in the pool's own code at which Python looks for signals.
+def interrupted(act: Callable[[], object], moment: int, *modules: Any) -> bool:
+    """Raise KeyboardInterrupt at a moment in the pool's own code, and modules', at which Python looks for signals.
 
     Returns:
         whether there were so many of them: after calls and jumps back, and where functions begin.
     """
     files = {sys.modules[f"paddock.compute.processes.{name}"].__file__ for name in ("pool", "results")}
-    files.add(multiprocessing.pool.__file__)
+    files |= {module.__file__ for module in (multiprocessing.pool, *modules)}
     last: dict[Any, str] = {}
     seen = 0
 

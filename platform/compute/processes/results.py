@@ -84,7 +84,9 @@ class ResultIterator:
     def __init__(self, pool: Any, ordered: bool) -> None:
         self._pool = pool
         self._ordered = ordered
-        self._changed = threading.Condition()
+        # Taken by itself: an interrupt within the condition's own methods for it would leave it taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._arrived: dict[int, tuple[Any, BaseException | None]] = {}
         self._arrivals = 0
         self._next = 0  # the chunk that is given out next
@@ -112,7 +114,7 @@ class ResultIterator:
             multiprocessing.TimeoutError: it has not come after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while not self._items:
                 if self._next in self._arrived:
                     values, error = self._arrived[self._next]
@@ -132,30 +134,30 @@ class ResultIterator:
 
     def has_room(self, given: int, size: Callable[[], int]) -> bool:
         """Wait until another chunk may follow those given; False once nobody wants it."""
-        with self._changed:
+        with self._lock:
             while self._abandoned is None and given - self._arrivals >= AHEAD * max(size(), 1):
                 self._changed.wait()
             return self._abandoned is None
 
     def take(self, chunk: int, value: Any, error: BaseException | None) -> None:
         """Take what came of a chunk."""
-        with self._changed:
+        with self._lock:
             self._arrived[chunk if self._ordered else self._arrivals] = value, error
             self._arrivals += 1
             self._notify()
 
     def bound(self, length: int, error: BaseException | None) -> None:
         """No chunk follows these; an error of the iterable comes after them."""
-        with self._changed:
+        with self._lock:
             self._length = length if error is None else length + 1
         if error is not None:
             self.take(length, None, error)
-        with self._changed:
+        with self._lock:
             self._notify()
 
     def abandon(self, error: BaseException) -> None:
         """Raise an error of the pool once what has arrived is given out."""
-        with self._changed:
+        with self._lock:
             self._abandoned = error
             self._notify()
 
