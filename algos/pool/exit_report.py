@@ -16,7 +16,7 @@ QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did
 LAST_LINES = 12
 TAIL_BYTES = 32768  # faulthandler ends with a line of all extension modules, some thousands of bytes, which is left out
-_causes: dict[int, str] = {}  # by process id, of this process's nannies
+_causes: dict[int, str] = {}  # by process id, of this process's nannies; 0: of one that could not be started
 
 
 class ExitListener(logging.Handler):
@@ -44,8 +44,16 @@ async def tell(pid: int, stderr: str | None) -> dict[str, Any]:
 
 
 def last_cause() -> str | None:
-    """How the worker ended that was the last to end by itself here."""
+    """How the worker ended that was the last to end by itself here, or why it could not be started."""
     return next(reversed(_causes.values()), None)
+
+
+def note_unstarted(error: BaseException) -> None:
+    """Note why there is no process of a worker here."""
+    while error.__context__ is not None:  # Dask ends a process that never began, and raises what comes of that
+        error = error.__context__
+    _causes.pop(0, None)  # to be the last
+    _causes[0] = f"cannot be started ({error})"
 
 
 def last_lines(path: str | None) -> list[str]:

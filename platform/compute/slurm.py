@@ -67,6 +67,8 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
             workers, limit_s = recipe.cores, recipe.task_timeout_s
             return open_pool(undo, client, fleet, recipe.retries, limit_s, imports, where, workers, recipe.wait_s)
         except NoneCame as error:
+            if fleet.came:
+                raise
             raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {logs}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"

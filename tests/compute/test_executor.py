@@ -213,7 +213,7 @@ def test_the_next_call_of_an_object_begins_when_what_came_of_the_last_is_pickled
 def test_an_object_that_hangs_as_it_is_closed_holds_up_no_task_and_one_never_called_is_never_made(
     called: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(executor_module, "REST_S", 0.05)
+    monkeypatch.setattr(executor_module, "REST_S", 0.05 if called else 10.0)
     Hangs.made.clear()
     Hangs.may_close.clear()
     executor, loop, client = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop(), Told()

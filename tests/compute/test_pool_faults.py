@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import multiprocessing.util
 import os
@@ -23,9 +24,9 @@ from pool_tasks import complain_and_die, crash, hold, nap, process_id, square
 from pools import two_fixture, values, worker_pids  # noqa: F401
 
 from algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
-from paddock.compute.dask import autoscale, cluster, dispatcher
+from paddock.compute.dask import autoscale, dispatcher
 from paddock.compute.dask.autoscale import Bounds
-from paddock.compute.dask.cluster import START_S, connect, local
+from paddock.compute.dask.cluster import START_S, TRIES, connect, local
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.preflight import install
 
@@ -276,26 +277,50 @@ def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int, tw
         killer.join()
 
 
+@pytest.mark.parametrize(
+    ("how", "cause"), [("killed", "killed by SIGKILL"), ("unstarted", r"cannot be started \(.*try again later\)")]
+)
 def test_a_pool_none_of_whose_workers_can_be_replaced_says_so_and_does_not_wait_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
+    how: str, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the machine's memory or processes are used up by something else."""
-    monkeypatch.setattr(cluster, "TRIES", 2)
     monkeypatch.setattr(autoscale, "LAST_TRIES", 2)
     pool = local(Bounds(1, 1), retries=3, task_timeout_s=None)
-    spawn, killed = multiprocessing.util.spawnv_passfds, list[int]()
-
-    def spawn_and_kill(*given: Any) -> int:
-        killed.append(spawn(*given))
-        os.kill(killed[-1], signal.SIGKILL)
-        return killed[-1]
-
-    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_and_kill)
     (pid,) = worker_pids(pool)
+    spawn, tries = multiprocessing.util.spawnv_passfds, itertools.count()
+
+    def spawn_in_vain(*given: Any) -> int:
+        next(tries)
+        if how == "unstarted":
+            raise BlockingIOError(errno.EAGAIN, "try again later")
+        started: int = spawn(*given)
+        os.kill(started, signal.SIGKILL)
+        return started
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_in_vain)
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(PoolError, match=r"none has come in their place, in 2 tries: killed by SIGKILL.*; mend that"):
+    with pytest.raises(PoolError, match=f"none has come in their place, in 2 tries: {cause}.*; mend that"):
         values(pool.imap_unordered(square, range(9)))
-    assert 2 <= len(killed) < 20
+    # By the nanny of the worker that was lost, and by two more, which the fleet started.
+    assert next(tries) == (TRIES if how == "killed" else 1) + 2
+    pool.close()
+
+
+def test_a_pool_goes_on_once_workers_can_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = local(Bounds(1, 1), retries=3, task_timeout_s=None)
+    (pid,) = worker_pids(pool)
+    spawn, refused = multiprocessing.util.spawnv_passfds, list[Any]()
+
+    def spawn_later(*given: Any) -> int:
+        if len(refused) < 2:
+            refused.append(given)
+            raise BlockingIOError(errno.EAGAIN, "try again later")
+        return spawn(*given)
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_later)
+    os.kill(pid, signal.SIGKILL)
+    assert values(pool.imap_unordered(square, range(9))) == [x * x for x in range(9)]
+    assert len(refused) == 2
     pool.close()
 
 

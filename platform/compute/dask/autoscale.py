@@ -24,7 +24,7 @@ WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
 AGAIN_S = 5.0
 LONGEST_AGAIN_S = 640.0
-LAST_TRIES = 8  # to replace workers, in a row: where then none is left, none will come
+LAST_TRIES = 8  # to start what is missing, in a row while no worker is left: then none will come
 LOOK_S = 10.0
 
 Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these workers of a cluster, those that have ended
@@ -95,8 +95,10 @@ class WorkerFleet:
     _pressed: float = 0.0
     _again: float = 0.0  # when starting workers may be tried again
     _look: float = 0.0  # when jobs may be asked after again
-    _came: bool = False  # whether any worker did
+    came: bool = field(default=False, init=False)  # whether any worker did
     _failures: int = 0  # in a row, of jobs to bring a worker
+    _started: bool = True  # whether anything was, since it was last found to be in vain
+    _vain: int = 0  # times in a row that it was, with no worker there
 
     def __post_init__(self) -> None:
         self._target = self.bounds.min
@@ -105,8 +107,12 @@ class WorkerFleet:
         """Note that a worker has joined, for the first time or again."""
         name = worker.answer["name"]
         if name not in self.connections:
-            self._came, self._failures = True, 0
+            self.came, self._failures = True, 0
         self.connections[name] = worker
+
+    def awaits(self, present: int) -> bool:
+        """Whether more workers are to come than are present, such as those of jobs that wait in a queue."""
+        return sum(max(len(self._members(name)) - 1, 1) for name in self.cluster.workers) > present
 
     async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
@@ -115,6 +121,7 @@ class WorkerFleet:
             NoneCame: the first workers have all ended before they joined, or all that were to replace later ones.
         """
         now = time.monotonic()
+        self._vain = 0 if workers else self._vain
         await self._strike_off(workers, now)
         await self._end_stuck()
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
@@ -133,6 +140,7 @@ class WorkerFleet:
         if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
             self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
+            self._started = True
 
     async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
         """Forget workers that have ended, so that they are missed."""
@@ -146,15 +154,16 @@ class WorkerFleet:
             self.cluster.workers.pop(name, None)
         if stillborn := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
             self._failures += 1
-            if not self.cluster.workers and self._failures >= (LAST_TRIES if self._came else self.tries):
+            self._vain, self._started = self._vain + self._started, False
+            if not self.cluster.workers and (self._vain >= LAST_TRIES if self.came else self._failures >= self.tries):
                 raise NoneCame(self._none_came())
             log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
         self._forget(member for name in over for member in self._members(name))
 
     def _none_came(self) -> str:
-        if not self._came:
+        if not self.came:
             return "every worker ended before it joined"
-        lost = f"all workers have ended, and none has come in their place, in {self._failures} tries"
+        lost = f"all workers have ended, and none has come in their place, in {self._vain} tries"
         cause = self.cause() or "see what they said, above or in their logs"
         return f"{lost}: {cause}; mend that, and go on with the run by run.dir= of its folder"
 

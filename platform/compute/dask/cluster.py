@@ -216,23 +216,35 @@ async def _hold_interrupts() -> None:
 class StrictNanny(Nanny):
     """Dask's own lets go of a worker that does not start in time, and leaves its process as it is.
 
-    And it starts one that ends as it starts at once again, for ever: this one closes itself after TRIES, and the fleet,
-    which hears of it, waits before it starts another.
+    And it starts one that ends as it starts at once again, for ever, and none again of which it got no process: this one
+    closes itself after TRIES, or at once, and the fleet, which hears of it, waits before it starts another.
     """
 
-    _failures = 0  # in a row, of starts after the first
+    _unstarted = 0  # tries in a row, of which no worker came
     _closing: "asyncio.Future[Any] | None" = None
 
     async def instantiate(self) -> Status:
         """See `Nanny.instantiate`."""
-        status = None
+        if self._unstarted >= TRIES and self.status is Status.running:
+            self._give_up()
+            return Status.failed
+        self._unstarted += 1  # until it has come: what Dask returns may be of another try than this
         try:
             status = await super().instantiate()
-            return status
-        finally:
-            self._failures = 0 if status is Status.running else self._failures + 1
-            if self._failures >= TRIES and self.status is Status.running:
-                self._closing = asyncio.ensure_future(self.close(reason="its worker does not start"))
+        except Exception as error:
+            process = self.process
+            if process is not None and process.status is Status.starting and process.pid is None:
+                exit_report.note_unstarted(error)
+                process.status = Status.stopped  # or closing would wait for its end
+            if self.status is Status.running:
+                self._give_up()
+            raise
+        if status is Status.running:
+            self._unstarted = 0
+        return status
+
+    def _give_up(self) -> None:
+        self._closing = asyncio.ensure_future(self.close(reason="its worker does not start"))
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
         """See `Nanny.kill`; a worker that has not started is killed at once."""

@@ -17,9 +17,9 @@ A task, or `Item`:
                |           |   leaves after it had all of its time
                +-----------+
 
-No task is given up while another worker has a copy that may still end. From anywhere it is over when its batch is
-cancelled, which is told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the
-same way; it waits with its object, which moves, and is never alone.
+No task is given up while a worker that speaks has a copy. From anywhere it is over when its batch is cancelled, which is
+told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it waits
+with its object, which moves, and is never alone.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class Dispatcher:
 
     @property
     def waits(self) -> bool:
-        """Whether anything has not ended that no worker has."""
+        """Whether a task waits for a worker, or a call has not ended."""
         return any(batch.waiting for batch in self._batches) or bool(self.placement.open_calls())
 
     # Workers come and go

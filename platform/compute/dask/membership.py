@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from distributed import Client
@@ -121,8 +121,7 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
-            forsaken = present and self._refused.keys() >= set(present) and self._dispatcher.waits
-            self._forsaken_s = self._forsaken_s + ran_s if forsaken else 0.0
+            self._forsaken_s = self._forsaken_s + ran_s if self._forsaken(present) else 0.0
             if self._forsaken_s > REFUSED_S:
                 address, fault = next(iter(self._refused.items()))
                 remedy = "mend that, and go on with the run by run.dir= of its folder"
@@ -142,6 +141,12 @@ class Membership:
             begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
             ran_s = self._ran_since(begun)
+
+    def _forsaken(self, present: Mapping[str, int]) -> bool:
+        """Whether something waits, all workers that could take it were refused, and no other is there or on its way."""
+        if not present or self._dispatcher.workers or not self._refused.keys() >= present.keys():
+            return False
+        return self._dispatcher.waits and not (self._fleet is not None and self._fleet.awaits(len(present)))
 
     async def _follow(self) -> None:
         """Have the fleet follow the tasks; what takes longer than a tick, such as ending a job, goes on meanwhile."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import distributed.comm
 import pytest
-from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns
+from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, PoolError, TaskTimeout
@@ -233,10 +233,13 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
 
     async def watch() -> Done:
         dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None), Ends()
-        first, present = FakeWorker("tcp://a"), {"tcp://a": 1}
+        first, present, coming = FakeWorker("tcp://a"), {"tcp://a": 1}, list[str]()
+        first.answer["name"] = "a"
 
         async def ncores() -> dict[str, int]:
             return present
+
+        async def follow(*_: Any) -> None: ...
 
         async def welcome(address: str) -> WorkerConnection:
             if address == first.address:
@@ -244,20 +247,28 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
             raise PoolError("has numpy 1.0, here it is 2.0")
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        members = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", lambda: None)
+        cluster = SimpleNamespace(worker_spec={}, workers={"tcp://b": None})
+        fleet: Any = WorkerFleet(cluster, Bounds(1, 1), ended=nobody, kill=unreached)
+        fleet.follow = follow
+        fleet.awaits = lambda present: WorkerFleet.awaits(fleet, present - len(coming))
+        members = Membership(client, dispatcher, fleet, None, {}, lambda worker: None, "nowhere", lambda: None)
         members._welcome = welcome  # type: ignore[method-assign]
         await members.open(1, timeout_s=60)
-        present.clear()
-        first.end.set_result(None)
+        present.clear()  # as the scheduler has of a worker that retires, though it ends what it has
         present["tcp://b"] = 1
-        await asyncio.sleep(0.3)
-        assert dispatcher.failure is None  # who has nothing to do waits for nobody
+        first.leaving = True
         if kind == "task":
             dispatcher.open(square, ends, **SETTINGS).put(1)
         else:
             actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
             actor.deliver = ends  # type: ignore[method-assign]
             actor.call("add", 1)
+        await asyncio.sleep(0.3)
+        first.end.set_result(None)
+        coming.append("tcp://c")  # in a queue, for now
+        await asyncio.sleep(0.3)
+        assert dispatcher.failure is None
+        coming.clear()
         while not ends.done:
             await asyncio.sleep(0.01)
         await members.close()

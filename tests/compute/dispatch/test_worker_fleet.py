@@ -5,19 +5,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
-from pool_tasks import Counter, square
+from pool_tasks import Counter as CountingObject
+from pool_tasks import square
 
 from algos.pool.protocol import ONE_CPU, Done, PoolError, WorkerLost
-from paddock.compute.dask import membership, worker_stderr
+from paddock.compute.dask import autoscale, membership, worker_stderr
 from paddock.compute.dask.actors import ActorHandle
-from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
+from paddock.compute.dask.autoscale import IDLE_S, Bounds, NoneCame, WorkerFleet
 from paddock.compute.dask.dispatcher import Dispatcher
 from paddock.compute.dask.membership import Membership
 from paddock.compute.dask.worker_stderr import LONGEST_LINE, Echo
@@ -67,7 +69,7 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
         for worker in workers:
             worker.answer["name"], worker.idle_since = worker.address, -IDLE_S
         served = [asyncio.ensure_future(dispatcher.serve(worker)) for worker in workers]
-        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        actor = ActorHandle(dispatcher, dispatcher.placement, CountingObject, ONE_CPU)
         await turns()
         cluster = SimpleNamespace(worker_spec={worker.address: {} for worker in workers})
         fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=nobody, kill=unreached), workers[0].heard
@@ -151,6 +153,53 @@ def test_a_lost_scheduler_is_noticed_while_a_change_of_the_number_of_workers_han
         return dispatcher.failure
 
     assert "lost the scheduler (connection lost)" in str(asyncio.run(asyncio.wait_for(main(), 10)))
+
+
+@pytest.mark.parametrize("spacing_s", [0.0, 15.0])
+def test_jobs_that_replace_others_are_each_started_eight_times_before_the_pool_gives_up(
+    spacing_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, one after the other or at once, and however often one failed while others worked."""
+    began = now = 1000.0
+    jobs = ["0", "1", "2", "3"]
+    monkeypatch.setattr(autoscale, "time", SimpleNamespace(monotonic=lambda: now))
+    starts: Counter[str] = Counter()
+    ends: dict[str, float] = {}
+
+    def scale(_: int) -> None:
+        nonlocal began
+        for job in set(jobs) - cluster.workers.keys():
+            cluster.workers[job] = None
+            began = max(began + spacing_s, now)  # each waits for the one before
+            starts[job], ends[job] = starts[job] + 1, began
+
+    async def ended(names: Collection[str]) -> list[str]:
+        return [name for name in names if ends.get(name, now + 1) <= now]
+
+    async def main() -> str:
+        nonlocal now
+        fleet = WorkerFleet(cluster, Bounds(4, 4), ended=ended, kill=unreached)
+        workers: list[Any] = [FakeWorker(f"tcp://{job}") for job in jobs]
+        for job, worker in zip(jobs, workers, strict=True):
+            worker.answer["name"] = job
+            fleet.note(worker)
+        for k in range(100_000):
+            now += 1.0
+            if k == 3600:  # until then the first worked, and the others failed
+                workers.clear()
+                ends.update(dict.fromkeys(jobs, now))
+                starts.clear()
+            elif k == 0:
+                ends.update(dict.fromkeys(jobs[1:], now))
+            try:
+                await fleet.follow(1, 1.0, workers[:1])
+            except NoneCame as error:
+                return str(error)
+        raise AssertionError("it goes on for ever")
+
+    cluster = SimpleNamespace(worker_spec={job: {} for job in jobs}, workers=dict.fromkeys(jobs), scale=scale)
+    assert "in 8 tries" in asyncio.run(main())
+    assert min(starts.values()) >= 7
 
 
 # What workers write
