@@ -245,7 +245,7 @@ class FlatRows(nn.Module):
 
 def convolutions(shape: tuple[int, ...], generator: torch.Generator, layer_norm: bool) -> Iterator[nn.Module]:
     """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
-    last = shape[2] <= 4 < shape[0]
+    last = shape[2] < min(shape[:2])  # an image has more pixels a side than channels
     channels, *sides = (shape[2], *shape[:2]) if last else shape
     large = min(sides) >= NATURE
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]

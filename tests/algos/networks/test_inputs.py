@@ -15,6 +15,7 @@ from algos.learning.torch_learner import TorchLearner
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.encoders import convolutions
 from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import make_head
 from algos.networks.inputs import Inputs
@@ -107,6 +108,18 @@ def test_every_leaf_that_is_seen_changes_what_comes_out(name: str) -> None:
         octets[1, leaf.offset : leaf.offset + filled.nbytes] = filled.view(np.uint8)
         out, _ = through(arch, weights, rows)
         assert torch.equal(out[0], out[1]) == (leaf.kind == "text"), leaf
+
+
+@pytest.mark.parametrize("sides, channels", [((84, 84), 6), ((64, 64), 9), ((40, 36), 12), ((10, 10), 6), ((9, 5), 3)])
+def test_an_image_is_convolved_the_same_with_its_channels_last_or_first(sides: tuple[int, int], channels: int) -> None:
+    last = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, *sides, channels), np.uint8))
+    first = last.permute(0, 3, 1, 2).contiguous()
+    outs = []
+    for image in (last, first):
+        layers = nn.Sequential(*convolutions(tuple(image.shape[1:]), torch.Generator().manual_seed(0), False))
+        with torch.no_grad():
+            outs.append(layers(image))
+    assert torch.equal(*outs) and len(outs[0].unique(dim=0)) == 2
 
 
 def test_normalization_leaves_all_but_real_numbers_alone() -> None:
