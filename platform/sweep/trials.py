@@ -225,9 +225,9 @@ class SweepSession:
 
 
 def find_runs_beyond(folder: Path, count: int) -> list[str]:
-    """The names of runs in a sweep's folder that are of none of the first `count` trials."""
-    runs = [note.parent.name for note in folder.glob(f"*/{NOTE}")]
-    return sorted(name for name in runs if name.isdecimal() and int(name) >= count)
+    """The names of runs in a sweep's folder that are of none of the first `count` trials, such as a grid's."""
+    runs = {path.parent.name for file in (NOTE, "config.yaml", "submission.json") for path in folder.glob(f"*/{file}")}
+    return sorted((name for name in runs if name.isdecimal() and int(name) >= count), key=int)
 
 
 @contextlib.contextmanager

@@ -131,6 +131,20 @@ def test_a_study_in_a_database_has_one_folder(
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("file", ["config.yaml", "submission.json"], ids=["begun", "submitted"])
+def test_runs_of_a_grid_are_no_trials_of_a_sweep(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in ("0", "1", "of old"):
+        (tmp_path / "sweep" / number).mkdir(parents=True)
+        (tmp_path / "sweep" / number / file).write_text("{}")
+    assert call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1") == 2
+    err = capfd.readouterr().err
+    assert re.search(r"sweep has runs that are no trials of the study \S+, as 0, 1; name another folder", err)
+    assert len(err.splitlines()) == 1 and not (tmp_path / "sweep" / "sweep.json").exists()
+
+
 def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep")
     journal = sweep / "study.journal"
