@@ -68,7 +68,7 @@ def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
     """Read `maximize group/name` and `minimize group/name`: metric -> direction.
 
     Raises:
-        ConfigError: one of them is something else, or there is none.
+        ConfigError: one of them is something else, there is none, or two are of one metric.
     """
     require(len(texts) > 0, "objectives is empty; name a metric: ['maximize eval/return_mean']")
     found: dict[str, str] = {}
@@ -77,6 +77,7 @@ def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
         known = direction in DIRECTIONS and bool(metric.strip())
         remedy = "write maximize or minimize and a metric, such as 'maximize eval/return_mean'"
         require(known, f"objectives: '{text}' cannot be read; {remedy}")
+        require(metric.strip() not in found, f"objectives: {metric.strip()} is named twice; name each metric once")
         found[metric.strip()] = direction
     return found
 

@@ -183,11 +183,12 @@ class OptunaSweeper(Sweeper):
                     where, name = shown(self._folder), before.study
                     remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={name}"
                     require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
-                    # A trial that was never held to a constraint would count as one that fulfils it.
-                    said = ("objectives", "constraints", "storage")
-                    same = all(getattr(before, name) == getattr(about, name) for name in said)
+                    # A trial that was never held to a constraint would count as one that fulfils it, and values are
+                    # told in the order of the objectives, which dictionaries that are equal need not share.
+                    was, now = ((list(x.objectives.items()), x.constraints, x.storage) for x in (before, about))
                     remedy = "use its own, or another study="
-                    require(same, f"{where} holds a sweep with other objectives, constraints or storage; {remedy}")
+                    what = "other objectives (their order counts), constraints or storage"
+                    require(was == now, f"{where} holds a sweep with {what}; {remedy}")
                     was, now = (decisive(one.fixed) for one in (before, about))
                     if None not in (before.num_envs, about.num_envs):
                         was, now = [*was, f"{NUM_ENVS}={before.num_envs}"], [*now, f"{NUM_ENVS}={about.num_envs}"]

@@ -10,7 +10,8 @@ from optuna.trial import TrialState
 from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
-from paddock.sweep.study import open_study
+from envs.errors import ConfigError
+from paddock.sweep.study import open_study, parse_objectives
 from paddock.sweep.trials import SweepSession
 
 
@@ -45,7 +46,7 @@ def test_a_folder_of_another_sweep_is_refused(
     other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
     for extra, says in {
         "hydra.sweeper.seed=5": "holds the sweep s, which this line is not",
-        "hydra.sweeper.study=s": "holds a sweep with other objectives, constraints or storage",
+        "hydra.sweeper.study=s": "holds a sweep with other objectives (their order counts), constraints or storage",
     }.items():
         code = call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", other, extra)
         err = capfd.readouterr().err
@@ -66,7 +67,7 @@ def test_a_named_study_is_of_one_experiment_and_its_choices_stay(
         (
             "algo.population=16,32",
             "hydra.sweeper.constraints=['step <= 9']",
-        ): "other objectives, constraints or storage",
+        ): "other objectives (their order counts), constraints or storage",
         ("algo.population=16,64",): "algo.population was drawn from 16,32 in the study s, and is now 16,64; use",
         ("algo.population=int(interval(16, 64))",): "from 16,32 in the study s, and is now a whole number; use its own",
     }.items():
@@ -76,6 +77,30 @@ def test_a_named_study_is_of_one_experiment_and_its_choices_stay(
     assert (tmp_path / "sweep" / "sweep.json").read_bytes() == before
     assert call_main(*named, "algo.population=16,32", more, "compute=local", "compute.workers=1") == 0
     assert [trial.state for trial in open_study(tmp_path / "sweep").get_trials()] == [TrialState.COMPLETE] * 2
+
+
+def test_the_objectives_of_a_study_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = optuna.trial.create_trial(values=[1.0, 2.0])
+    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
+    named = [*TINY, *QUICK, *SWEEP, SPACE, "hydra.sweeper.study=s", "hydra.sweeper.n_trials=1", "budget.iterations=1"]
+    texts = ["maximize eval/return_mean", "minimize step"]
+    assert call_main(*named, f"hydra.sweeper.objectives={texts}") == 0
+    capfd.readouterr()
+    assert call_main(*named, f"hydra.sweeper.objectives={texts[::-1]}") == 2
+    err = capfd.readouterr().err
+    assert "sweep holds a sweep with other objectives (their order counts)" in err and len(err.splitlines()) == 1
+
+
+def test_no_metric_is_two_objectives() -> None:
+    assert list(parse_objectives(["minimize step", "maximize a/b"]).items()) == [
+        ("step", "minimize"),
+        ("a/b", "maximize"),
+    ]
+    with pytest.raises(ConfigError, match="objectives: step is named twice; name each metric once"):
+        parse_objectives(["maximize step", "minimize step"])
 
 
 def test_the_name_of_a_study_knows_how_many_environments_where_that_changes_numbers(
