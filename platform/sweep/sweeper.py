@@ -185,10 +185,10 @@ class OptunaSweeper(Sweeper):
                     require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
                     # A trial that was never held to a constraint would count as one that fulfils it, and values are
                     # told in the order of the objectives, which dictionaries that are equal need not share.
-                    was, now = ((list(x.objectives.items()), x.constraints, x.storage) for x in (before, about))
+                    same = [(list(one.objectives.items()), one.constraints, one.storage) for one in (before, about)]
                     remedy = "use its own, or another study="
                     what = "other objectives (their order counts), constraints or storage"
-                    require(was == now, f"{where} holds a sweep with {what}; {remedy}")
+                    require(same[0] == same[1], f"{where} holds a sweep with {what}; {remedy}")
                     was, now = (decisive(one.fixed) for one in (before, about))
                     if None not in (before.num_envs, about.num_envs):
                         was, now = [*was, f"{NUM_ENVS}={before.num_envs}"], [*now, f"{NUM_ENVS}={about.num_envs}"]
