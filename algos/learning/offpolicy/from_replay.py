@@ -148,9 +148,9 @@ class FromReplay(OffPolicy, abc.ABC):
             self.batch_size <= self.capacity,
             f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
         )
-        most = (self.num_steps + self.n_step) * lanes
-        holds = f"algo.capacity={self.capacity} is less than {most}, algo.num_steps and algo.n_step of all agents"
-        require(not turns or self.capacity >= most, f"{holds}; raise it")
+        most = (self.num_steps + (self.n_step if turns else 0)) * lanes
+        whose = "algo.num_steps and algo.n_step of all agents" if turns else "algo.num_steps of all environments"
+        require(self.capacity >= most, f"algo.capacity={self.capacity} is less than {most}, {whose}; raise it")
         return Replay(
             None if self.folder is None else self.folder / part.name,
             obs=_obs_of(architecture),

@@ -242,6 +242,10 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=td3", "env=cartpole"], "algo=td3 takes one Box of floats between finite bounds"),
         (["algo=dqn", "algo.epsilon_end=0.5", "algo.epsilon_start=0.1"], "epsilon_end=0.5 exceeds"),
         (["algo=dqn", "algo.capacity=32", "algo.batch_size=64"], "algo.capacity=32"),
+        (
+            ["algo=dqn", "vec.num_envs=16", "algo.num_steps=128", "algo.capacity=2047", "algo.warmup=500"],
+            "algo.capacity=2047 is less than 2048, algo.num_steps of all environments; raise it",
+        ),
         (["algo=dqn", "algo.warmup=0"], "algo.warmup=0"),
         (["algo=dqn", "algo.n_step=65"], "n_step"),
         (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
