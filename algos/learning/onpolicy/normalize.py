@@ -80,5 +80,5 @@ class Normalization:
 
 
 def moments_of(sample: NDArray[Any]) -> Moments:
-    """The moments of rows [B, O]."""
-    return Moments(len(sample), *moments(sample))
+    """The moments of rows [B, O], of which there may be none, as of who did not act."""
+    return Moments(len(sample), *moments(sample)) if len(sample) else Moments.zero(sample.shape[1])

@@ -23,7 +23,7 @@ from learned import assert_same, followed, played, weights
 from algos.learning import flow
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
-from algos.learning.onpolicy.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization, moments_of
 from algos.learning.rollouts import actors as rollouts_by_actors
 from algos.learning.rollouts.actors import Actors
 from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
@@ -35,6 +35,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
+from envs.native import library
 from envs.spec import EnvSpec
 from envs.vector import Gymnasium, Native, Serial, Vec, Vector
 
@@ -565,3 +566,14 @@ def test_a_network_in_torch_acts_by_one_thread_on_a_worker(tmp_path: Path) -> No
         check=True,
     ).stdout
     assert said.split() == ["16", "{1}", "2"]
+
+
+@pytest.mark.parametrize("built", [True, False])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_who_did_not_act_in_a_rollout_has_moments_of_nothing(
+    columns: int, built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not built:
+        monkeypatch.setattr(library, "usable", lambda: None)
+    moments = moments_of(np.zeros((0, columns), np.float32))
+    assert (moments.count, moments.mean.tolist(), moments.m2.tolist()) == (0, [0.0] * columns, [0.0] * columns)
