@@ -27,14 +27,20 @@ PRUNERS = {
 }
 
 
-def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
-    """A sampler by its name here.
+def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) -> optuna.samplers.BaseSampler:
+    """The sampler of a trial, by its name here, with a seed of its own: a resumed sweep draws no value again.
+
+    A quasi-random sequence has one seed for all of its points, and another sampler draws what has no place in it yet.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
     """
     require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
-    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), {"seed": seed})
+    own = (seed * 1_000_003 + number) % 2**32
+    ours: dict[str, Any] = {"seed": own}
+    if name == "qmc":
+        ours = {"seed": seed, "independent_sampler": optuna.samplers.RandomSampler(own)}
+    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), ours)
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:

@@ -139,9 +139,11 @@ def _read(override: Override) -> Parameter:
         return Parameter(key, _range(value, log, line), {}, when)
     require(not log, f"{line}: choices have no logarithm; use interval or range")
     items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())
-    texts = {_as_choice(item): _as_text(item) for item in items}
+    texts: dict[Choice, str] = {}
+    for item in items:
+        same = texts.setdefault(_as_choice(item), _as_text(item))  # as 1, 1.0 and true are
+        require(same == _as_text(item), f"{line}: {same} and {_as_text(item)} are the same choice; leave one")
     require(len(texts) > 0, f"{line}: there is nothing to choose from")
-    require(len(texts) == len({_as_text(item) for item in items}), f"{line}: 1 and true are the same choice; leave one")
     return Parameter(key, CategoricalDistribution(list(texts)), texts, when)
 
 
@@ -165,7 +167,9 @@ def _range(value: RangeSweep, log: bool, line: str | None) -> BaseDistribution:
     high = start + (count - 1) * step
     if all(isinstance(number, int) for number in (start, stop, step)):
         return IntDistribution(int(start), int(high), log, int(step))
-    return FloatDistribution(start, high, step=None if log else step)
+    remedy = "write interval(low, high), or its numbers as start, stop and step of whole ones"
+    require(not log, f"{line}: with log, a range is of whole numbers; {remedy}")
+    return FloatDistribution(start, high, step=step)
 
 
 def _spell(distribution: BaseDistribution | None) -> str:

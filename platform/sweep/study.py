@@ -117,12 +117,10 @@ class SweepSettings:
         return self.options.get(self.pruner) or {}
 
     def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """The sampler of a trial, which has a seed of its own: a resumed sweep does not draw the same values again."""
+        """The sampler of a trial, by its number."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # The points of a quasi-random sequence belong together.
-            seed = self.seed if self.sampler == "qmc" else (self.seed * 1_000_003 + number) % 2**32
-            return make_sampler(self.sampler, self.options.get(self.sampler) or {}, seed)
+            return make_sampler(self.sampler, self.options.get(self.sampler) or {}, self.seed, number)
 
 
 @dataclass(frozen=True)

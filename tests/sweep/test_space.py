@@ -9,6 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from envs.errors import ConfigError
 from paddock.config.overrides import spell_run_dir
+from paddock.sweep.samplers import SAMPLERS, make_sampler
 from paddock.sweep.space import Parameter, corners, read_space, suggest
 from paddock.sweep.study import Constraint
 
@@ -83,7 +84,9 @@ def test_a_runs_folder_reaches_its_process_whatever_it_is_called(name: str) -> N
         (["k=range(1, 5, 0)"], "the range is empty"),
         (["k=range(1, inf)"], "or has no end"),
         (["k=interval(0, inf)"], "the interval has no end"),
-        (["k=1,true"], "1 and true are the same choice"),
+        (["k=tag(log, range(1.0, 5.0))"], "with log, a range is of whole numbers; write interval(low, high)"),
+        (["k=1,true"], "1 and True are the same choice"),
+        (["k=2,1,1.0"], "1 and 1.0 are the same choice"),
         (["k=shuffle(1, 2)"], "a sampler needs no shuffle"),
         (['k=tag("when:j", interval(1, 2))', "j=1,2"], "when:j lacks a value"),
         (
@@ -99,6 +102,18 @@ def test_what_cannot_be_searched_is_refused_in_one_line(overrides: list[str], sa
     with pytest.raises(ConfigError) as caught:
         read(*overrides)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_no_sampler_draws_again_what_failed(name: str) -> None:
+    drawn = set()
+    study = optuna.create_study()
+    for number in range(4):
+        study.sampler = make_sampler(name, {}, 7, number)
+        trial = study.ask()
+        drawn.add(trial.suggest_float("x", 0, 1))
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    assert len(drawn) == 4
 
 
 def test_a_constraint_says_how_far_a_value_is_beyond_its_bound() -> None:
