@@ -125,6 +125,8 @@ def check_sweep(
         for item in parsed:
             remedy = "list some, as KEY=1,2, or have them chosen by hydra/sweeper=optuna"
             listed = item.is_discrete_sweep() or not item.is_sweep_override()
+            if listed and item.is_sweep_override():
+                listed = next(iter(item.sweep_iterator()), None) is not None  # range(3,3) lists none
             require(listed, f"{item.input_line} lists no values, of which a grid is made; {remedy}")
         jobs = split_grid(parsed)
         met: set[str] = set()

@@ -436,6 +436,7 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
             "algo.sigma=interval(0,1)",
             "algo.sigma=interval(0,1) lists no values, of which a grid is made; list some, as",
         ),
+        ("seed=range(3,3)", "seed=range(3,3) lists no values, of which a grid is made; list some, as"),
     ],
 )
 def test_a_sweep_with_one_bad_value_dies_before_its_first_job(arguments: str, part: str, refused: Refused) -> None:
