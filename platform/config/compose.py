@@ -21,12 +21,13 @@ from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode, TaskFunction
 from hydra.version import VersionBase
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, require
 
 from .. import CONF
+from ..runs.identity import flatten
 from .help import ENTRY_POINTS
 from .hydra_private import (
     BASIC_LAUNCHER,
@@ -40,6 +41,7 @@ from .hydra_private import (
 from .vocabulary import suggest_flag
 
 _COMPOSING = threading.RLock()  # Hydra has one configuration for all threads of a process
+SWEEP_FILE = "sweep="  # how the argument begins of which processes of jobs are not told: they would sweep, too
 CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
 
 
@@ -134,6 +136,9 @@ def check_sweep(
         for number, job in enumerate(jobs):
             if len(jobs) > CHECKED_JOBS and met.issuperset(job):
                 continue
+            in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
+            if in_processes and not met.issuperset(item for item in job if item.startswith(SWEEP_FILE)):
+                check_sweep_file(loader, master, job)
             met.update(job)
             folder = check(job_config(load_job(loader, master, job, number)))
             other = users.setdefault(folder, number)
@@ -142,6 +147,24 @@ def check_sweep(
         if master.dry_run is True:
             _rehearse(loader, master, jobs, show)
         return master.dry_run is True
+
+
+def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]) -> None:
+    """Raise ConfigError if the file of `sweep=` sets something that the process of a job, started without it, lacks."""
+    files = [item for item in job if item.startswith(SWEEP_FILE)]
+    if not files:
+        return
+    rest = [item for item in job if item not in files]
+    try:
+        alone = loader.load_configuration(sweep.hydra.job.config_name, rest, RunMode.RUN)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise JobError(rest) from error
+    configs = (load_job(loader, sweep, job, 0), alone)
+    had, has = (flatten(OmegaConf.to_container(config, resolve=False)) for config in configs)
+    keys = sorted(key for key in had.keys() | has.keys() if had.get(key) != has.get(key))
+    lost = ", ".join(key for key in keys if not key.startswith("hydra."))
+    remedy = "say it on the command line or in an experiment"
+    require(not lost, f"{files[-1]} sets {lost}, which no process of the sweep would have; {remedy}")
 
 
 def _rehearse(loader: ConfigLoader, sweep: DictConfig, jobs: Sequence[Sequence[str]], show: TaskFunction) -> None:

@@ -20,7 +20,7 @@ from algos.pool.process import PythonCommand, run_to_end, start_command
 from algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
 from algos.pool.protocol import End as PoolEnd
 
-from ..config.compose import load_job
+from ..config.compose import SWEEP_FILE, load_job
 from ..config.overrides import spell_run_dir, spell_sources
 from ..runs.loop import Signals
 from ..runs.state import is_locked, tail
@@ -29,7 +29,7 @@ POLL_S = 0.2
 OUTPUT = "output.log"  # in a run's folder: what it printed
 STOP = ".stop"
 SHOWN = 12  # lines of a failed run's output
-LEFT_OUT = ("run.dir=", "dry_run=", "sweep=")  # arguments that are the sweep's own affair
+LEFT_OUT = ("run.dir=", "dry_run=", SWEEP_FILE)  # arguments that are the sweep's own affair
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 

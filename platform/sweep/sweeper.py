@@ -27,7 +27,7 @@ from envs.errors import ConfigError, require
 
 from ..config.build import call_checked
 from ..config.command import shown
-from ..config.compose import job_config, load_job
+from ..config.compose import check_sweep_file, job_config, load_job
 from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
@@ -90,8 +90,9 @@ class OptunaSweeper(Sweeper):
             ConfigError: a job of the space cannot be built, or the folder holds another sweep.
             RunFailed: trials failed, and none has a value, or `on_failure` says stop.
         """
-        settings = self._settings
-        for number, point in enumerate(corners(self._parameters)):
+        settings, points = self._settings, corners(self._parameters)
+        check_sweep_file(self._loader, self._config, [*self._fixed, *points[0]])
+        for number, point in enumerate(points):
             try:
                 self._check([*self._fixed, *point], number)
             except ConfigError as error:

@@ -39,6 +39,38 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
     assert not (tmp_path / "sweep").exists()
 
 
+OWN_SPACE = """
+# @package _global_
+defaults:
+  - override /hydra/sweeper: {sweeper}
+  - override /hydra/launcher: {launcher}
+budget:
+  iterations: 2
+algo:
+  learning_rate: 0.05
+hydra:
+  sweeper:
+    params: {{algo.sigma: '0.1,0.2'}}
+"""
+
+
+@pytest.mark.parametrize(("sweeper", "launcher"), [("optuna", "local"), ("optuna", "basic"), ("basic", "local")])
+def test_what_no_process_of_a_sweep_would_have_is_refused_by_its_keys(
+    sweeper: str, launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/sweep").mkdir(parents=True)
+    (tmp_path / "mine/sweep/own.yaml").write_text(OWN_SPACE.format(sweeper=sweeper, launcher=launcher).lstrip())
+    line = [*TINY, *QUICK, "--config-dir", "mine", "sweep=own", "-m", "hydra.sweep.dir=sweep", "dry_run=true"]
+    assert call_main(*line) == call_main(*line, "algo.learning_rate=0.05") == 2
+    remedy = "which no process of the sweep would have; say it on the command line or in an experiment"
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == f"paddock: sweep=own sets algo.learning_rate, budget.iterations, {remedy}"
+    assert second == f"paddock: sweep=own sets budget.iterations, {remedy}"
+    assert not (tmp_path / "sweep").exists()
+    assert call_main(*line, "algo.learning_rate=0.05", "budget.iterations=2") == 0
+
+
 def test_a_folder_of_another_sweep_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
