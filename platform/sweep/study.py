@@ -102,6 +102,8 @@ class SweepSettings:
 
     def __post_init__(self) -> None:
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
+        no_folder = f"study={self.study} names no folder of its own below sweeps/; choose a word"
+        require(self.study not in (".", ".."), no_folder)
         check_fields(self)
         parse_objectives(self.objectives)
         for text in self.constraints:

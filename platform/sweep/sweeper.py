@@ -116,7 +116,8 @@ class OptunaSweeper(Sweeper):
         if session.ended_by is not None:
             raise RunFailed(session.ended_by)
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
-            raise RunFailed("all trials failed; see above")
+            remedy = "mend that, and raise hydra.sweeper.n_trials, or name another hydra.sweeper.study="
+            raise RunFailed(f"all trials failed; see above; {remedy}")
 
     def _run(self, session: SweepSession) -> int | None:
         """Run this process's part; RunFailed where the sweep's folder, or its study's storage, takes nothing more."""

@@ -26,6 +26,8 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
             "a whole number; interval(16, 64) has all numbers between, and int(interval(16, 64)) the whole ones"
         ),
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
+        f"{SPACE} hydra.sweeper.study=..": "hydra.sweeper.study=.. names no folder of its own below sweeps/; choose a",
+        f"{SPACE} hydra.sweeper.study=.": "hydra.sweeper.study=. names no folder of its own below sweeps/; choose a",
         f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
         "seed=1": "the sweep has nothing to choose",
@@ -124,6 +126,24 @@ def test_the_objectives_of_a_study_keep_their_order(
     assert call_main(*named, f"hydra.sweeper.objectives={texts[::-1]}") == 2
     err = capfd.readouterr().err
     assert "sweep holds a sweep with other objectives (their order counts)" in err and len(err.splitlines()) == 1
+
+
+def test_a_sweep_all_of_whose_trials_failed_goes_on_with_more_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def play(self: SweepSession) -> None:
+        for number in range(len(self._trials()), self._settings.n_trials):
+            done = {"state": TrialState.FAIL} if number == 0 else {"value": 1.0}
+            self._study.add_trial(optuna.trial.create_trial(**done))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SweepSession, "run", play)
+    line = [*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1"]
+    for _ in range(2):  # the same line has no more trials to offer
+        assert call_main(*line, "hydra.sweeper.n_trials=1") == 1
+        remedy = "mend that, and raise hydra.sweeper.n_trials, or name another hydra.sweeper.study="
+        assert capfd.readouterr().err == f"paddock: all trials failed; see above; {remedy}\n"
+    assert call_main(*line, "hydra.sweeper.n_trials=2") == 0
 
 
 def test_no_metric_is_two_objectives() -> None:
