@@ -14,7 +14,7 @@ from ..runs.late import matplotlib
 from ..runs.results import Columns
 from ..runs.units import duration, short
 from ..sweep.study import StudySettings, open_study, read_trials
-from ..sweep.summary import as_command, best_trials, count_ends
+from ..sweep.summary import as_command, best_trials, count_ends, hide_passwords
 from ..sweep.trial import Note
 from .curves import Line, label_x, read_line
 from .drawing import COLORS, GREY, mark_whole, name_rows
@@ -48,7 +48,7 @@ def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     metrics = list(about.objectives)
-    parts = [code(about.command)]
+    parts = [code(hide_passwords(about.command))]  # a sweep of before they were hidden may hold some
     if done:
         importances, why_not = _importances(study)
         lines = {

@@ -18,7 +18,7 @@ from .trial import Note
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-PASSWORD = r"(?<=\w):[^/@]*@"  # in a URL
+PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL, with what is before it
 MOST = 5  # trials of a front that are shown
 NEEDED = 4  # complete trials, to say what mattered
 
@@ -41,8 +41,13 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
     storage = f"--storage-class JournalFileStorage --storage {shlex.quote(shown(folder / JOURNAL))}"
     if about.storage is not None:
-        storage = f"--storage {shlex.quote(re.sub(PASSWORD, ':...@', about.storage))}"
+        storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
+
+
+def hide_passwords(text: str) -> str:
+    """A text without the passwords of the URLs in it."""
+    return PASSWORD.sub(r"\1:...@", text)
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:

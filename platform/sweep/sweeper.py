@@ -36,7 +36,7 @@ from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import check_space, corners, read_space, suggest, suggest_whole
 from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
-from .summary import print_summary
+from .summary import hide_passwords, print_summary
 from .trials import SweepSession, find_runs_beyond, locked
 
 SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
@@ -172,7 +172,7 @@ class OptunaSweeper(Sweeper):
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
             fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
-            command=spell_command(sys.orig_argv),
+            command=hide_passwords(spell_command(sys.orig_argv)),
             sources=tuple(spell_sources(self._config.hydra.overrides.hydra)),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
         )

@@ -213,6 +213,17 @@ def test_what_files_say_is_text(tmp_path: Path) -> None:
     assert "<script" not in picture(ax.figure, "x", evil)
 
 
+def test_the_password_in_a_sweeps_command_is_not_on_the_page(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep")
+    told = json.loads((sweep / "sweep.json").read_text())
+    command = (
+        "python -m paddock compute.address=tcp://10.0.0.1:8786 hydra.sweeper.storage=postgresql://me:secret@host/db"
+    )
+    (sweep / "sweep.json").write_text(json.dumps(told | {"command": command}))
+    text = Reader(report([sweep])).text
+    assert "secret" not in text and command.replace("secret", "...") in text
+
+
 # What it says
 
 

@@ -11,7 +11,7 @@ from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
 from envs.errors import ConfigError
-from paddock.sweep.study import open_study, parse_objectives
+from paddock.sweep.study import StudySettings, SweepSettings, open_study, parse_objectives
 from paddock.sweep.trials import SweepSession
 
 
@@ -220,6 +220,21 @@ def test_runs_of_a_grid_are_no_trials_of_a_sweep(
     err = capfd.readouterr().err
     assert re.search(r"sweep has runs that are no trials of the study \S+, as 0, 1; name another folder", err)
     assert len(err.splitlines()) == 1 and not (tmp_path / "sweep" / "sweep.json").exists()
+
+
+def test_the_command_that_a_sweep_keeps_has_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memory = optuna.storages.InMemoryStorage()
+    monkeypatch.setattr(optuna.storages, "get_storage", lambda url: memory)
+    done = optuna.trial.create_trial(value=1.0)
+    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
+    url = "postgresql://me:sec/ret@host/db"
+    assert call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", f"hydra.sweeper.storage='{url}'") == 0
+    about = StudySettings.read(tmp_path / "sweep")
+    assert about.storage == url and "postgresql://me:...@host/db" in about.command and "sec/ret" not in about.command
+    assert "sec/ret" not in "".join(capfd.readouterr())
 
 
 def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
