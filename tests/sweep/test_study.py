@@ -11,7 +11,7 @@ from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
 from envs.errors import ConfigError
-from paddock.sweep.study import StudySettings, SweepSettings, open_study, parse_objectives
+from paddock.sweep.study import StudySettings, open_study, parse_objectives
 from paddock.sweep.trials import SweepSession
 
 

@@ -216,8 +216,8 @@ async def _hold_interrupts() -> None:
 class StrictNanny(Nanny):
     """Dask's own lets go of a worker that does not start in time, and leaves its process as it is.
 
-    And it starts one that ends as it starts at once again, for ever, and none again of which it got no process: this one
-    closes itself after TRIES, or at once, and the fleet, which hears of it, waits before it starts another.
+    And it starts one that ends as it starts at once again, for ever, and none again of which it got no process: this
+    one closes itself after TRIES, or at once, and the fleet, which hears of it, waits before it starts another.
     """
 
     _unstarted = 0  # tries in a row, of which no worker came

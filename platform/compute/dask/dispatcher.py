@@ -17,9 +17,9 @@ A task, or `Item`:
                |           |   leaves after it had all of its time
                +-----------+
 
-No task is given up while a worker that speaks has a copy. From anywhere it is over when its batch is cancelled, which is
-told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it waits
-with its object, which moves, and is never alone.
+No task is given up while a worker that speaks has a copy. From anywhere it is over when its batch is cancelled, which
+is told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it
+waits with its object, which moves, and is never alone.
 """
 
 import asyncio
