@@ -71,6 +71,12 @@ def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
 
+def spell_parameters(parameters: Sequence[Parameter]) -> tuple[str, ...]:
+    """Return what a study's trials have in common, whatever the bounds: which keys vary, and where they matter."""
+    whens = {one.name: f" when {one.when[0]}={one.when[1]}" if one.when else "" for one in parameters}
+    return tuple(f"{name}{when}" for name, when in sorted(whens.items()))
+
+
 def check_space(study: Study, parameters: Sequence[Parameter]) -> None:
     """Raise ConfigError if a study has drawn one of the parameters in a way that Optuna cannot go on from."""
     for trial in study.get_trials(deepcopy=False):

@@ -139,6 +139,7 @@ class StudySettings:
     command: str
     sources: tuple[str, ...] = ()  # the arguments that say where their groups are found
     num_envs: int | None = None  # environments of each; None: no matter, drawn, or of a sweep before this was kept
+    parameters: tuple[str, ...] | None = None  # what varies, and where it matters; None: of a sweep before this was
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:
@@ -151,6 +152,8 @@ class StudySettings:
         try:
             noted = {"sources": (), **json.loads(path.read_text())}
             noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
+            if noted.get("parameters") is not None:
+                noted["parameters"] = tuple(noted["parameters"])
             return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources")})
         except OSError as error:
             raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error

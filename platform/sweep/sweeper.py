@@ -34,7 +34,7 @@ from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
-from .space import check_space, corners, read_space, suggest, suggest_whole
+from .space import check_space, corners, read_space, spell_parameters, suggest, suggest_whole
 from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
 from .summary import hide_passwords, print_summary
 from .trials import SweepSession, find_runs_beyond, locked
@@ -175,6 +175,7 @@ class OptunaSweeper(Sweeper):
             command=hide_passwords(spell_command(sys.orig_argv)),
             sources=tuple(spell_sources(self._config.hydra.overrides.hydra)),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
+            parameters=spell_parameters(self._parameters),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -187,16 +188,21 @@ class OptunaSweeper(Sweeper):
                     require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
                     # A trial that was never held to a constraint would count as one that fulfils it, and values are
                     # told in the order of the objectives, which dictionaries that are equal need not share.
-                    same = [(list(one.objectives.items()), one.constraints, one.storage) for one in (before, about)]
+                    told, tells = ((list(x.objectives.items()), x.constraints, x.storage) for x in (before, about))
                     remedy = "use its own, or another study="
                     what = "other objectives (their order counts), constraints or storage"
-                    require(same[0] == same[1], f"{where} holds a sweep with {what}; {remedy}")
+                    require(told == tells, f"{where} holds a sweep with {what}; {remedy}")
                     was, now = (decisive(one.fixed) for one in (before, about))
                     if None not in (before.num_envs, about.num_envs):
                         was, now = [*was, f"{NUM_ENVS}={before.num_envs}"], [*now, f"{NUM_ENVS}={about.num_envs}"]
                     lacks, has = (" ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
                     says = f"trials of {lacks or 'nothing else'}, and this line says {has or 'nothing else'}"
                     require(was == now, f"{where} holds {says}; {remedy}")
+                    # What was drawn of a trial would be dropped where it goes on, and what was not be drawn anew.
+                    was, now = ([*(one.parameters or about.parameters or ())] for one in (before, about))
+                    lacks, has = (", ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
+                    varies = f"where {lacks or 'nothing else'} varies, and on this line {has or 'nothing else'}"
+                    require(was == now, f"{where} holds trials {varies}; {remedy}")
                 storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
                 names: Any = {"storage": storage, "study_name": self._name}

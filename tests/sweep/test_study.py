@@ -1,5 +1,6 @@
 """Which sweep a folder and a study hold: what is refused before anything is written, and what goes on."""
 
+import json
 import re
 from pathlib import Path
 
@@ -113,6 +114,33 @@ def test_a_named_study_is_of_one_experiment_and_its_choices_stay(
     assert [trial.state for trial in open_study(tmp_path / "sweep").get_trials()] == [TrialState.COMPLETE] * 2
 
 
+def test_the_parameters_of_a_study_stay_and_their_bounds_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = optuna.trial.create_trial(value=1.0)
+    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(done))
+    named = [*TINY, *QUICK, *SWEEP, SPACE, "hydra.sweeper.study=s", "hydra.sweeper.n_trials=1", "budget.iterations=1"]
+    kinds, sigma = "algo.normalize_observations=true,false", "algo.sigma=interval(0.1, 0.2)"
+    only = 'algo.sigma=tag("when:algo.normalize_observations=True", interval(0.1, 0.2))'
+    assert call_main(*named, kinds, sigma) == 0
+    capfd.readouterr()
+    remedy = "use its own, or another study="
+    for arguments, says in {
+        (kinds, "algo.weight_decay=interval(0.1, 0.2)"): "where algo.sigma varies, and on this line algo.weight_decay;",
+        (kinds,): "where algo.sigma varies, and on this line nothing else;",
+        (kinds, only): "on this line algo.sigma when algo.normalize_observations=True;",
+    }.items():
+        assert call_main(*named, *arguments) == 2
+        err = capfd.readouterr().err
+        assert f"{says} {remedy}" in err and len(err.splitlines()) == 1, err
+    assert call_main(*named, sigma.replace("0.2", "0.3"), kinds) == 0
+    told = json.loads((tmp_path / "sweep/sweep.json").read_text())
+    del told["parameters"]  # as a sweep had none before they were kept
+    (tmp_path / "sweep/sweep.json").write_text(json.dumps(told))
+    assert call_main(*named, kinds) == 0
+
+
 def test_the_objectives_of_a_study_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +161,7 @@ def test_a_sweep_all_of_whose_trials_failed_goes_on_with_more_of_them(
 ) -> None:
     def play(self: SweepSession) -> None:
         for number in range(len(self._trials()), self._settings.n_trials):
-            done = {"state": TrialState.FAIL} if number == 0 else {"value": 1.0}
+            done: Any = {"state": TrialState.FAIL} if number == 0 else {"value": 1.0}
             self._study.add_trial(optuna.trial.create_trial(**done))
 
     monkeypatch.chdir(tmp_path)
