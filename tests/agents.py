@@ -136,6 +136,62 @@ class Turns:
         pass
 
 
+class Pauses:
+    """Two agents that both move in every second step, three times in all, and neither in the first; a move is paid 1.
+
+    Nothing is legal to those that wait.
+    """
+
+    possible_agents = ("one", "other")
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    render_mode = None
+
+    def __init__(self, masked: bool = False, kinds: int = 1) -> None:
+        self._masked, self._kinds = masked, kinds
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        seen = spaces.Box(0, 9, (self._size(agent),), np.float32)
+        mask = spaces.MultiBinary(self._size(agent))
+        return spaces.Dict({"seen": seen, "action_mask": mask}) if self._masked else seen
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Discrete(self._size(agent), start=1)
+
+    @property
+    def acting(self) -> list[str]:
+        return self.agents if self._steps % 2 else []
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self._steps, self.agents = 0, list(self.possible_agents)
+        return self._look(), {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert set(actions) == set(self.acting), (actions, self._steps)
+        self._steps += 1
+        rewards = {agent: float(agent in actions) for agent in self.agents}
+        seen, ended = self._look(), dict.fromkeys(self.agents, self._steps == 6)
+        if self._steps == 6:
+            self.agents = []
+        return seen, rewards, ended, dict.fromkeys(ended, False), {}
+
+    def _size(self, agent: str) -> int:
+        return 2 if agent == "one" or self._kinds == 1 else 3
+
+    def _look(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for agent in self.agents:
+            seen = np.full(self._size(agent), self._steps, np.float32)
+            mask = np.full(len(seen), agent in self.acting, np.int8)
+            told[agent] = {"seen": seen, "action_mask": mask} if self._masked else seen
+        return told
+
+    def render(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Blind:
     """Three agents that see nothing, of whom each is paid 1 for the choice that has the number of its seat."""
 

@@ -139,7 +139,7 @@ def _play(
     try:
         members = Members(workspace.population, lambda e: load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
-        return play(workspace.venv, members, seeds, cap=cap, observe=observe, metrics=problem.env.metrics)
+        return play(workspace.venv, problem.env, members, seeds, cap=cap, observe=observe, metrics=problem.env.metrics)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.spec import EnvSpec
 from envs.vector import VectorEnv
 from envs.vector.infos import read_numbers
+from envs.vector.storage import Layouts, allocate
 
 
 class Players(Protocol):
@@ -117,6 +119,7 @@ class Episodes:
 
 def play(
     venv: VectorEnv,
+    env: EnvSpec,
     players: Players,
     seeds: Sequence[int],
     *,
@@ -129,6 +132,7 @@ def play(
 
     Args:
         venv: N environments that do not restart by themselves, with observations as rows, one for each agent.
+        env: what they are made by.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
         watch: called after every step.
@@ -156,6 +160,7 @@ def play(
     m2 = np.zeros(mean.shape)
     acts = np.zeros(slots * seats, np.bool_) if seats > 1 else None
     lived = np.zeros(slots * seats, np.bool_)  # has acted in the life that goes on
+    blank = allocate(Layouts.of_roles(env.roles).action_rows, slots * seats, np.zeros) if seats > 1 else np.zeros(0)
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
@@ -202,7 +207,9 @@ def play(
             obs[~acts] = obs[acts.argmax()]  # of zeros no action may be legal
         elif obs.dtype.kind == "V" and len(active) < slots:
             obs[playing < 0] = obs[active[0]]  # nobody plays there, and of an old row no action may be legal
-        actions = players.act(obs, acts)
+        # Where nobody acts there is no row to choose by, and the step looks at no action.
+        idle = acts is not None and not acts.any()
+        actions = blank if idle else players.act(obs, acts)
         venv.send(actions[rows], rows)
         given, reward, terminated, truncated, infos = venv.recv(rows)
         obs[rows] = given.reshape(len(rows), *players.shape)

@@ -200,7 +200,7 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
     else:
         players = alone(what, seeds, slots)
     with one_thread(), closing(open_env(what.env, task, slots)) as venv:
-        return play(venv, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
+        return play(venv, what.env, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
 def alone(what: Performance, seeds: Sequence[int], slots: int) -> RowByRow:

@@ -100,5 +100,5 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
             require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
             encoder.add(frame)
 
-        played = play(venv, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
+        played = play(venv, drawing, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
     return Film(float(played.returns[0]), int(played.lengths[0]), encoder.codec, encoder.finish())

@@ -111,7 +111,7 @@ def _play(
         return drawn_in_seat(policy, seeds[episode], seat) if players.drawn[who] else policy
 
     with one_thread(), closing(open_env(env, exact_task(env, players.native), 1)) as venv:
-        played = play(venv, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
+        played = play(venv, env, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
     return played, seated
 
 

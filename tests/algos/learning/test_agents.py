@@ -234,6 +234,19 @@ def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:
     assert played.lengths.tolist() == [2] and sorted(played.lives[0]) == [1, 1, 2, 2]  # b again has not acted yet
 
 
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_nobody_is_asked_in_a_step_in_which_nobody_acts(masked: bool, kinds: int) -> None:
+    pauses = ["env.id=agents:Pauses", f"+env.kwargs.masked={masked}", f"+env.kwargs.kinds={kinds}"]
+    algo = algorithm(*SMALL, *pauses, "algo.eval_every=1")
+    advance(algo, 1)
+    (told,) = algo.evaluate_last()
+    assert (told["eval/return_mean"], told["eval/length_mean"], told["eval/lives"]) == (3, 6, 6)
+    for stochastic in (False, True):
+        what = Performance(algo.env, algo.policy(), 100, stochastic=stochastic)
+        assert [lives.tolist() for lives in perform(what, [1, 2]).lives] == [[3, 3]] * 2
+
+
 def test_one_vector_of_es_plays_all_agents(tmp_path: Path) -> None:
     words = ["algo=es", "env=gymnasium", "env.fresh=false", *MORTALS, "vec.num_envs=2", "algo.population=4"]
     few, many = (algorithm(*words, "algo.hidden=[4]", f"vec.num_envs={n}", "algo.eval_episodes=3") for n in (1, 3))
