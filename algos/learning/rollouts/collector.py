@@ -145,10 +145,10 @@ class Collector:
             played, over = [steps], steps.terminated | steps.truncated
             action, self._envs.obs = parts.pack([steps.action], [None]), [steps.obs[T]]
         else:
-            traces, over, env_s = self._step(weights, noise, start, state)
-            # They waited together, which counts once.
+            traces, over, env_s, stray = self._step(weights, noise, start, state)
+            # They waited together, which counts once, as do rewards to the dead, whoever would have played there.
             played = [traces[k].steps(0.0 if k else env_s, len(config.env.metrics)) for k in learn]
-            lives = [traces[k].lives for k in learn]
+            lives = [{**traces[k].lives, "stray_reward": 0.0 if k else stray} for k in learn]
             self._envs.obs = [trace.obs[T] for trace in traces]
             action = parts.pack([trace.action for trace in traces], [trace.played for trace in traces])
         episode = start.episode + over.sum(axis=0)
@@ -199,12 +199,12 @@ class Collector:
         noise: Sequence[NDArray[np.float32]],
         start: ResumePoint,
         state: NDArray[np.float32],
-    ) -> tuple[list[Trace], NDArray[np.bool_], float]:
+    ) -> tuple[list[Trace], NDArray[np.bool_], float, float]:
         """Choose and step, group by group; the policies' memory [N, S] is changed.
 
         Returns:
-            What each part met, which environments ended an episode in each step [T, W], and the seconds spent waiting
-            for them.
+            What each part met, which environments ended an episode in each step [T, W], the seconds spent waiting for
+            them, and what they paid to agents who did not live.
         """
         config, parts, envs = self._config, self._parts, self._envs
         T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats
@@ -216,7 +216,7 @@ class Collector:
             began, explored = (envs.obs[k], acts, who, memory), bool(config.exploration)
             traces.append(Trace(parts, k, config.groups, self._actors[k], noise[k], *began, explored=explored))
         over = np.empty((T, W), np.bool_)
-        env_s = 0.0
+        env_s, stray = 0.0, 0.0
         for t in range(T + 1):
             for group, rows in enumerate(self._groups):
                 worlds = slice(rows.start // seats, rows.stop // seats)
@@ -227,6 +227,7 @@ class Collector:
                         ended = given[2] | given[3]
                     else:
                         acts[rows], ended = given[4]["acts"], given[4]["over"]
+                        stray += float(np.sum(given[4].get("stray_reward", 0.0)))
                     over[t - 1, worlds] = ended
                     if who is not None and ended.any():
                         episode[worlds] += ended
@@ -241,4 +242,4 @@ class Collector:
         for k, trace in enumerate([] if parts.single else traces):
             mine = slice(None) if trace.mine is None else trace.mine[T]
             state[np.arange(len(state))[parts.rows(k, W)][mine], : trace.state.shape[1]] = trace.state[mine]
-        return traces, over, env_s
+        return traces, over, env_s, stray

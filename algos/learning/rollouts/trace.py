@@ -81,7 +81,6 @@ class Trace:
             self.mine[0] = played
             self.acts[0] &= played
         self._number = None if who is None else parts.number(k, who)  # [n], which version plays
-        self._stray = 0.0
         self._finals: list[tuple[int, NDArray[np.intp], NDArray[Any]]] = []
         self._returns: list[NDArray[np.float64]] = []
         self._lengths: list[NDArray[np.int64]] = []
@@ -146,8 +145,6 @@ class Trace:
             if self.mine is not None:
                 self.acts[t, rows] &= self.mine[t, rows]
             self._parts.hide(self._k, self.obs[t, rows], self.acts[t, rows])
-            if "stray_reward" in infos:
-                self._stray += float(np.sum(infos["stray_reward"][among]))
         if "final_obs" in infos:
             own = np.flatnonzero(ended | cut)
             self.state[rows.start + own] = 0
@@ -167,9 +164,8 @@ class Trace:
 
     @property
     def lives(self) -> dict[str, Any]:
-        """Of several agents `Rollout.acts`, `Rollout.memory` and `Rollout.stray_reward`."""
-        told = {"acts": self.acts, "memory": self._memory, "stray_reward": self._stray}
-        return {} if self.acts is None else told
+        """Of several agents `Rollout.acts` and `Rollout.memory`."""
+        return {} if self.acts is None else {"acts": self.acts, "memory": self._memory}
 
     def steps(self, env_s: float, metrics: int) -> Steps:
         """Return all of it.

@@ -96,6 +96,15 @@ def test_nobody_learns_from_what_opponents_do() -> None:
     assert met > 40
 
 
+def test_what_the_dead_are_paid_counts_once_whoever_plays() -> None:
+    # Of this world it depends on the episode's seed alone.
+    told = [
+        [row["train/stray_reward"] for row in advance(algo, 3)]
+        for algo in (build("mortals", "algo.opponents=null"), build("mortals"), build("mortals", against=LEAGUE))
+    ]
+    assert told[0] == told[1] == told[2]
+
+
 def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> None:
     draw = Draw(7, ((0, (0,), 0.25), (0, (1, 2, 3), 0.75)), ((0, 2), (1, 3)))
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(200)))
