@@ -105,6 +105,16 @@ def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_ove
     assert (done.value, done.attempts) == ("done", 2)
 
 
+def begin(kind: str, dispatcher: Dispatcher, ends: Ends) -> None:
+    """Put a task, or call an object."""
+    if kind == "task":
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+    else:
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        actor.deliver = ends  # type: ignore[method-assign]
+        actor.call("add", 1)
+
+
 @pytest.mark.parametrize("kind", ["task", "call"])
 def test_what_a_healthy_worker_has_is_not_lost_with_a_silent_one_that_had_it_before(kind: str) -> None:
     async def lose() -> list[Done]:
@@ -113,12 +123,7 @@ def test_what_a_healthy_worker_has_is_not_lost_with_a_silent_one_that_had_it_bef
         silent, healthy = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
         serving = [asyncio.ensure_future(dispatcher.serve(silent))]
         await turns()
-        if kind == "task":
-            dispatcher.open(square, ends, **SETTINGS).put(1)
-        else:
-            actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
-            actor.deliver = ends  # type: ignore[method-assign]
-            actor.call("add", 1)
+        begin(kind, dispatcher, ends)
         await turns()
         assert silent.items
         serving.append(asyncio.ensure_future(dispatcher.serve(healthy)))
@@ -257,12 +262,7 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
         present.clear()  # as the scheduler has of a worker that retires, though it ends what it has
         present["tcp://b"] = 1
         first.leaving = True
-        if kind == "task":
-            dispatcher.open(square, ends, **SETTINGS).put(1)
-        else:
-            actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
-            actor.deliver = ends  # type: ignore[method-assign]
-            actor.call("add", 1)
+        begin(kind, dispatcher, ends)
         await asyncio.sleep(0.3)
         first.end.set_result(None)
         coming.append("tcp://c")  # in a queue, for now
