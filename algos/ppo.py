@@ -209,7 +209,7 @@ class PPO(OnPolicy):
 
     def _normalization(self, rows: int, architecture: Architecture) -> Normalization:
         switches = {"obs": self.normalize_observations, "rewards": self.normalize_rewards}
-        return Normalization(rows, architecture.inputs, self.gamma, **switches)
+        return Normalization(rows, architecture.inputs, self.gamma, **switches, turns=self.env.seats > 1)
 
     def _check(self) -> None:
         super()._check()

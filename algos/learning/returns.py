@@ -25,6 +25,28 @@ def finished_turns(terminated: Flags, truncated: Flags, acts: Flags) -> Flags:
     return _Turns.of(terminated, truncated, acts).finished
 
 
+def discount_turns(
+    reward: Floats, ended: Flags, acts: Flags, gamma: float, running: NDArray[np.float64], open_turn: Flags
+) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64], Flags]:
+    """Discounted returns so far of running lives, as `envs.native.series.discount` has them, turn by turn.
+
+    Args:
+        ended: [T, B].
+        running, open_turn: [B], before the first step, and whether a turn is on that began before it.
+
+    Returns:
+        After each step, [T, B], and where a turn ended with it; and running and open_turn after the last one.
+    """
+    returns, closed = np.empty(reward.shape), np.empty(reward.shape, np.bool_)
+    for t in range(len(reward)):
+        open_turn = open_turn | acts[t]
+        # What is paid before a life's first turn is of no turn, and learned from by nobody.
+        returns[t] = np.where(acts[t], running * gamma, running) + np.where(open_turn, reward[t], np.float32(0))
+        closed[t] = open_turn & (acts[t + 1] | ended[t])
+        running, open_turn = np.where(ended[t], 0.0, returns[t]), open_turn & ~ended[t]
+    return returns, closed, running, open_turn
+
+
 def gae(
     reward: Floats,
     value: Floats,

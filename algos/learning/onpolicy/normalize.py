@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.episodes import Moments
+from algos.learning.returns import discount_turns
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.inputs import Inputs
 from envs.native.series import discount, moments
@@ -18,10 +19,17 @@ class Normalization:
     """What observations and rewards have been like so far.
 
     Observations go to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as in
-    the code of Schulman et al. 2017; their mean stays.
+    the code of Schulman et al. 2017; their mean stays. Where rows may wait, gamma counts turns, as in `returns`.
     """
 
-    def __init__(self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool) -> None:
+    def __init__(
+        self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, turns: bool = False
+    ) -> None:
+        """Begin with nothing seen.
+
+        Args:
+            turns: whether rows are agents, who may wait.
+        """
         self._obs = obs
         self._inputs = inputs
         self._rewards = rewards
@@ -29,6 +37,8 @@ class Normalization:
         self.seen = Moments.zero(inputs.width if obs else 0)  # of observations
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
+        self._turns = turns and rewards
+        self._open = np.zeros(num_envs, np.bool_)  # rows of which a turn is on
 
     @property
     def mean(self) -> NDArray[np.float32]:
@@ -55,9 +65,13 @@ class Normalization:
         if not self._rewards:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
-        returns, self._running = discount(rollout.reward, ended, self._gamma, self._running)
-        acted = returns if rollout.acts is None else returns[rollout.acts[:-1]]
-        self._returned = self._returned.merge(moments_of(acted.reshape(-1, 1)))
+        if rollout.acts is None:
+            returns, self._running = discount(rollout.reward, ended, self._gamma, self._running)
+        else:
+            at = self._gamma, self._running, self._open
+            steps, closed, self._running, self._open = discount_turns(rollout.reward, ended, rollout.acts, *at)
+            returns = steps[closed]
+        self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
 
     def observe(self, rollout: Rollout) -> None:
@@ -71,12 +85,15 @@ class Normalization:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything."""
-        return {"seen": vars(self.seen), "returned": vars(self._returned), "running": self._running}
+        state = {"seen": vars(self.seen), "returned": vars(self._returned), "running": self._running}
+        return state | ({"open": self._open} if self._turns else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self.seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
         self._running = state["running"]
+        if self._turns:
+            self._open = state["open"]
 
 
 def moments_of(sample: NDArray[Any]) -> Moments:

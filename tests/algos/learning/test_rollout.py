@@ -506,6 +506,46 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     assert normalization.rewards(rollout, 1.0).max() == 1.0
 
 
+def test_where_agents_wait_rewards_are_those_of_turns_whenever_they_are_paid() -> None:
+    blank = played(config(num_envs=2, num_steps=4), 1)[0]
+    # Row 0 begins turns at steps 0, 2 and 5, and its life ends with 6, as it waits, which pays 8; row 1 begins one at
+    # 3, and 7 before that are of no turn.
+    acts = np.array([[1, 0, 1, 0, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0, 1]], bool).T
+    reward = np.array([[1, 2, 0, 4, 0, 0, 8, 0], [7, 0, 0, 1, 0, 2, 0, 0]], np.float32).T
+    ended = np.zeros((8, 2), bool)
+    ended[6, 0] = True
+    # 1 + 2; 3 / 2 + 4; 5.5 / 2 + 8; and of row 1 the 3 that end with the last step. Row 0's last turn is still on.
+    expected = np.std([3, 5.5, 10.75, 3])
+
+    def scale(*lengths: int) -> float:
+        """What they are divided by after rollouts of so many steps, each by another that goes on from its state."""
+        state: Any = None
+        first = 0
+        for length in lengths:
+            steps, never = slice(first, first + length), np.zeros((length, 2), bool)
+            one = Normalization(2, config().architecture.inputs, 0.5, obs=False, rewards=True, turns=True)
+            if state is not None:
+                one.load_state_dict(state)
+            acted = acts[first : first + length + 1]
+            rollout = replace(blank, reward=reward[steps], terminated=ended[steps], truncated=never, acts=acted)
+            one.rewards(rollout, 10.0)
+            state, first = one.state_dict(), first + length
+        return one.reward_scale
+
+    for lengths in ((8,), (4, 4), (1, 2, 3, 2)):
+        assert scale(*lengths) == pytest.approx(expected)
+
+
+def test_agents_that_never_wait_are_normalized_as_one_is() -> None:
+    of = config()
+    one, other = (Normalization(4, of.architecture.inputs, 0.9, obs=False, rewards=True, turns=k > 0) for k in range(2))
+    for rollout in played(of, 3):
+        alone = one.rewards(rollout, 10.0)
+        acts = np.ones((len(rollout.reward) + 1, 4), np.bool_)
+        assert other.rewards(replace(rollout, acts=acts), 10.0).tobytes() == alone.tobytes()
+    assert other.state_dict()["running"].tobytes() == one.state_dict()["running"].tobytes()
+
+
 def test_observations_are_counted_once_a_rollout() -> None:
     rollouts, inputs = played(config(), 3), config().architecture.inputs
     normalization = Normalization(4, inputs, 0.99, obs=True, rewards=False)
