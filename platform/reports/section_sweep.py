@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..runs.late import matplotlib
 from ..runs.results import Columns
 from ..runs.units import duration, short
-from ..sweep.study import StudySettings, open_study, read_trials
-from ..sweep.summary import as_command, best_trials, count_ends, hide_passwords
+from ..sweep.study import StudySettings, hide_passwords, open_study, read_trials
+from ..sweep.summary import as_command, best_trials, count_ends
 from ..sweep.trial import Note
 from .curves import Line, label_x, read_line
 from .drawing import COLORS, GREY, mark_whole, name_rows

@@ -167,6 +167,7 @@ class OnWorkers:
         self._needs = needs
         self._done: dict[int, Done] = {}
         self._batch = self._open()
+        self._waits = False  # for a worker
 
     @property
     def slots(self) -> int:
@@ -175,9 +176,13 @@ class OnWorkers:
         Raises:
             PoolError: no worker will come, as the pool has failed.
         """
-        if not self._pool.size:
+        size = self._pool.size
+        if not size:
             self._open().cancel()  # which a pool that has failed refuses
-        return self._pool.size
+            if not self._waits:  # as a run would: one for whose tasks there are refused workers alone fails
+                self._pool.open_batch(bool, lambda ends: None, needs=self._needs).put(None)
+        self._waits = not size
+        return size
 
     def start(self, plan: Plan) -> "_Task | None":
         """See `LaunchTarget`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SETTINGS, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 DIRECTIONS = ("maximize", "minimize")
+PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL, with what is before it
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
 
@@ -181,8 +182,14 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     try:
         return optuna.storages.get_storage(url)
     except Exception as error:  # of whatever database, or of the module for it that is missing
-        why = " ".join(str(error).split())
-        raise ConfigError(f"storage={url} cannot be opened ({why}); mend the URL, or leave it out") from error
+        why, safe = " ".join(str(error).split()), hide_passwords(url)
+        why = why.replace(url, safe)
+        raise ConfigError(f"storage={safe} cannot be opened ({why}); mend the URL, or leave it out") from error
+
+
+def hide_passwords(text: str) -> str:
+    """A text without the passwords of the URLs in it."""
+    return PASSWORD.sub(r"\1:...@", text)
 
 
 class _JournalLock:

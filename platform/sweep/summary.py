@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import warnings
 from collections import Counter
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..config.command import shown
 from ..runs.late import optuna
-from .study import JOURNAL, StudySettings
+from .study import JOURNAL, StudySettings, hide_passwords
 from .trial import Note
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL, with what is before it
 MOST = 5  # trials of a front that are shown
 NEEDED = 4  # complete trials, to say what mattered
 
@@ -43,11 +41,6 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     if about.storage is not None:
         storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
-
-
-def hide_passwords(text: str) -> str:
-    """A text without the passwords of the URLs in it."""
-    return PASSWORD.sub(r"\1:...@", text)
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:

@@ -35,8 +35,16 @@ from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import check_space, corners, read_space, spell_parameters, suggest, suggest_whole
-from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
-from .summary import hide_passwords, print_summary
+from .study import (
+    SETTINGS,
+    StudySettings,
+    SweepSettings,
+    hide_passwords,
+    open_storage,
+    open_study,
+    parse_objectives,
+)
+from .summary import print_summary
 from .trials import SweepSession, find_runs_beyond, locked
 
 SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=

@@ -20,7 +20,7 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from envs.errors import nearest
+from envs.errors import PaddockError, nearest
 from envs.process import keep_from_forks
 
 from ..config.command import shown
@@ -32,6 +32,7 @@ from .trial import LACKS, NOTE, PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
 HAVING = (TrialState.COMPLETE, TrialState.PRUNED)  # states of trials that have had their objectives
+REFUSED = PaddockError.exit_code  # as where a run is not that of its folder
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
 FAR = 1e300  # beyond a bound
@@ -150,11 +151,14 @@ class SweepSession:
             self._tell(trial, run, reason)
         elif stopping and end.code in STOPPED:
             print(f"trial {trial.number} has saved", flush=True)
-        elif end.code in LACKS:
-            lacks = LACKS[end.code].format(trial.number)
-            self.ended_by = f"{lacks}; the trial is kept; mend that, and the same command goes on"
+        elif end.code in LACKS or (end.code == REFUSED and any(run.glob("checkpoints/*.npz"))):
+            why = LACKS.get(end.code, "trial {} is refused by its own run").format(trial.number)
+            remedy = "mend that, and the same command goes on"
+            if end.code == REFUSED:
+                remedy += f", or delete {shown(run)} to begin it again"
+            self.ended_by = f"{why}; the trial is kept; {remedy}"
             print("".join(f"    | {line}\n" for line in end.said), end="", file=sys.stderr, flush=True)
-        elif end.code in (1, 2):
+        elif end.code in (1, REFUSED):
             self._fail(trial, f"exit code {end.code}", end.said)
         else:
             note = Note.read(run) or Note(trial.number, self._mine)

@@ -13,7 +13,7 @@ from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
 from envs.errors import ConfigError
-from paddock.sweep.study import StudySettings, open_study, parse_objectives
+from paddock.sweep.study import StudySettings, open_storage, open_study, parse_objectives
 from paddock.sweep.trials import SweepSession
 
 
@@ -264,6 +264,12 @@ def test_the_command_that_a_sweep_keeps_has_no_password(
     about = StudySettings.read(tmp_path / "sweep")
     assert about.storage == url and "postgresql://me:...@host/db" in about.command and "sec/ret" not in about.command
     assert "sec/ret" not in "".join(capfd.readouterr())
+
+
+def test_a_storage_that_cannot_be_opened_is_named_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"storage=nosuch://me:\.\.\.@host/db cannot be opened \(") as caught:
+        open_storage(tmp_path, "nosuch://me:secret@host/db")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:

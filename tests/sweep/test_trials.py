@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from run_folders import write_sweep
 from sweep_commands import QUICK
 
 from algos.pool.late import LatePool
+from algos.pool.process import run_to_end
 from algos.pool.protocol import Done, Needs, PoolError
 from algos.pool.serial import SerialPool
 from envs.errors import NO_ROOM, NO_WORKERS
@@ -199,6 +201,21 @@ def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, say
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
+def test_a_trial_that_has_learned_something_is_kept_where_its_run_refuses_to_go_on(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    (sweep / "1" / "checkpoints").mkdir(parents=True)
+    (sweep / "1" / "checkpoints" / "00000009.npz").touch()
+    for _ in range(2):
+        session = make_session(sweep, Ending(2), lambda trial: [], n_trials=2)
+        assert session.run() is None
+        remedy = f"mend that, and the same command goes on, or delete {sweep / '1'} to begin it again"
+        assert session.ended_by == f"trial 1 is refused by its own run; the trial is kept; {remedy}"
+        assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+    shutil.rmtree(sweep / "1")
+    assert make_session(sweep, Ending(2), lambda trial: [], n_trials=2).run() is None
+    assert open_study(sweep).get_trials()[1].state == TrialState.FAIL
+
+
 @pytest.mark.parametrize(("part", "alone"), [(LatePool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
 def test_a_trial_says_by_its_exit_code_that_workers_are_out_of_reach(
     part: Any, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -241,15 +258,21 @@ def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
 
 def test_a_sweep_waits_for_workers_and_not_for_a_pool_that_has_failed(tmp_path: Path) -> None:
     class Empty:
-        """A pool without workers, whose scheduler goes after a second look."""
+        """A pool that fails at the third look, as all workers that it would have were refused what waits for them."""
 
-        size, looks = 0, 0
+        size, looks, put_at = 0, 0, 0
 
         def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
-            self.looks += 1
-            if self.looks > 2:
+            self.looks += fn is run_to_end
+            if self.looks > 3:
+                assert self.put_at == 2, "nothing waited, and it would have gone on for ever"
                 raise PoolError("lost the scheduler")
             return self
+
+        def put(self, task: Any) -> int:
+            assert not self.put_at
+            self.put_at = self.looks
+            return 0
 
         def cancel(self) -> None: ...
         def close(self) -> None: ...
