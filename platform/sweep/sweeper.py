@@ -57,6 +57,26 @@ def decisive(arguments: Sequence[str]) -> list[str]:
     return sorted(item for item in arguments if item.lstrip("+~").split("=")[0].split(".")[0] not in ASIDE)
 
 
+def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
+    """Raise ConfigError unless a sweep is the one that its folder holds."""
+    remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={before.study}"
+    require(before.study == about.study, f"{where} holds the sweep {before.study}, which this line is not; {remedy}")
+    remedy = "use its own, or another study="
+    # A trial that was never held to a constraint would count as one that fulfils it, and values are told in the order
+    # of the objectives, which dictionaries that are equal need not share.
+    told, tells = ((list(one.objectives.items()), one.constraints, one.storage) for one in (before, about))
+    what = "other objectives (their order counts), constraints or storage"
+    require(told == tells, f"{where} holds a sweep with {what}; {remedy}")
+    counted = None not in (before.num_envs, about.num_envs)
+    fixed = [decisive(one.fixed) + counted * [f"{NUM_ENVS}={one.num_envs}"] for one in (before, about)]
+    # What was drawn of a trial would be dropped where it goes on, and what was not be drawn anew.
+    varied = [[*(one.parameters or about.parameters or ())] for one in (before, about)]
+    for what, (was, now), comma in (("of", fixed, " "), ("that vary", varied, ", ")):
+        lacks, says = (comma.join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
+        held = f"{where} holds trials {what} {lacks or 'nothing else'}"
+        require(was == now, f"{held}, and this line says {says or 'nothing else'}; {remedy}")
+
+
 class OptunaSweeper(Sweeper):
     """Hydra's sweeper of that name."""
 
@@ -190,27 +210,7 @@ class OptunaSweeper(Sweeper):
             with locked(self._folder):
                 known = (self._folder / SETTINGS).exists()
                 if known:
-                    before = StudySettings.read(self._folder)
-                    where, name = shown(self._folder), before.study
-                    remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={name}"
-                    require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
-                    # A trial that was never held to a constraint would count as one that fulfils it, and values are
-                    # told in the order of the objectives, which dictionaries that are equal need not share.
-                    told, tells = ((list(x.objectives.items()), x.constraints, x.storage) for x in (before, about))
-                    remedy = "use its own, or another study="
-                    what = "other objectives (their order counts), constraints or storage"
-                    require(told == tells, f"{where} holds a sweep with {what}; {remedy}")
-                    was, now = (decisive(one.fixed) for one in (before, about))
-                    if None not in (before.num_envs, about.num_envs):
-                        was, now = [*was, f"{NUM_ENVS}={before.num_envs}"], [*now, f"{NUM_ENVS}={about.num_envs}"]
-                    lacks, has = (" ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
-                    says = f"trials of {lacks or 'nothing else'}, and this line says {has or 'nothing else'}"
-                    require(was == now, f"{where} holds {says}; {remedy}")
-                    # What was drawn of a trial would be dropped where it goes on, and what was not be drawn anew.
-                    was, now = ([*(one.parameters or about.parameters or ())] for one in (before, about))
-                    lacks, has = (", ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
-                    varies = f"where {lacks or 'nothing else'} varies, and on this line {has or 'nothing else'}"
-                    require(was == now, f"{where} holds trials {varies}; {remedy}")
+                    check_same(StudySettings.read(self._folder), about, shown(self._folder))
                 storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
                 names: Any = {"storage": storage, "study_name": self._name}

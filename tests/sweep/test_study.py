@@ -128,9 +128,9 @@ def test_the_parameters_of_a_study_stay_and_their_bounds_may_change(
     capfd.readouterr()
     remedy = "use its own, or another study="
     for arguments, says in {
-        (kinds, "algo.weight_decay=interval(0.1, 0.2)"): "where algo.sigma varies, and on this line algo.weight_decay;",
-        (kinds,): "where algo.sigma varies, and on this line nothing else;",
-        (kinds, only): "on this line algo.sigma when algo.normalize_observations=True;",
+        (kinds, "algo.weight_decay=interval(0.1, 0.2)"): "that vary algo.sigma, and this line says algo.weight_decay;",
+        (kinds,): "that vary algo.sigma, and this line says nothing else;",
+        (kinds, only): "and this line says algo.sigma when algo.normalize_observations=True;",
     }.items():
         assert call_main(*named, *arguments) == 2
         err = capfd.readouterr().err
