@@ -143,7 +143,7 @@ class Skirmish:
 class Bidding:
     """PettingZoo's turns without PettingZoo: who bids 0 drops out and loses 1; the last one wins the bids, at most 9.
 
-    Every bid pays each of the others a tenth of it at once.
+    Every bid pays each of the others a tenth of it at once. All observations are one array, filled anew.
     """
 
     metadata: dict[str, Any] = {}  # noqa: RUF012
@@ -157,7 +157,8 @@ class Bidding:
         return spaces.Discrete(4)
 
     def observe(self, agent: str) -> Any:
-        return np.array([self.pot, self.possible_agents.index(agent)], np.float32)
+        self.seen[:] = self.pot, self.possible_agents.index(agent)
+        return self.seen
 
     def agent_iter(self, max_iter: int = 0) -> Any:
         raise NotImplementedError
@@ -167,6 +168,7 @@ class Bidding:
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.agents, self.pot, self.dead_steps = list(self.possible_agents), 0, 0
+        self.seen = np.zeros(2, np.float32)
         self.agent_selection = self._next = "ann"
         self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
         self.rewards = dict.fromkeys(self.agents, 0.0)

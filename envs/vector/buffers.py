@@ -104,6 +104,7 @@ class NumberBuffer(Buffer):
         self._joined = (-1, *array.shape[2:])  # shape of elements that are joined
         self._given = as_rows(layout, array) if self._opaque else array  # what batches are taken from
         self._joins = layout.plain and array.ndim > 1
+        self._casting: Any = "same_kind" if array.dtype.kind == "f" else "safe"  # by which integers wrap around
         leaf = layout.leaves[0]
         self._choices = (leaf.starts[0], leaf.starts[0] + leaf.sizes[0] - 1) if leaf.kind == "choice" else None
 
@@ -115,9 +116,9 @@ class NumberBuffer(Buffer):
                 if set(map(len, elements)) != {inner[0]}:
                     raise ValueError  # or one's surplus could fill what another lacks
                 if isinstance(rows, slice):
-                    np.concatenate(elements, out=self.array[rows].reshape(self._joined))
+                    np.concatenate(elements, out=self.array[rows].reshape(self._joined), casting=self._casting)
                 else:
-                    joined = np.concatenate(elements, dtype=self._dtype, casting="same_kind")
+                    joined = np.concatenate(elements, dtype=self._dtype, casting=self._casting)
                     if joined.shape[1:] != inner[1:]:
                         raise ValueError
                     self.array[rows] = joined.reshape(-1, *inner)

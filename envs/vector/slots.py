@@ -282,8 +282,9 @@ class Slots(EnvSlots):
         return f"environment {row}", row
 
     def _write_one(self, i: int, observation: Any) -> None:
-        if isinstance(observation, np.ndarray) and observation.shape == self._shape:
-            self._arrays.observation[i] = observation
+        array = self._arrays.observation
+        if isinstance(observation, np.ndarray) and (observation.shape, observation.dtype) == (self._shape, array.dtype):
+            array[i] = observation
         else:
             self._write(slice(i, i + 1), [observation])
 

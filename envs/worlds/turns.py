@@ -1,6 +1,7 @@
 """PettingZoo's other form, in which one agent acts at a time (AECEnv), as a world that takes turns."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, final
 
 from gymnasium import Space
@@ -30,7 +31,7 @@ class Turns(Adapter):
         """Start an episode."""
         self._env.reset(seed=seed, options=options)
         self._look()
-        return {agent: self._env.observe(agent) for agent in self.agents}, self._of(self._env.infos, self.agents, {})
+        return self._seen(self.agents), self._of(self._env.infos, self.agents, {})
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Take the action of the agent whose turn it is."""
@@ -38,9 +39,13 @@ class Turns(Adapter):
         env.step(actions[self.acting[0]])
         terminated, truncated = self._of(env.terminations, lived, False), self._of(env.truncations, lived, False)
         rewards, infos = dict(env.rewards), self._of(env.infos, lived, {})
-        observations = {agent: env.observe(agent) for agent in env.agents}
+        observations = self._seen(env.agents)
         self._look()
         return observations, rewards, terminated, truncated, infos
+
+    def _seen(self, agents: Sequence[str]) -> Told:
+        """What they observe; an environment may fill one array for all."""
+        return {agent: deepcopy(self._env.observe(agent)) for agent in agents}
 
     def _look(self) -> None:
         """See who lives and whose turn it is, past those who ended."""

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -130,7 +131,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
         rows = np.full(self.num_envs, None, object)
         given = observation if _is_object(observation) else list(iterate(self.venv.observation_space, observation))
         for i in np.flatnonzero(chosen):
-            rows[i] = np.array(given[i]) if isinstance(given[i], np.ndarray) else given[i]
+            rows[i] = deepcopy(given[i])
         return rows
 
     def _own(self, observation: Any) -> Any:

@@ -7,6 +7,7 @@ statistics, environments rebuilt for every episode, errors with a name) is done 
 import functools
 import multiprocessing
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -208,6 +209,8 @@ class Slot(gymnasium.Wrapper):
         except RAISED as error:
             raise named(error, self._recipe, self._number, "step") from error
         self._length += 1
+        if terminated or truncated:
+            observation = deepcopy(observation)  # Gymnasium keeps it while the reset may write over it
         if self._statistics and (terminated or truncated):
             info = {"episode": {"r": self._return, "l": self._length}, **info}
         return observation, reward, terminated, truncated, info

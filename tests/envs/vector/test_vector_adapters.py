@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from conftest import env_spec
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -265,6 +265,51 @@ def test_a_vector_restarts_in_the_same_step(target: type | None) -> None:
         assert obs.tolist() == [[0], [1], [0]]
         assert infos["final_info"]["episode"]["l"].tolist() == [2, 0, 4]
         assert infos["final_info"]["episode"]["r"].tolist() == [1.0, 0, 2.0]
+
+
+class Refilled(gymnasium.Env):
+    """Ends at its second step; all observations are one array, filled anew."""
+
+    observation_space, action_space = Dict({"steps": Box(0, 99, (1,), np.float32)}), Discrete(2)
+
+    def __init__(self) -> None:
+        self.told = {"steps": np.zeros(1, np.float32)}
+
+    def reset(self, **given: Any) -> Any:
+        super().reset(**given)
+        self.told["steps"][:] = 0
+        return self.told, {}
+
+    def step(self, action: Any) -> Any:
+        self.told["steps"] += 1
+        return self.told, 1.0, bool(self.told["steps"] == 2), False, {}
+
+
+class RefilledTogether(CountDisabled):
+    """The same as a vector: in it environment 0 ends at its second step."""
+
+    single_observation_space = Refilled.observation_space
+
+    def reset(self, **given: Any) -> Any:
+        steps, infos = super().reset(**given)
+        return {"steps": steps}, infos
+
+    def step(self, actions: Any) -> Any:
+        steps, *rest = super().step(actions)
+        return {"steps": steps}, *rest
+
+
+@pytest.mark.parametrize(
+    "vec",
+    [*map(gymnasium_vec, MODES), Serial(num_envs=N), Vector(num_envs=N, target=f"{__name__}.RefilledTogether")],
+    ids=[*MODES, "serial", "together"],
+)
+def test_the_last_observation_is_kept_where_one_array_holds_all_of_them(vec: Vec) -> None:
+    with closing(vec.make(env_spec(f"{__name__}:Refilled"))) as venv:
+        venv.reset(seed=0)
+        venv.step(np.zeros(N, int))
+        obs, *_, infos = venv.step(np.zeros(N, int))
+        assert infos["final_obs"][0]["steps"].tolist() == [2] and obs["steps"][0].tolist() == [0]
 
 
 def test_a_vector_as_a_whole_has_one_seed() -> None:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import env_spec
@@ -214,6 +215,39 @@ def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
     with pytest.raises(ConfigError, match=r"no fixed size.*at pile is a Sequence.*env.bounds.*vec=serial") as caught:
         multiprocess().make(env)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), np.array([0, 1])], ids=["slice", "numbers"])
+def test_whole_numbers_that_a_dtype_cannot_hold_are_refused_and_others_fit(rows: Any) -> None:
+    space = spaces.Box(-128, 127, (2,), np.int8)
+    layout = Layout.of(space, {}, ())
+    array = layout.fields(layout.zeros(2))
+    buffer = Buffer.of(space, layout, array)
+    buffer.write(rows, [np.array([1, 2]), np.array([-128, 127])])
+    with pytest.raises(Refused, match="200 where int8 is declared"):
+        buffer.write(rows, [np.array([1, 2]), np.array([200, 1])])
+    assert array.tolist() == [[1, 2], [-128, 127]]
+
+
+class Restless(gymnasium.Env):
+    """Ends with each step; what its second episode begins with is of another kind than its space."""
+
+    observation_space, action_space = spaces.Box(0, 255, (2,), np.uint8), spaces.Discrete(2)
+    begun = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.begun += 1
+        return np.zeros(2, np.uint8) if self.begun == 1 else np.array([300.7, -1]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.ones(2, np.uint8), 0.0, True, False, {}
+
+
+def test_what_an_episode_begins_with_is_of_the_kind_of_its_space_whichever_episode() -> None:
+    vec = SERIAL.make(env_spec(f"{__name__}:Restless"))
+    vec.reset(seed=0)
+    with pytest.raises(EnvError, match="an observation with dtype float64 where uint8 is declared"):
+        vec.step(np.zeros(N, int))
 
 
 @pytest.mark.parametrize("rows", [slice(0, 2), np.array([0, 1])], ids=["slice", "numbers"])

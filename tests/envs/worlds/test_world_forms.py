@@ -51,6 +51,12 @@ def test_turns_pay_everybody_at_every_step_and_end_one_by_one(steps: Any) -> Non
     ]
 
 
+def test_turns_are_seen_by_each_agent_as_its_own_where_one_array_tells_all_of_them() -> None:
+    with closing(Serial(num_envs=1).make(env_spec("toy_worlds:Bidding"))) as venv:
+        assert venv.begin(0)[0].tolist() == [[0, 0], [0, 1], [0, 2]]
+        assert venv.step(np.array([2, 0, 0]))[0].tolist() == [[2, 0], [2, 1], [2, 2]]
+
+
 def test_turns_can_be_cut_off(steps: Any) -> None:
     told = steps(env_spec("toy_worlds:Bidding", max_episode_steps=2), [[1, 0, 0], [0, 1, 0]])
     assert told[2] == ([0, 0, 0], [0.1, 0, 0.1], "ccc", "100", [True])
