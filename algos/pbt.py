@@ -6,6 +6,7 @@ task on the pool; every draw is keyed, so no number depends on who was faster.
 """
 
 import functools
+import itertools
 import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -140,17 +141,20 @@ class PBT:
         return ends
 
     def _settle(self, ends: Sequence[Done]) -> dict[str, float]:
-        """Enter what the members came to; one that was lost stays as it was."""
+        """Enter what the members came to; one that was lost keeps what it has learned, and ranks last.
+
+        Its score may be that of another, whom it took over from, and whoever took over from it would be lost too.
+        """
         lost = [done for done in ends if done.error is not None]
         for done in lost:
             reason = f"{type(done.error).__name__}: {done.error}"
             self._note("lost", member=done.index, reason=reason)
-            log.warning(
-                "member %d was lost in round %d and stays as it was: %s", done.index, self.iteration + 1, reason
-            )
+            log.warning("member %d was lost in round %d and ranks last: %s", done.index, self.iteration + 1, reason)
         if len(lost) == len(ends):
             first = lost[0].error
             raise MembersLost(f"every member was lost; the first: {type(first).__name__}: {first}") from first
+        for done in lost:
+            self.population[done.index] = replace(self.population[done.index], score=LOST)
         kept = [done for done in ends if done.error is None]
         for done in kept:
             before, metrics = self.population[done.index], done.value.metrics
@@ -300,16 +304,27 @@ class PBT:
         )
 
     def _check_extremes(self, first: Any) -> None:
-        """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over."""
+        """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over.
+
+        Two of them that each are in range may bound each other, so they are tried together, too.
+        """
         before = leaves(first.state_dict())
         for name, dimension in self.space.items():
             for value in dimension.extremes:
-                try:
-                    after = leaves(self.rounds.make({name: value}, 0).state_dict())
-                except ConfigError as error:
-                    raise ConfigError(f"explore: {error}") from error
+                after = leaves(self._make_explored({name: value}).state_dict())
                 what = f"explore: {name}={value} changes the shape of what members hand over"
                 require(after == before, f"{what}; set it for all of them: algo.member.{name}=")
+        ends = {name: (min(one.extremes), max(one.extremes)) for name, one in self.space.items()}
+        for (name, values), (other, others) in itertools.combinations(ends.items(), 2):
+            for value, another in itertools.product(values, others):
+                self._make_explored({name: value, other: another})
+
+    def _make_explored(self, settings: Mapping[str, Value]) -> Any:
+        try:
+            return self.rounds.make(settings, 0)
+        except ConfigError as error:
+            both = " with ".join(f"{name}={value}" for name, value in settings.items())
+            raise ConfigError(f"explore: {f'{both}: ' if len(settings) > 1 else ''}{error}") from error
 
 
 def rank(scores: Sequence[float]) -> list[int]:

@@ -63,10 +63,10 @@ class RangeDimension:
         return generator.uniform(self.low, self.high)
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
-        """Multiply by one of the factors, within the range; whole numbers move by 1 at least."""
+        """Multiply by one of the factors, within the range; whole numbers move by 1 at least, but for a factor of 1."""
         factor = factors[int(generator.integers(len(factors)))]
         moved = value * factor
-        if self.whole:
+        if self.whole and factor != 1:
             moved = max(round(moved), value + 1) if factor > 1 else min(round(moved), value - 1)
         return self._fit(moved)
 

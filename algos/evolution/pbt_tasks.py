@@ -9,7 +9,7 @@ import itertools
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +31,9 @@ from envs.vector import Vec
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without them
 LOST = float("-inf")  # the score of a member that was never evaluated: worse than any
 
-# Where PPO's and A2C's states say how the running episodes stand. These belong to a member's seed, so that whoever
-# takes over what another has learned goes on in its own episodes.
-STANDING = (("actors", "start"), ("normalization", "running"))
+# Where PPO's and A2C's states say, under these names, how the running episodes stand. These belong to a member's seed,
+# so that whoever takes over what another has learned goes on in its own episodes.
+STANDING = (("actors", ("start",)), ("normalization", ("running", "open")))
 
 State = Mapping[str, Any]
 
@@ -52,9 +52,9 @@ class Member:
     def take_over(self, source: "Member", settings: dict[str, Value], files: str) -> "Member":
         """This member with what another has learned, with these hyperparameters, and with files there."""
         state = dict(source.state)
-        for part, name in STANDING:
+        for part, names in STANDING:
             if part in state:
-                state[part] = _with_own(state[part], self.state[part], name)
+                state[part] = _with_own(state[part], self.state[part], names)
         if files:
             # What is stored goes on where the other's episodes are: this one's next ones begin.
             start = state["actors"]["start"]
@@ -190,12 +190,12 @@ def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> 
     }
 
 
-def _with_own(state: State, own: State, name: str) -> State:
-    """Return a part of a state with what another has under a name, of each policy where there are several."""
-    policy_of_that_name = isinstance(state.get(name), Mapping) and name in state[name]
-    if name in state and not policy_of_that_name:
-        return {**state, name: own[name]}
-    return {policy: _with_own(part, own[policy], name) for policy, part in state.items()}
+def _with_own(state: State, own: State, names: Sequence[str]) -> State:
+    """Return a part of a state with what another has under these names, of each policy where there are several."""
+    policies = [name for name in names if isinstance(state.get(name), Mapping) and name in state[name]]
+    if mine := {name: own[name] for name in names if name in state and name not in policies}:
+        return {**state, **mine}
+    return {policy: _with_own(part, own[policy], names) for policy, part in state.items()}
 
 
 def _link(file: Path, other: Path) -> None:

@@ -141,6 +141,7 @@ def test_a_whole_number_moves_by_one_at_least() -> None:
     assert {epochs.perturb(2, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 3}  # 1.6 and 2.5 round to 2
     assert {epochs.perturb(10, (0.8, 1.25), generator(k)) for k in range(20)} == {8, 12}
     assert {epochs.perturb(1, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 2}
+    assert {epochs.perturb(2, (0.8, 1.0, 1.25), generator(k)) for k in range(20)} == {1, 2, 3}
 
 
 def test_a_choice_moves_to_a_neighbour() -> None:
@@ -277,11 +278,11 @@ class Losing(SerialPool):
             yield Done(done.index, error=WorkerLost("its worker died")) if done.index in self._members else done
 
 
-def test_a_lost_member_stays_as_it_was_and_is_counted() -> None:
+def test_a_lost_member_keeps_what_it_has_learned_and_is_counted() -> None:
     algo = algorithm(*TINY, "algo.quantile=0", pool=Losing(2))
     before = algo.population[2]
     metrics, events = advance(algo, 2)
-    assert algo.population[2] is before and before.score == LOST
+    assert algo.population[2] == before and algo.population[2].state is before.state
     assert [row["pbt/lost"] for row in metrics] == [1, 1] and metrics[1]["step"] == 2 * 3 * 2 * 16 * 2
     lost = [event for event in events if event["event"] == "lost"]
     assert [(event["iteration"], event["member"]) for event in lost] == [(1, 2), (2, 2)]
@@ -293,6 +294,19 @@ def test_a_member_that_was_lost_takes_over_from_another() -> None:
     _, events = advance(algo, 1)
     assert 2 in [event["member"] for event in events if event["event"] == "exploit"]
     assert algo.population[2].score > LOST
+
+
+def test_a_lost_member_leads_nobody_by_the_score_of_another() -> None:
+    algo = algorithm(*TINY)
+    _, events = advance(algo, 1)
+    member, source = next((e["member"], e["source"]) for e in events if e["event"] == "exploit")
+    assert algo.population[member].score == algo.population[source].score > LOST
+    for lost in (member, source):
+        algo.pool = Losing(lost)
+        _, events = advance(algo, 1)
+        taken = [event for event in events if event["event"] == "exploit"]
+        assert lost in [event["member"] for event in taken] and lost not in [event["source"] for event in taken]
+        assert algo.leader != lost
 
 
 def test_without_any_member_left_the_run_ends() -> None:
@@ -349,6 +363,16 @@ def test_what_cannot_be_explored_is_refused_in_one_line(word: str, said: str) ->
     with pytest.raises(ConfigError, match=f"^{said}") as refused:
         algorithm("algo=pbt", "algo.members=2", word)
     assert "\n" not in str(refused.value)
+
+
+def test_settings_that_bound_each_other_are_refused_where_members_could_have_them_at_once() -> None:
+    words = [*ES, "algo.explore.learning_rate.low=0.001", "+algo.explore.sigma={low: 0.01, high: 0.5, log: true}"]
+    floor = "+algo.explore.sigma_floor={low: 0.001, high: %s, log: true}"
+    with pytest.raises(
+        ConfigError, match=r"explore: sigma=0\.01 with sigma_floor=0\.05: sigma_floor=0\.05 must lie in"
+    ):
+        algorithm(*words, floor % 0.05)
+    algorithm(*words, floor % 0.01)
 
 
 class Growing:
@@ -413,7 +437,8 @@ def test_of_several_policies_each_stays_in_its_members_episodes() -> None:
     assert taken.state["actors"]["start"] is own.state["actors"]["start"]
     for name in ("running", "two"):
         found, mine, theirs = (member.state["normalization"][name] for member in (taken, own, source))
-        assert found["running"] is mine["running"] and found["returned"] is theirs["returned"]
+        assert found["running"] is mine["running"] and found["open"] is mine["open"]
+        assert found["returned"] is theirs["returned"]
     np.testing.assert_equal(taken.state["learner"], source.state["learner"])
 
 
