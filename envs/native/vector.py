@@ -1,6 +1,7 @@
 """The vector of native environments: C code steps them all in one call, straight in arrays that the caller sees."""
 
 import ctypes
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,6 +109,9 @@ class NativeVectorEnv(VectorEnv):
             min(threads or usable_cores(), num_envs),
         )
         require(bool(self._vector), f"num_envs={num_envs}: no memory for so many {task.source.id}; take fewer")
+        # Whoever drops a vector that was never closed keeps none of its memory and threads.
+        self._freed = weakref.finalize(self, self._c.vector_close, self._vector)
+        self._freed.atexit = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -244,9 +248,8 @@ class NativeVectorEnv(VectorEnv):
         """Let the environments go; Gymnasium's `close` calls this once."""
         if self._painter is not None:
             self._painter.close()
-        if self._vector:
-            self._c.vector_close(self._vector)
-            self._vector = None
+        self._freed()
+        self._vector = None
 
     def _check_living(self, rows: RowIndex) -> None:
         """Raise VectorMisuse where a world of these is over and awaits its reset."""

@@ -1,5 +1,6 @@
 """Native environments behind the vector contract: one or many, saved or not, on any threads, the same bits."""
 
+import gc
 import itertools
 import json
 import os
@@ -111,6 +112,19 @@ def test_one_after_another_gives_what_all_at_once_give(make: Any, task: EnvSpec)
         assert sum(int(infos["_final_obs"].sum()) for *_, infos in keyed if "final_obs" in infos) > N
     finally:
         serial.close()
+
+
+@pytest.mark.skipif("cartpole" not in FOUND, reason="needs the compiled library")
+def test_a_vector_that_is_dropped_leaves_no_thread() -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/task"))
+    venv = Native(num_envs=64, threads=3).make(CLASSIC["cartpole"])
+    venv.reset(seed=0)
+    venv.step(np.zeros(64, int))
+    assert len(os.listdir("/proc/self/task")) == before + 2
+    del venv
+    gc.collect()
+    assert len(os.listdir("/proc/self/task")) == before
 
 
 @each_task
