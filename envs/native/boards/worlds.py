@@ -84,9 +84,9 @@ def read_world(spec: EnvSpec) -> tuple[WorldFamily, ctypes.Structure]:
         f"env.seat_feature=true: the native version of {spec.id} tells no seats; leave it at false, or {ELSEWHERE}",
     )
     known = {key: value for key, value in spec.arguments.items() if key not in ("render_mode", *family.keywords)}
-    given = family.row_bytes(known)
     layouts = [role.observations for role in spec.roles if role.observations is not None]
     kept = SeatRows.of(layouts, ()).itemsize if len(layouts) > 1 else sum(layout.itemsize for layout in layouts)
+    given = family.row_bytes(known)  # asked for last: the world has found its arguments good
     require(
         kept == given,
         f"env.id={spec.id}: the native version gives all that a seat sees, {given} bytes, and the recipe "

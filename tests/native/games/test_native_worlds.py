@@ -161,3 +161,9 @@ def test_what_has_no_native_version_is_refused_in_one_line(changes: dict[str, An
 def test_a_part_of_what_is_seen_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"91 bytes, and the recipe keeps 84 bytes; leave out env\.without"):
         native_task(recipe("connect4", without=("action_mask",)))
+
+
+@pytest.mark.parametrize("world", [SNAKE, TAG, SPREAD])
+def test_a_missing_argument_is_refused_as_everywhere(world: str) -> None:
+    with pytest.raises(ConfigError, match=f"is refused by {world}"):
+        native_task(env_spec(world))
