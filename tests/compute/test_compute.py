@@ -196,7 +196,7 @@ def test_closing_twice_is_fine_and_leaves_no_process() -> None:
         next(pool.imap_unordered(square, [1]))
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_a_pools_settings_hold_until_it_closes_in_whatever_order_pools_do(order: tuple[int, ...]) -> None:
     name = "distributed.deploy.lost-worker-timeout"
     before = dask.config.get(name)
