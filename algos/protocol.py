@@ -92,6 +92,15 @@ class Evaluates(Protocol):
 
 
 @runtime_checkable
+class EvaluatesBeside(Protocol):
+    """An algorithm that learns on while a policy is evaluated, of which its state may not know yet how good it is."""
+
+    def evaluated_policy(self) -> tuple[Any, int]:
+        """Return the policy whose evaluation began last, and the iteration that it is of."""
+        ...
+
+
+@runtime_checkable
 class WaitsForEvaluations(Protocol):
     """An algorithm whose rows wait for evaluations, and which can be stopped while one does."""
 

@@ -75,7 +75,7 @@ class AsyncEvaluation:
         self._parts = config.parts
         self._against = against
         self.interrupts = Interrupts()
-        self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
+        self.newest: Sequence[Weights] = weights  # of each part, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
         self._playing = Playing()
@@ -86,7 +86,7 @@ class AsyncEvaluation:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
         if not self._plays:
             return
-        self._evaluated, self._running = weights, True
+        self.newest, self._running = weights, True
         self._begin()
 
     def report(self, row: Mapping[str, float], *weights: Weights) -> dict[str, float]:
@@ -109,7 +109,7 @@ class AsyncEvaluation:
         mean = metrics.get("eval/return_mean", float("-inf"))
         # Of those that won all games against the first version, the newest has learned from the most others.
         if mean > self.best_return or (metrics and self._first and mean == self.best_return):
-            self.best_return, self.best = mean, self._evaluated
+            self.best_return, self.best = mean, self.newest
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
@@ -119,7 +119,7 @@ class AsyncEvaluation:
             Interrupted: a wait was ended.
         """
         reports = [self._wait()]
-        if self._plays and (not self._running or weights[0].version != self._evaluated[0].version):
+        if self._plays and (not self._running or weights[0].version != self.newest[0].version):
             settings: tuple[Any, ...] = self._config, self._pool, self._episodes, self._max_steps
             last = AsyncEvaluation(*settings, *weights, against=self._against)
             last.interrupts = self.interrupts
@@ -135,10 +135,10 @@ class AsyncEvaluation:
         if self._thread is None:  # in this process, or the run was resumed in the middle of it
             self._begin()
         games = len(self._games) * self._episodes
-        told = spell_evaluation(self._config.env, self._evaluated[0].version, games, self._max_steps)
+        told = spell_evaluation(self._config.env, self.newest[0].version, games, self._max_steps)
         with self.interrupts.waiting(told):
             if self._thread is None:
-                self._play(self._evaluated, self._playing)
+                self._play(self.newest, self._playing)
             self._playing.ended.wait()
         if self._playing.error is not None:
             raise self._playing.error
@@ -147,7 +147,7 @@ class AsyncEvaluation:
             Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(env.metrics))
             for k in self._games
         ]
-        metrics = summarize(each[0], env, self.best_return, self._evaluated[0].version, self._max_steps)
+        metrics = summarize(each[0], env, self.best_return, self.newest[0].version, self._max_steps)
         return metrics | self._tell_each(each) if metrics else {}
 
     def close(self) -> None:
@@ -159,16 +159,14 @@ class AsyncEvaluation:
 
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
-        judged, best = (
-            self._parts.by_name([one.state_dict() for one in each]) for each in (self._evaluated, self.best)
-        )
+        judged, best = (self._parts.by_name([one.state_dict() for one in each]) for each in (self.newest, self.best))
         return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self._running, self._thread = bool(state["running"]), None
         judged, best = (self._parts.in_order(one) for one in (state["judged"], state["best"]["weights"]))
-        self._evaluated = [Weights(**one) for one in judged]
+        self.newest = [Weights(**one) for one in judged]
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
     @property
@@ -198,7 +196,7 @@ class AsyncEvaluation:
         self._playing = Playing()
         # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
         if not self._pool.in_process:
-            arguments = self._evaluated, self._playing
+            arguments = self.newest, self._playing
             self._thread = threading.Thread(target=self._play, args=arguments, name="evaluation", daemon=True)
             self._thread.start()
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from algos.evolution.niche import Niche
-from algos.protocol import KeepsNiches, KeepsPolicies
+from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies
 from envs.errors import require
 from envs.spec import EnvSpec
 
 from ..config.niche import list_numbers
 from ..runs.folder import read_config
+from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
 from ..runs.results import read_columns
 
@@ -122,7 +123,7 @@ def find_policy(
     """The visiting agent, or the algorithm's policy of that name; and the iteration that it is of.
 
     Args:
-        run: the algorithm's, whose end may have evaluated the last policy: its state does not know of that.
+        run: the algorithm's, whose end may have evaluated two policies more: its state does not know of that.
         progress: of the run.
 
     Raises:
@@ -136,19 +137,21 @@ def find_policy(
     if guest is not None:
         return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
     if keeps:
-        which = "last" if which == "best" and _ended_best(run, iteration) else which
+        best = _find_best(run) if which == "best" else None
+        if best == algorithm.policy_iteration("last"):
+            return algorithm.policy("last"), best
+        if isinstance(algorithm, EvaluatesBeside) and best == (evaluated := algorithm.evaluated_policy())[1]:
+            return evaluated
         return algorithm.policy(which), algorithm.policy_iteration(which)
     return algorithm.policy(), iteration
 
 
-def _ended_best(run: Path, last: int) -> bool:
-    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
+def _find_best(run: Path) -> int | None:
+    """The iteration whose policy was evaluated best, as journals tell; None where they do not say."""
     columns = read_columns(run)
-    if "eval/of_iteration" not in columns:
-        return False
-    returns = columns["eval/return_mean"]
-    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
-    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
+    if EVALUATION_OF not in columns or np.isnan(returns := columns["eval/return_mean"]).all():
+        return None
+    return int(columns[EVALUATION_OF][np.nanargmax(returns)])
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:

@@ -30,6 +30,7 @@ from paddock import evaluate as command
 from paddock.evaluation.description import as_plain
 from paddock.evaluation.fresh_episodes import bootstrap_interval, evaluate
 from paddock.evaluation.load import load
+from paddock.evaluation.target import find_policy
 from paddock.runs.checkpoint import CheckpointError
 
 STEPS = 7  # of an episode of Painted
@@ -507,6 +508,39 @@ def test_best_before_the_first_evaluation_is_an_error(main: Main, tmp_path: Path
     code, _, err = main(run, "which=best")
     assert (code, err.count("\n")) == (2, 1)
     assert "which=best is not known before the first evaluation; use which=last" in err
+
+
+SMALL = ["env=cartpole", "compute=serial", "vec=serial", "vec.num_envs=2", "algo.hidden=[8]", "track=none"]
+ROLLOUTS = [*SMALL, "algo=ppo", "algo.num_steps=16", "algo.minibatch_size=16", "algo.eval_every=2"]
+REPLAY = [
+    *SMALL,
+    "algo=dqn",
+    "algo.num_steps=4",
+    "algo.warmup=8",
+    "algo.batch_size=8",
+    "algo.row_every=8",
+    "algo.eval_every=16",
+]
+
+
+@pytest.mark.parametrize("words", [ROLLOUTS, REPLAY], ids=["ppo", "dqn"])
+def test_the_best_policy_is_the_one_evaluated_best_though_the_end_alone_has_told_of_it(
+    words: list[str], tmp_path: Path
+) -> None:
+    run, parameters = tmp_path / "run", {}
+    for last in range(2, 6):
+        budget = ["algo.eval_episodes=2", "checkpoint.every_s=0", f"budget.iterations={last}"]
+        assert call_main(*words, *budget, f"run.dir={run}") == 0
+        parameters[last] = load(run)[0].policy("last").parameters
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["eval/of_iteration"] for row in rows if "eval/return_mean" in row] == [2, 4, 5]
+    for best in (2, 4, 5):  # the state's own, the one being evaluated as it ended, and the last
+        told = [row | {"eval/return_mean": 99.0} if row.get("eval/of_iteration") == best else row for row in rows]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+        algorithm, progress = load(run)
+        policy, iteration = find_policy(algorithm, run, "best", None, progress)
+        assert iteration == best
+        np.testing.assert_array_equal(policy.parameters, parameters[best])
 
 
 def test_help_is_a_guide(main: Main) -> None:

@@ -216,6 +216,11 @@ class OffPolicy(abc.ABC):
         require(met, "which=best is not known before the first evaluation; use which=last")
         return seat_parts(self.parts, self.env, self.weights() if which == "last" else self.evaluation.best)
 
+    def evaluated_policy(self) -> tuple[Policy, int]:
+        """See `EvaluatesBeside`."""
+        weights = self.evaluation.newest
+        return seat_parts(self.parts, self.env, weights), weights[0].version
+
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""
         each = {one.name: one.initial() for one in self.learning}

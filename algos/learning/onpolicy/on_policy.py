@@ -197,6 +197,11 @@ class OnPolicy(abc.ABC):
         require(met, "which=best is not known before the first evaluation; use which=last")
         return seat_parts(self.parts, self.env, self.weights() if which == "last" else self.evaluation.best)
 
+    def evaluated_policy(self) -> tuple[Policy, int]:
+        """See `EvaluatesBeside`."""
+        weights = self.evaluation.newest
+        return seat_parts(self.parts, self.env, weights), weights[0].version
+
     @property
     def versions(self) -> Sequence[int]:
         """See `KeepsVersions`: those that it plays against."""
