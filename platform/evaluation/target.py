@@ -138,8 +138,8 @@ def find_policy(
         return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
     if keeps:
         best = _find_best(run) if which == "best" else None
-        if best == algorithm.policy_iteration("last"):
-            return algorithm.policy("last"), best
+        if best == (last := algorithm.policy_iteration("last")):
+            return algorithm.policy("last"), last
         if isinstance(algorithm, EvaluatesBeside) and best == (evaluated := algorithm.evaluated_policy())[1]:
             return evaluated
         return algorithm.policy(which), algorithm.policy_iteration(which)

@@ -182,7 +182,8 @@ class CountOne(gymnasium.Env):
 class Count(gymnasium.vector.VectorEnv):
     """Environment i ends at its step i + 2; its observation is the number of steps since the reset."""
 
-    single_observation_space, single_action_space = CountOne.observation_space, CountOne.action_space
+    single_observation_space: gymnasium.Space[Any] = CountOne.observation_space
+    single_action_space = CountOne.action_space
 
     def __init__(self, num_envs: int, start: int = 0, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> None:
         if autoreset_mode not in self.offered:
