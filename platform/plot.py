@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -192,7 +193,7 @@ def _default_metrics(groups: Sequence[list[ReportedRun]]) -> list[str]:
 
 def _find(folder: Path) -> list[Path]:
     """The runs in a folder, or the folder itself, which may be none."""
-    return find_runs(folder) if folder.is_dir() and not (folder / "config.yaml").exists() else [folder]
+    return [folder] if os.path.exists(folder / "config.yaml") or not os.path.isdir(folder) else find_runs(folder)
 
 
 def _read(folders: Iterable[Path]) -> list[ReportedRun]:

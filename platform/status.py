@@ -40,7 +40,7 @@ def main() -> int:
 def _status(arguments: Sequence[str]) -> None:
     given, values = parse("paddock.status", arguments, READERS)
     # A shell that spells out runs/* names files as well.
-    folders = [folder for folder in dict.fromkeys(given) if not folder.is_file()] or given
+    folders = [folder for folder in dict.fromkeys(given) if not os.path.isfile(folder)] or given
     require(bool(folders), "no folder is given; see --help")
     lines = values.get("log", 10)
     require(lines >= 0, f"log={lines} must not be negative; 0 shows none")

@@ -1,11 +1,14 @@
 """Run folders and sweeps of few rows, written by hand, for tests of what reads them."""
 
+import errno
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
+import pytest
 import yaml
 
 from paddock.sweep.study import open_storage
@@ -50,3 +53,22 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
         last = k == trials - 1
         study.tell(trial, None if last else 100.0 * k, optuna.trial.TrialState.PRUNED if last else None)
     return folder
+
+
+def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close a folder to this process as to a user who may not enter it: permissions alone do not bind root."""
+
+    def refusing(call: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+        def asked(path: Any = ".", *given: Any, **named: Any) -> Any:
+            place = None if isinstance(path, int) else Path(os.path.abspath(os.fsdecode(path)))
+            if place is None or folder not in (place.parents if call is stat else (place,)):
+                return call(path, *given, **named)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return asked
+
+    stat, denied = os.stat, PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    for name, answer in (("stat", denied), ("scandir", denied), ("access", False)):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name), answer))

@@ -265,6 +265,8 @@ def read_config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
     except OSError as error:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise FolderError(f"{path / 'config.yaml'} cannot be read ({error.strerror})") from error
         inside, beside = ([str(run.parent) for run in of.glob("*/config.yaml")] for of in (path, path.parent))
         if inside:
             hint = f"it holds runs; name one, such as {min(inside)}"

@@ -68,12 +68,14 @@ def find_runs(folder: Path) -> list[Path]:
     """The runs in a folder, at any depth, or the folder itself if it is one; those that have only been submitted too.
 
     Raises:
-        ConfigError: there is none, or no such folder.
+        ConfigError: there is none, or no such folder, or it is closed to the user.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a folder; name a run, a multirun or a folder with some of them")
     runs = list(_walk(folder))
     if not runs:
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise ConfigError(f"{folder} is closed to you; have it opened, or name another")
         raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml")
     return sorted(
         runs, key=lambda run: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
@@ -167,7 +169,8 @@ def log_tail(submission: Submission, lines: int) -> list[str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    if (folder / "config.yaml").is_file() or (folder / "submission.json").is_file():
+    # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
+    if os.path.isfile(folder / "config.yaml") or os.path.isfile(folder / "submission.json"):
         yield folder
         return
     try:
@@ -176,7 +179,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         return
     for name in inner:
         # Not what programs keep for themselves, nor the copy of the code beside the runs of a sweep.
-        if not name.startswith(".") and not (folder / name / SNAPSHOT).exists():
+        if not name.startswith(".") and not os.path.exists(folder / name / SNAPSHOT):
             yield from _walk(folder / name)
 
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from conftest import ROOT, TINY, Command, Main
 from matplotlib.image import imread
+from run_folders import close
 
 from paddock import plot as command
 from paddock.plot import draw, label_groups, plot
@@ -170,6 +171,17 @@ def test_folders_of_runs_become_one_picture_beside_them(
     assert main(folder, folder / "1", "out=a.svg")[:2] == (0, "a.svg\n")
     code, _, err = main(tmp_path / "here")
     assert (code, err) == (2, f"paddock: there is no run in {tmp_path / 'here'}; a run's folder holds config.yaml\n")
+
+
+def test_a_folder_that_is_closed_hides_no_other_run(
+    tmp_path: Path, main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "run", returns(1, 2))
+    (tmp_path / "theirs").mkdir()
+    close(tmp_path / "theirs", monkeypatch)
+    assert main(tmp_path, "out=a.svg") == (0, "a.svg\n", "")
+    code, _, err = main(tmp_path / "theirs")
+    assert (code, err) == (2, f"paddock: {tmp_path / 'theirs'} is closed to you; have it opened, or name another\n")
 
 
 def test_of_many_groups_the_best_ten_are_drawn_the_best_first(tmp_path: Path) -> None:

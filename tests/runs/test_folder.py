@@ -19,7 +19,7 @@ from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from paddock.config import experiment
-from paddock.runs.folder import FolderError, FolderInUse, RunFolder
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder, read_config
 from paddock.runs.provenance import find_source
 from paddock.runs.state import is_locked, last_metrics
 
@@ -302,3 +302,11 @@ def test_a_fork_that_outlives_a_run_s_process_does_not_keep_its_folder(tmp_path:
         os.close(end)
     os.waitpid(fork, 0)
     assert (before, after) == (True, False)
+
+
+def test_a_configuration_that_cannot_be_read_is_no_missing_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").mkdir()
+    with pytest.raises(FolderError, match=r"config.yaml cannot be read \(Is a directory\)"):
+        read_config(tmp_path)
+    with pytest.raises(FolderError, match="is not a run folder; a run folder holds"):
+        read_config(tmp_path / "nowhere/run")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
+from run_folders import close
 
 from envs.errors import ConfigError
 from paddock.runs.frames import read_journals
@@ -326,6 +327,19 @@ def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
     make_run(tmp_path / "sweep/code/0/house/conf")
     (tmp_path / "sweep/code/0/house/.submitted.json").write_text("{}")
     assert find_runs(tmp_path) == [run]
+
+
+def test_a_folder_that_is_closed_hides_no_other_run(
+    status: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "runs/a", done="budget.iterations=3")
+    (tmp_path / "runs/theirs").mkdir()
+    close(tmp_path / "runs/theirs", monkeypatch)
+    code, out, err = status("runs")
+    assert (code, err) == (0, "") and [line.split()[0] for line in out.splitlines()[1:]] == ["a", "1"]
+    code, out, err = status("runs/theirs")
+    assert (code, out, err) == (2, "", "paddock: runs/theirs is closed to you; have it opened, or name another\n")
+    assert status("runs/theirs/run")[2].startswith("paddock: runs/theirs/run is not a folder")
 
 
 @pytest.mark.parametrize(
