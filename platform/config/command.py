@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from envs.errors import ConfigError, PaddockError, nearest, require, split_details
+from envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
 
-from ..runs.checkpoint import write_atomically
+from ..runs.checkpoint import FULL, write_atomically
 
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
 
@@ -18,8 +18,8 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
     """Run a command on the process's arguments, or print its help page.
 
     Returns:
-        The exit code: what the command says, or else 0 done, 2 bad input, 130 stopped by Ctrl-C, 141 nobody reads the
-        output any more.
+        The exit code: what the command says, or else 0 done, 2 bad input, 74 the disk behind the output is full, 130
+        stopped by Ctrl-C, 141 nobody reads the output any more.
     """
     arguments, code = sys.argv[1:], None
     open_standard_files()
@@ -35,6 +35,12 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
         return 130
     except BrokenPipeError:
         return fall_silent()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _discard(sys.stdout)  # else Python itself would write what is left at its end
+        said = f"{error.filename or 'the output'} cannot be written ({error.strerror})"
+        return complain(ConfigError(f"{said}; make room, or choose another disk"), NO_ROOM)
     return code or 0
 
 

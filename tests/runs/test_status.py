@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 from run_folders import close
 
-from envs.errors import ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from paddock.runs.frames import read_journals
 from paddock.runs.results import read_columns
 from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
@@ -362,6 +362,17 @@ def test_bad_input_is_one_line(arguments: list[str], parts: list[str], status: M
     code, out, err = status(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert all(part in err for part in parts), err
+
+
+def test_a_full_disk_behind_the_output_is_one_line(
+    status: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", 2)
+    for arguments in (["run"], ["--help"]):
+        with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            code, _, err = status(*arguments)
+        assert (code, err.count("\n")) == (NO_ROOM, 1) and "cannot be written (No space left on device); make" in err
 
 
 def test_help_is_a_guide_and_comes_at_once() -> None:
