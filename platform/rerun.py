@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from envs.errors import nearest, require
 
 from . import CONF
-from .config.command import Readers, parse, run_command
+from .config.command import Readers, parse, run_command, shown
 from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
@@ -133,7 +133,8 @@ def _command(arguments: Sequence[str]) -> bool:
     require(come > 0, f"{run} has no iteration yet; wait for one")
     iterations = options.get("iterations", come)
     require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
-    out = options.get("out", run.with_name(f"{run.resolve().name}-rerun"))
+    place = run.resolve()  # of `.` too
+    out = options.get("out") or Path(shown(place.with_name(f"{place.name}-rerun")))
     require(out.resolve() != run.resolve(), f"out={out} is the run itself; choose another folder")
     found = rerun(run, out, iterations, options.get("compute"))
     if found is None:

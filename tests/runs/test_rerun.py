@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY, rows
+from conftest import ROOT, TINY, Main, rows
 
 from paddock.rerun import compare, explain, rerun
 from paddock.runs.folder import FolderError
@@ -38,6 +38,23 @@ def test_a_run_repeats_itself_elsewhere_and_from_any_folder(copy: Path) -> None:
     out = copy.with_name("run-rerun")
     assert (out / "metrics.jsonl").read_bytes() == (copy / "metrics.jsonl").read_bytes()
     assert f"identical: the metrics of 4 iterations in {copy} and {out} are the same bytes" in done.stdout
+
+
+def test_a_run_that_is_the_folder_one_is_in_is_repeated_beside_it(
+    copy: Path, call_command: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outs: list[Path] = []
+    monkeypatch.setattr("paddock.rerun.rerun", lambda run, out, *_: outs.append(out))
+    for here, arguments in ((copy, ["."]), (copy, [".", "out=../mine"]), (copy / "checkpoints", [".."])):
+        monkeypatch.chdir(here)
+        assert call_command("rerun", *arguments)[0] == 0
+    beside = copy.with_name("run-rerun")
+    assert outs == [beside, Path("../mine"), beside]
+    monkeypatch.chdir(copy.parent)
+    assert call_command("rerun", "run")[:2] == (
+        0,
+        "identical: the metrics of 4 iterations in run and run-rerun are the same bytes\n",
+    )
 
 
 def test_fewer_iterations_are_compared_as_far_as_they_go(copy: Path, tmp_path: Path) -> None:
