@@ -38,6 +38,8 @@ BEGUN = (
     *("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers"),
     *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
+# One of which a run's folder has from the first moment, and one of other settings has not.
+BESIDE = ("lock", "provenance.json", "metrics.jsonl")
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
@@ -255,12 +257,17 @@ def read_config(path: Path) -> dict[str, Any]:
     """The configuration of the run in a folder.
 
     Raises:
-        FolderError: there is no run, or its configuration is damaged.
+        FolderError: there is no run, or its configuration is damaged or of another program.
     """
     try:
         config = yaml.load((path / "config.yaml").read_text(), LOADER)
         if not isinstance(config, dict):
             raise FolderError(f"{path / 'config.yaml'} is damaged: it holds no mapping")
+        for section in ("algo", "env"):
+            if not isinstance(config.get(section), dict):  # settings of another program, mostly
+                raise FolderError(
+                    f"{path / 'config.yaml'} is of no run: it has no section {section}; name a run's folder"
+                )
         return config
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error

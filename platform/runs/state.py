@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import FolderError, has_ended, read_config, read_end, read_json
+from .folder import BESIDE, FolderError, has_ended, read_config, read_end, read_json
 from .journal import JOURNALS, parse_row, to_number
 from .loop import Budget, Progress
 from .provenance import SNAPSHOT
@@ -76,7 +76,7 @@ def find_runs(folder: Path) -> list[Path]:
     if not runs:
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfigError(f"{folder} is closed to you; have it opened, or name another")
-        raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml")
+        raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml and metrics.jsonl")
     return sorted(
         runs, key=lambda run: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
     )
@@ -170,7 +170,8 @@ def log_tail(submission: Submission, lines: int) -> list[str]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
-    if os.path.isfile(folder / "config.yaml") or os.path.isfile(folder / "submission.json"):
+    begun = os.path.isfile(folder / "config.yaml") and any(os.path.isfile(folder / name) for name in BESIDE)
+    if begun or os.path.isfile(folder / "submission.json"):
         yield folder
         return
     try:

@@ -70,7 +70,7 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "max_episode_steps": None,
         "fresh": False,
     }
-    (path / "config.yaml").write_text("{}")
+    (path / "config.yaml").write_text("{algo: {}, env: {}}")
     birth = {"iteration": 1, "event": "birth", "niche": 0, "env": recipe}
     (path / "events.jsonl").write_text(f"{json.dumps(birth)}\n")
     return path

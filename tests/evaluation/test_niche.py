@@ -73,7 +73,7 @@ def test_recipe_is_that_of_the_environment_that_the_agents_met(poet: Path) -> No
 
 
 def test_ground_of_a_niche_is_part_of_its_recipe(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("{}")
+    (tmp_path / "config.yaml").write_text("{algo: {}, env: {}}")
     kwargs = {"ground": 7, "roughness": 0.5, "pit_gap": [0.0, 0.8], "cppn": None}
     recipe: dict[str, Any] = {
         "id": "envs.bipedal:paddock/Terrain-v0",
@@ -195,7 +195,7 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing(
     arguments: list[str], said: str, poet: Path, main: Main, tmp_path: Path
 ) -> None:
     Path("es").mkdir()
-    Path("es/config.yaml").write_text("{}")
+    Path("es/config.yaml").write_text("{algo: {}, env: {}}")
     code, out, err = main(*(argument.format(poet=poet) for argument in arguments))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("paddock: ") and said.format(poet=poet) in err

@@ -170,7 +170,10 @@ def test_folders_of_runs_become_one_picture_beside_them(
     assert [record.getMessage().split()[0] for record in caplog.records] == [str(folder / "damaged")]
     assert main(folder, folder / "1", "out=a.svg")[:2] == (0, "a.svg\n")
     code, _, err = main(tmp_path / "here")
-    assert (code, err) == (2, f"paddock: there is no run in {tmp_path / 'here'}; a run's folder holds config.yaml\n")
+    assert (code, err) == (
+        2,
+        f"paddock: there is no run in {tmp_path / 'here'}; a run's folder holds config.yaml and metrics.jsonl\n",
+    )
 
 
 def test_a_folder_that_is_closed_hides_no_other_run(
@@ -344,6 +347,7 @@ def test_matches_of_one_player_alone_have_points_and_rate_nobody(
 BAD = {
     "no run": ((), "plot needs a DIR"),
     "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
+    "of another program": (("OTHER",), "config.yaml is of no run: it has no section algo; name a run's folder"),
     "unknown key": (("RUN", "ot=a.png"), "ot is not a key of plot; did you mean 'out'?"),
     "an option": (("RUN", "-o"), "-o is not an option of plot; keys are written key=value"),
     "unknown axis": (("RUN", "x=steps"), "x=steps is not an axis; allowed: step, iteration, minutes"),
@@ -368,9 +372,10 @@ BAD = {
 def test_bad_input_ends_in_one_line_and_leaves_nothing(
     arguments: tuple[str, ...], said: str, tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
 ) -> None:
-    places = {"RUN": tmp_path / "run", "NEW": tmp_path / "new", "NULL": tmp_path / "null"}
+    places = {"RUN": tmp_path / "run", "NEW": tmp_path / "new", "NULL": tmp_path / "null", "OTHER": tmp_path / "other"}
     for name, rows in (("RUN", returns(1, 2)), ("NEW", []), ("NULL", returns(None))):
         write(places[name], rows)
+    (write(tmp_path / "other", returns(1)) / "config.yaml").write_text("model: gpt")
     before = sorted(tmp_path.rglob("*"))
     for name, place in places.items():
         arguments = tuple(argument.replace(name, str(place)) for argument in arguments)

@@ -82,10 +82,11 @@ def test_runs_lie_at_any_depth_and_count_once(tmp_path: Path) -> None:
 def test_keys_of_several_types_and_of_taken_names(tmp_path: Path) -> None:
     first: dict[str, Any] = {
         "algo": {"rate": 1, "encoder": "auto", "norm": True, "big": 2**70},
+        "env": {},
         "state": "mine",
         "seed": 0,
     }
-    second: dict[str, Any] = {"algo": {"rate": 0.5, "encoder": 3}, "seed": None}
+    second: dict[str, Any] = {"algo": {"rate": 0.5, "encoder": 3}, "env": {}, "seed": None}
     write(tmp_path / "1", [{"state": 4.0, "seed": 5.0}], first)
     write(tmp_path / "2", [], second)
     frame = read_runs(tmp_path)

@@ -19,7 +19,7 @@ from run_folders import close
 
 from envs.errors import NO_ROOM, ConfigError
 from paddock.runs.frames import read_journals
-from paddock.runs.results import read_columns
+from paddock.runs.results import find_sweeps, read_columns
 from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
 from paddock.runs.table import HEAD
 from paddock.status import main
@@ -46,7 +46,7 @@ def status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 def make_run(folder: Path, length: int = 3, done: str | None = None, at: str = "", **budget: float) -> Path:
     """The folder of a run that has come so far; a return every second iteration."""
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"budget": budget}))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"algo": {}, "env": {}, "budget": budget}))
     (folder / "lock").touch()
     with open(folder / "metrics.jsonl", "w") as metrics, open(folder / "system.jsonl", "w") as system:
         for n in range(1, length + 1):
@@ -327,6 +327,17 @@ def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
     make_run(tmp_path / "sweep/code/0/house/conf")
     (tmp_path / "sweep/code/0/house/.submitted.json").write_text("{}")
     assert find_runs(tmp_path) == [run]
+
+
+def test_settings_alone_are_no_run_and_hide_none(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "conf/runs" / name) for name in ("copy", "new", "run")]
+    for journal in ("metrics.jsonl", "system.jsonl"):
+        (runs[1] / journal).unlink()  # of one that has only just begun
+    (runs[0] / "lock").unlink()
+    (tmp_path / "conf/config.yaml").write_text("defaults: [algo: es]")
+    assert find_runs(tmp_path) == runs
+    (tmp_path / "conf/runs/sweep.json").touch()
+    assert find_sweeps(tmp_path) == [tmp_path / "conf/runs"]
 
 
 def test_a_folder_that_is_closed_hides_no_other_run(

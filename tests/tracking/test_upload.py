@@ -232,7 +232,7 @@ def test_a_mistake_ends_in_one_line(
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "config.yaml").write_text("algo: {name: es}\ntrack: {mirrors: {}}\n")
+    (run / "config.yaml").write_text("algo: {name: es}\nenv: {}\ntrack: {mirrors: {}}\n")
     (run / "metrics.jsonl").write_text('{"iteration": 1, "step": 1}\n')
     assert call_upload(*(argument.replace("RUN", str(run)) for argument in arguments)) == 2
     err = capsys.readouterr().err
