@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def start(inbox: Inbox) -> Any:
                 inbox.say(f"W&B: {run.url}")
                 return run
     run = init("offline", inbox.settings)
-    inbox.say(f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}")
+    inbox.say(f"W&B is offline ({reason.rstrip('.')}); upload later: {_sync(run)}")
     return run
 
 
@@ -123,11 +124,15 @@ def finish(run: Any, inbox: Inbox) -> None:
     try:
         run.finish(exit_code=int(inbox.killed))
     except TimeoutError:
-        inbox.say(f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}")
+        inbox.say(f"W&B had no time to upload all; do it later: {_sync(run)}")
     else:
         if not run.offline:
             shutil.rmtree(_policy_folder(run), ignore_errors=True)
     wandb.teardown()
+
+
+def _sync(run: Any) -> str:
+    return shlex.join(["wandb", "sync", str(Path(run.dir).parent)])
 
 
 def _policy_folder(run: Any) -> Path:

@@ -263,6 +263,7 @@ def test_the_end_of_a_run_names_what_shows_its_mirrors(
     lines = capfd.readouterr().out.splitlines()
     assert f"  tensorboard --logdir '{run}'" in lines
     assert f"  wandb sync '{session}'" in lines
+    assert any(line.endswith(f"; upload later: wandb sync '{session}'") for line in lines)
     kept = [
         line
         for line in (run / "log.txt").read_text().splitlines()
