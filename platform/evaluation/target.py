@@ -13,6 +13,7 @@ from envs.errors import require
 from envs.spec import EnvSpec
 
 from ..config.niche import list_numbers
+from ..config.overrides import spell_override
 from ..runs.folder import read_config
 from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
@@ -72,7 +73,7 @@ def write_control(run: Path, target: EvaluationTarget) -> str:
     """The command that trains a strategy alone where a niche's own agent has come to, on as many steps."""
     algo = read_config(run)["algo"]
     settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
-    place = ["experiment=es_niche", f"env.run={run}", f"env.niche={target.niche.number}"]
+    place = ["experiment=es_niche", spell_override("env.run", run), f"env.niche={target.niche.number}"]
     return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={target.niche.learned}", *settings])
 
 

@@ -2,6 +2,8 @@
 
 import csv
 import re
+import shlex
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +19,7 @@ from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # p
 from algos.common.keys import Stream, episode_seed
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
+from paddock.config.compose import compose_alone
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load
 from paddock.evaluation.matrix import Matrix, play_matrix
@@ -85,6 +88,13 @@ def test_what_the_run_knows_of_the_niche_is_told(poet: Path, main: Main) -> None
     assert told(out, "learned").startswith(f"{learner.learned:,} environment steps, ")
     solved = EvaluationTarget(replace(there, solved=2), None, newest=False)
     assert solved.describe()["niche"].endswith("solved in iteration 2")
+
+
+def test_the_control_experiment_is_read_whatever_the_run_is_called(poet: Path, main: Main, tmp_path: Path) -> None:
+    run = shutil.copytree(poet, tmp_path / "of 2026, (x) [y]")
+    _, out, _ = main(run, "niche=0", "episodes=1")
+    composed = compose_alone(shlex.split(told(out, "control"))[3:])
+    assert (composed.env.run, composed.env.niche) == (str(run), 0)
 
 
 def test_episodes_are_the_same_for_every_agent_and_differ_by_seed(poet: Path) -> None:
