@@ -262,7 +262,13 @@ def _list_pictures(runs: Sequence[ReportedRun], asked: Sequence[str]) -> dict[st
     listed = f"show={','.join(asked)}"
     remedy = f"give one RUN, or choose show={CURVES}"
     require(len(runs) == 1 or asked == [CURVES], f"{listed}: {len(runs)} runs were given, and this is of one; {remedy}")
-    _, pictures = read_pictures(runs[0])
+    try:
+        _, pictures = read_pictures(runs[0])
+    except ConfigError as error:
+        if asked != [CURVES]:
+            raise
+        log.warning("only curves are drawn: %s", error)
+        return {}
     if asked != [CURVES] and not pictures:
         events = runs[0].path / "events.jsonl"
         remedy = f"wait for the first iteration of algo=poet or algo=pbt, or choose show={CURVES}, which any run has"

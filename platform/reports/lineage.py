@@ -86,7 +86,7 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
         FolderError: a journal cannot be read.
     """
     events = read_events(run)
-    if not any(event["event"] == "birth" and "niche" in event for event in events):
+    if not any(event.get("event") == "birth" and "niche" in event for event in events):
         return None
     now = max([events[-1]["iteration"], *(int(i) for i in columns.get("iteration", ())[-1:])])
     return History(config, columns, _lives(events, columns), _attempts(events), now)
@@ -103,13 +103,16 @@ def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> P
     """
     events = read_events(run)
     first = {
-        event["member"]: event["hyperparameters"] for event in events if event["event"] == "birth" if "member" in event
+        event["member"]: event["hyperparameters"]
+        for event in events
+        if event.get("event") == "birth"
+        if "member" in event
     }
     if not first:
         return None
     spans = {member: [Span(member, 1, settings, member)] for member, settings in first.items()}
     for iteration, together in groupby(
-        (e for e in events if e["event"] == "exploit"), lambda event: event["iteration"]
+        (e for e in events if e.get("event") == "exploit"), lambda event: event["iteration"]
     ):
         origins = {member: lives[-1].origin for member, lives in spans.items()}
         for event in together:
@@ -187,15 +190,15 @@ def _lives(events: Sequence[Event], columns: Columns) -> dict[int, Life]:
     retired: dict[int, int] = {}
     told: dict[int, float] = {}
     for event in events:
-        if event["event"] == "solved":
+        if event.get("event") == "solved":
             solved[event["niche"]] = event["iteration"]
-        elif event["event"] == "retire":
+        elif event.get("event") == "retire":
             retired[event["niche"]] = event["iteration"]
-        if event["event"] in ("birth", "solved", "retire") and event.get("score") is not None:
+        if event.get("event") in ("birth", "solved", "retire") and event.get("score") is not None:
             told[event["niche"]] = float(event["score"])
     lives = {}
     for event in events:
-        if event["event"] != "birth":
+        if event.get("event") != "birth":
             continue
         number = event["niche"]
         scores = columns.get(f"score/{number}", np.empty(0))
@@ -217,5 +220,5 @@ def _attempts(events: Iterable[Event]) -> list[Attempt]:
     return [
         Attempt(event["iteration"], event["source"], event["target"], event["accepted"])
         for event in events
-        if event["event"] == "transfer"
+        if event.get("event") == "transfer"
     ]

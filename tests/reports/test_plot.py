@@ -18,6 +18,7 @@ from run_folders import close
 
 from paddock import plot as command
 from paddock.plot import draw, label_groups, plot
+from paddock.report import report
 from paddock.reports.curves import EXPLAINED
 from paddock.reports.data import ReportedRun, find_repeats, group_by_seed, sort_groups
 from paddock.reports.drawing import COLORS, GREY
@@ -340,6 +341,29 @@ def test_matches_of_one_player_alone_have_points_and_rate_nobody(
     assert "elo.png is left out: matches.json rates nobody" in said
     code, out, err = main(run, "show=elo")
     assert (code, out, err.count("\n")) == (2, "", 1) and "matches.json rates nobody, as not all played all" in err
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"kind": "sale"},  # no event at all
+        {"event": "birth", "member": 1},
+        {"event": "birth", "niche": 1},
+        {"event": "birth", "member": 1, "hyperparameters": 3},  # read, and not drawn in full
+    ],
+)
+def test_events_of_another_program_cost_no_curves(
+    event: dict[str, Any], tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write(tmp_path / "run", returns(1, 2))
+    (run / "events.jsonl").write_text(json.dumps({"iteration": 1} | event) + "\n")
+    code, out, err = main(run)
+    assert (code, err) == (0, "") and out.startswith(f"{run}/curves.png\n")
+    told = f"events.jsonl or matches.json of {run} tells of something else" if "event" in event else ""
+    assert all(told in message for message in caplog.messages) and bool(caplog.messages) == bool(told)
+    code, _, err = main(run, "show=schedule")
+    assert (code, err.count("\n")) == (2, 1) and (told or "tells of no niche and no member") in err
+    assert told in report([run]).decode()
 
 
 # Bad input
