@@ -52,8 +52,9 @@ def read_columns(run: Path) -> Columns:
             if (evaluated := row.get(EVALUATION_OF)) in rows:
                 rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith(EVALUATION)}
             rows[row["iteration"]] |= row
-    names = dict.fromkeys(name for row in rows.values() for name in row)
-    return {name: np.array([to_number(row.get(name)) for row in rows.values()]) for name in names}
+    ordered = [rows[iteration] for iteration in sorted(rows)]  # one that the first journal lacks came last
+    names = dict.fromkeys(name for row in ordered for name in row)
+    return {name: np.array([to_number(row.get(name)) for row in ordered]) for name in names}
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:

@@ -149,6 +149,15 @@ def test_a_row_of_one_journal_alone_is_a_row(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_stand_in_the_order_of_iterations_where_a_journal_lacks_one(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}])
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([lines[0], "\0\0\0", *lines[2:]]) + "\n")
+    columns = read_columns(run)
+    assert columns["iteration"].tolist() == read_metrics(run)["iteration"].to_list() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(columns["a"], [1, np.nan, 3, 4])
+
+
 def test_an_evaluation_stands_in_the_row_of_the_policy_evaluated(tmp_path: Path) -> None:
     late = [{"a": 1}, {"a": 2}, {"a": 3, "eval/return_mean": 50, "eval/of_iteration": 1}, {"a": 4}]
     late += [{"a": 5, "eval/return_mean": 70, "eval/of_iteration": 3}, {"a": 6}]
