@@ -83,6 +83,20 @@ class Material:
     notes: dict[str, list[str]]  # what is wrong -> with which runs
 
 
+def read_settings(run: Path) -> dict[str, Any]:
+    """Read a run's configuration, in which `init_from` is run and iteration of a policy, and not where it was found.
+
+    A repeated run begins with the same one from a file of the first run's folder.
+
+    Raises:
+        FolderError: there is no run, or its configuration is damaged.
+    """
+    config, origin = read_config(run), read_json(run / "provenance.json").get("init_from")
+    if isinstance(origin, dict):
+        config["init_from"] = f"{origin.get('run')}@{origin.get('iteration')}"
+    return config
+
+
 def gather(folders: Sequence[Path]) -> Material:
     """Read every run and find every sweep in some folders.
 
@@ -207,7 +221,7 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
     columns: dict[str, Array] = {}
     wrong, damaged = None, list[str]()
     try:
-        config = read_config(run)
+        config = read_settings(run)
         rows = read_journals([run], lambda path, lines: damaged.append(name_damage(Path(path.name), lines))).drop("run")
         columns = {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
         if damaged:

@@ -318,6 +318,23 @@ def test_copies_and_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> N
     assert f"{said}: one (of copy), short (of copy)" in text
 
 
+def test_a_run_and_its_repetition_begin_with_the_same_policy(tmp_path: Path) -> None:
+    rows, theirs = [{"eval/return_mean": 3.0}], tmp_path / "theirs"
+    for name, init_from, iteration in (
+        ("run", theirs, 5),
+        ("run-rerun", tmp_path / "run/initial.npz", 5),
+        ("later", theirs, 9),
+    ):
+        run = write(tmp_path / name, rows, CONFIG | {"init_from": str(init_from)})
+        facts = {"run": str(theirs), "algorithm": "es", "iteration": iteration}
+        (run / "provenance.json").write_text(json.dumps({"init_from": facts}))
+    material = gather([tmp_path])
+    assert [names for said, names in material.notes.items() if "counted once" in said] == [["run-rerun (of run)"]]
+    groups = group(material.entries, "eval/return_mean")
+    assert [[entry.name for entry in each.entries] for each in groups] == [["later"], ["run"]]
+    assert [each.label for each in groups] == [f"es, init_from={theirs}@9", f"es, init_from={theirs}@5"]
+
+
 def test_a_group_alone_is_drawn_with_its_training(tmp_path: Path) -> None:
     rows = [{"train/return_mean": 1.0, "eval/return_mean": 2.0}] * 2
     write(tmp_path / "es", rows, CONFIG)
