@@ -26,7 +26,7 @@ from .runs.results import find_runs, read_columns
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +125,14 @@ def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None =
     missing = {run.path: None for run in runs if run not in begun}
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for ax, (name, shown) in zip(axes, panels.items(), strict=True):
-        left_out = _draw_panel(ax, groups, x, shown)
+        named, left_out = _draw_panel(ax, groups, x, shown)
         require(bool(ax.lines), f"no number of {' and '.join(shown)} has been logged yet; wait, or choose another y=")
         missing |= {run.path: None for run in left_out}
         ax.set_ylabel(SPOKEN.get(name, shown[0] if len(shown) == 1 else name), parse_math=False)
         if not below and len(groups) * len(shown) > 1:
-            _spell_out(ax.legend(frameon=False, fontsize="small"))
+            _name_lines(ax, named)
     if below:
-        _spell_out(figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small"))
+        _name_lines(figure, named, loc="outside lower center", ncols=2)
     cut = f": the best {MOST_GROUPS} of {len(every)} groups" if len(every) > MOST_GROUPS else ""
     several = any(len(group) > 1 for group in groups.values())
     axes[0].set_title(_title(groups) + cut, pad=20 if several else None)
@@ -158,8 +158,11 @@ def label_groups(groups: Sequence[list[ReportedRun]]) -> dict[str, list[Reported
     return dict(zip(labels, groups, strict=True))
 
 
-def _draw_panel(ax: Axes, groups: Mapping[str, list[ReportedRun]], x: str, metrics: Sequence[str]) -> list[ReportedRun]:
-    """Draw each group's lines of each metric; returns the runs that lack numbers."""
+def _draw_panel(
+    ax: Axes, groups: Mapping[str, list[ReportedRun]], x: str, metrics: Sequence[str]
+) -> tuple[list[Line2D], list[ReportedRun]]:
+    """Draw each group's lines of each metric; returns those that have names, and the runs that lack numbers."""
+    named: list[Line2D] = []
     missing: list[ReportedRun] = []
     series = [(label, group, metric) for label, group in groups.items() for metric in metrics]
     for k, (label, group, metric) in enumerate(series):
@@ -172,14 +175,15 @@ def _draw_panel(ax: Axes, groups: Mapping[str, list[ReportedRun]], x: str, metri
         seeds = f" ({len(lines)} seeds)" if len(lines) > 1 else ""
         color = GREY if metric == TRAINING and EVALUATION in metrics else COLORS[k % len(COLORS)]
         # What comes first lies on top.
-        draw_group(ax, lines, color, ", ".join(parts) + seeds, zorder=3 - k / len(series))
+        named.append(draw_group(ax, lines, color, ", ".join(parts) + seeds, zorder=3 - k / len(series)))
     open_axes(ax)
-    return missing
+    return named, missing
 
 
-def _spell_out(legend: Legend) -> None:
-    """Let names be what they are, also where folders have a `$` in theirs."""
-    for text in legend.get_texts():
+def _name_lines(place: Axes | Figure, lines: Sequence[Line2D], **how: Any) -> None:
+    """Let names be what they are, also where folders have a `$` in theirs, or a `_` before it."""
+    names = [str(line.get_label()) for line in lines]
+    for text in place.legend(lines, names, frameon=False, fontsize="small", **how).get_texts():
         text.set_parse_math(False)
 
 

@@ -15,6 +15,7 @@ from .statistics import interquartile_mean, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 Array = NDArray[np.float64]
 Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
@@ -52,8 +53,12 @@ def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array
     return grid_x, np.array([np.interp(grid_x, x, y) for x, y in lines])
 
 
-def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> None:
-    """Draw the lines of a group's seeds, at least one: the only one bold, or several thin below their mean."""
+def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> Line2D:
+    """Draw the lines of a group's seeds, at least one: the only one bold, or several thin below their mean.
+
+    Returns:
+        The bold one, which has the label.
+    """
     bold: dict[str, Any] = {"color": color, "linewidth": 2, "zorder": zorder}
     thin: dict[str, Any] = {"color": color, "zorder": zorder - 0.5}
     xs, ys = lines[0]
@@ -67,7 +72,7 @@ def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = 
         marked = len(xs) == 1
         if len(xs) > 1:
             ax.fill_between(xs, *interval(every.T[:, :, None]), alpha=0.18, linewidth=0, **thin)
-    ax.plot(xs, ys, label=label, marker="o" if marked else None, markersize=4, **bold)
+    return ax.plot(xs, ys, label=label, marker="o" if marked else None, markersize=4, **bold)[0]
 
 
 def label_x(ax: Axes, x: str) -> None:

@@ -238,6 +238,17 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> 
         picture(matches, "").savefig(tmp_path / "matches.svg")
 
 
+@pytest.mark.parametrize("count", [2, 5])  # beside the lines, and below them
+def test_names_that_begin_with_an_underscore_are_in_the_legend(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [write(Path(f"_{k}"), returns(k), **{f"algo__{key}": k for key in "abcd"}) for k in range(count)]
+    figure = drawn(*runs)
+    (legend,) = figure.legends or [figure.axes[0].get_legend()]
+    assert sorted(text.get_text() for text in legend.get_texts()) == [str(run) for run in runs]
+
+
 def test_points_are_percent_in_cells_and_beside_them() -> None:
     players = [{"name": name, "iteration": None} for name in "ab"]
     ax, bar = draw_points({"players": players, "points": [[None, 0.75], [0.25, None]]}, "").axes
