@@ -197,9 +197,8 @@ def picture(figure: Figure | SubFigure, name: str, label: str) -> Html:
     svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # it would be the whole page's
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
-    svg = re.sub(
-        r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{escape(label)}">', svg, count=1
-    )
+    said = f'role="img" aria-label="{escape(label)}"'  # which may have a backslash, of a folder's name
+    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', lambda found: f"<svg {found[1]} {said}>", svg, count=1)
     return Html(svg.replace("xlink:href", "href").replace(INK, "currentColor").replace(LINE, "var(--line)"))
 
 

@@ -213,6 +213,11 @@ def test_what_files_say_is_text(tmp_path: Path) -> None:
     assert "<script" not in picture(ax.figure, "x", evil)
 
 
+def test_a_picture_may_be_called_anything() -> None:
+    label = r"of a\1 and \users"
+    assert f'role="img" aria-label="{label}">' in picture(page_axes().figure, "x", label)
+
+
 def test_the_password_in_a_sweeps_command_is_not_on_the_page(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep")
     told = json.loads((sweep / "sweep.json").read_text())
