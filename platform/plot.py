@@ -17,11 +17,19 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
-from .reports.data import ReportedRun, differing_keys, find_repeats, group_by_seed, read_settings, sort_groups
+from .reports.data import (
+    ReportedRun,
+    differing_keys,
+    find_repeats,
+    group_by_seed,
+    read_numbers,
+    read_settings,
+    sort_groups,
+)
 from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
 from .runs.identity import short_name
-from .runs.results import find_runs, read_columns
+from .runs.results import find_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +213,7 @@ def _read(folders: Iterable[Path]) -> list[ReportedRun]:
     for folder in folders:
         for path in _find(folder):
             try:
-                read.setdefault(path.resolve(), ReportedRun(path, read_settings(path), read_columns(path)))
+                read.setdefault(path.resolve(), ReportedRun(path, read_settings(path), read_numbers(path)))
             except PaddockError as error:
                 if path == folder:
                     raise

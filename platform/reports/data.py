@@ -1,7 +1,7 @@
 """What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
 from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value
-from ..runs.journal import name_damage
+from ..runs.journal import name_damage, warn_of_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING
 from .drawing import COLORS
@@ -95,6 +95,22 @@ def read_settings(run: Path) -> dict[str, Any]:
     if isinstance(origin, dict):
         config["init_from"] = f"{origin.get('run')}@{origin.get('iteration')}"
     return config
+
+
+def read_numbers(run: Path, damage: Callable[[Path, Sequence[int]], None] = warn_of_damage) -> Columns:
+    """Read what `results.read_columns` does of a run, its lines parsed together.
+
+    Args:
+        damage: see `frames.read_journals`.
+
+    Raises:
+        FolderError: a journal cannot be read.
+    """
+    # Polars is half a second to import, and this module is read by `--help` too.
+    from ..runs.frames import read_journals
+
+    rows = read_journals([run], damage).drop("run")
+    return {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
 
 
 def gather(folders: Sequence[Path]) -> Material:
@@ -214,16 +230,12 @@ def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[R
 
 
 def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
-    # Polars is half a second to import, and this module is read by `--help` too.
-    from ..runs.frames import read_journals
-
     config: dict[str, Any] = {}
     columns: dict[str, Array] = {}
     wrong, damaged = None, list[str]()
     try:
         config = read_settings(run)
-        rows = read_journals([run], lambda path, lines: damaged.append(name_damage(Path(path.name), lines))).drop("run")
-        columns = {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
+        columns = read_numbers(run, lambda path, lines: damaged.append(name_damage(Path(path.name), lines)))
         if damaged:
             wrong = f"{', '.join(damaged)}, and left out"
         elif EVALUATION not in columns:

@@ -20,7 +20,7 @@ from paddock import plot as command
 from paddock.plot import draw, label_groups, plot
 from paddock.report import report
 from paddock.reports.curves import EXPLAINED
-from paddock.reports.data import ReportedRun, find_repeats, group_by_seed, sort_groups
+from paddock.reports.data import ReportedRun, find_repeats, group_by_seed, read_numbers, sort_groups
 from paddock.reports.drawing import COLORS, GREY
 from paddock.reports.plots.matches import draw_elo, draw_points
 from paddock.reports.statistics import interquartile_mean, interval
@@ -307,6 +307,21 @@ def test_a_last_line_that_is_not_whole_is_left_out(cut: int, tmp_path: Path, mai
     journal.write_bytes(journal.read_bytes()[:-cut])
     assert labelled(drawn(run).axes[0]) == {"evaluation": [[100, 200], [1, 2]]}
     assert main(run, "x=minutes")[0] == 0
+
+
+def test_rows_are_parsed_together_and_are_those_of_columns(
+    tmp_path: Path, main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = {"eval/return_mean": 7, "eval/of_iteration": 1}
+    run = write(tmp_path / "run", [{"a": 1}, {"a": None}, late, {"b": 1.5}])
+    with open(run / "metrics.jsonl", "a") as journal:
+        journal.write("\0\0\n" + json.dumps({"iteration": 4, "step": 400} | late | {"eval/of_iteration": 4}) + "\n")
+    columns, numbers = read_columns(run), read_numbers(run)
+    assert columns.keys() == numbers.keys()
+    for name, values in columns.items():
+        np.testing.assert_array_equal(numbers[name], values, name)
+    monkeypatch.setattr("paddock.runs.results.read_rows", None)  # one by one, a long run takes seconds
+    assert main(run, "out=a.svg")[0] == 0
 
 
 def test_null_is_no_point(tmp_path: Path) -> None:
