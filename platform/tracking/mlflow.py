@@ -31,7 +31,11 @@ def mirror(inbox: Inbox) -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
     retries = {RETRIES: os.environ[RETRIES]} if RETRIES in os.environ else {}
     os.environ[RETRIES] = "0"  # to begin with: MLflow's own are minutes, and somebody waits for the answer
-    uri = settings["tracking_uri"] or f"sqlite:///{folder.parent / 'mlflow.db'}"
+    database = folder.parent / "mlflow.db"
+    uri = settings["tracking_uri"] or f"sqlite:///{database}"
+    if not settings["tracking_uri"] and {"?", "%"} & set(str(database)):
+        # MLflow would put it elsewhere, and no spelling of the two is read by all that take the URI apart.
+        raise RuntimeError(f"no run at {uri}: ? and % cannot be in it; name another with tracking_uri=sqlite:////FILE")
     try:
         client = MlflowClient(tracking_uri=uri)
         run = open_run(client, settings, folder)

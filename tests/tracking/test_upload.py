@@ -184,6 +184,22 @@ def test_mlflow_that_goes_away_between_any_two_requests_has_every_value_once_aft
     assert sorted(found) == sorted((key, row["step"], row[key]) for row in rows for key in row if key != "step")
 
 
+@pytest.mark.parametrize("name", ["m?x", "5%23"])
+def test_a_folder_whose_name_mlflow_would_read_otherwise_gets_no_database(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    from paddock.tracking import mlflow
+
+    for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setattr(mlflow, "MlflowClient", lambda **_: pytest.fail("it is opened elsewhere"))
+    settings = {"run_dir": str(tmp_path / name / "run"), "init_timeout_s": 1.0, "tracking_uri": None}
+    inbox: Any = SimpleNamespace(settings=settings)
+    with pytest.raises(RuntimeError, match=r"\? and % cannot be in it; name another with tracking_uri=sqlite:////FILE"):
+        mlflow.mirror(inbox)
+
+
 def test_a_row_that_mlflow_takes_in_several_requests_is_named_by_the_last() -> None:
     pytest.importorskip("mlflow")
     from paddock.tracking.mlflow import _requests
