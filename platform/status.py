@@ -44,7 +44,7 @@ def _status(arguments: Sequence[str]) -> None:
     require(bool(folders), "no folder is given; see --help")
     lines = values.get("log", 10)
     require(lines >= 0, f"log={lines} must not be negative; 0 shows none")
-    run_states = read_run_states(list(dict.fromkeys(run for folder in folders for run in find_runs(folder))))
+    run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, lines)
     short = [run_state.run for run_state in run_states if run_state.state in ("stopped", "lost")]

@@ -121,6 +121,7 @@ def gather(folders: Sequence[Path]) -> Material:
     """
     sweeps = list(dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)))
     found: dict[Path, str] = {}
+    places: dict[Path, Path] = {}
     for folder in folders:
         try:
             runs = find_runs(folder)
@@ -130,7 +131,8 @@ def gather(folders: Sequence[Path]) -> Material:
                 raise
             continue
         for run in runs:
-            found.setdefault(run, _name(run, folder, len(folders)))
+            if places.setdefault(run.resolve(), run) is run:
+                found[run] = _name(run, folder, len(folders))
     states = read_states(list(found))
     notes: dict[str, list[str]] = {}
     entries = [

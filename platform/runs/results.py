@@ -148,7 +148,7 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
 def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths = [Path(folder) for folder in folders]
     require(bool(paths), "no folder is given; name runs, multiruns, or folders with some of them")
-    return list(dict.fromkeys(run for path in paths for run in find_runs(path)))
+    return find_runs(*paths)
 
 
 def _read_config(run: Path) -> dict[str, Any]:

@@ -64,22 +64,26 @@ class RunState:
 Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """The runs in a folder, at any depth, or the folder itself if it is one; those that have only been submitted too.
+def find_runs(*folders: Path) -> list[Path]:
+    """The runs in folders, at any depth, or a folder itself if it is one; those that have only been submitted too.
+
+    Links to runs are followed, and each run is there once.
 
     Raises:
-        ConfigError: there is none, or no such folder, or it is closed to the user.
+        ConfigError: there is none in a folder, or no such folder, or it is closed to the user.
     """
-    if not os.path.isdir(folder):
-        raise ConfigError(f"{folder} is not a folder; name a run, a multirun or a folder with some of them")
-    runs = list(_walk(folder))
-    if not runs:
-        if not os.access(folder, os.R_OK | os.X_OK):
-            raise ConfigError(f"{folder} is closed to you; have it opened, or name another")
-        raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml and metrics.jsonl")
-    return sorted(
-        runs, key=lambda run: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
-    )
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise ConfigError(f"{folder} is not a folder; name a run, a multirun or a folder with some of them")
+        runs = list(_walk(folder))
+        if not runs:
+            if not os.access(folder, os.R_OK | os.X_OK):
+                raise ConfigError(f"{folder} is closed to you; have it opened, or name another")
+            raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml and metrics.jsonl")
+        for run in sorted(runs, key=_place):
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def read_run_states(runs: Sequence[Path]) -> list[RunState]:
@@ -169,19 +173,33 @@ def log_tail(submission: Submission, lines: int) -> list[str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
-    begun = os.path.isfile(folder / "config.yaml") and any(os.path.isfile(folder / name) for name in BESIDE)
-    if begun or os.path.isfile(folder / "submission.json"):
+    if _holds_run(folder):
         yield folder
         return
     try:
-        inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        inner = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False) or entry.is_symlink()]
     except OSError:
         return
-    for name in inner:
+    for entry in inner:
+        path = folder / entry.name
         # Not what programs keep for themselves, nor the copy of the code beside the runs of a sweep.
-        if not name.startswith(".") and not os.path.exists(folder / name / SNAPSHOT):
-            yield from _walk(folder / name)
+        if entry.name.startswith(".") or os.path.exists(path / SNAPSHOT):
+            continue
+        if not entry.is_symlink():
+            yield from _walk(path)
+        elif _holds_run(path):  # and no farther, as links may lead back
+            yield path
+
+
+def _holds_run(folder: Path) -> bool:
+    # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
+    begun = os.path.isfile(folder / "config.yaml") and any(os.path.isfile(folder / name) for name in BESIDE)
+    return begun or os.path.isfile(folder / "submission.json")
+
+
+def _place(run: Path) -> tuple[bool, list[int | str]]:
+    """Where a run stands among those of a folder: numbers in order, and links behind what they lead to."""
+    return run.is_symlink(), [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
 
 
 def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tuple[State, str]:

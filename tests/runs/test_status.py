@@ -18,6 +18,7 @@ from conftest import ROOT, TINY, Command, rows, wait_until
 from run_folders import close
 
 from envs.errors import NO_ROOM, ConfigError
+from paddock.reports.data import gather
 from paddock.runs.frames import read_journals
 from paddock.runs.results import find_sweeps, read_columns
 from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
@@ -327,6 +328,28 @@ def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
     make_run(tmp_path / "sweep/code/0/house/conf")
     (tmp_path / "sweep/code/0/house/.submitted.json").write_text("{}")
     assert find_runs(tmp_path) == [run]
+
+
+def test_links_to_runs_are_followed_and_each_run_is_there_once(
+    status: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, links = tmp_path / "runs", tmp_path / "links"
+    for name in ("9", "10"):
+        make_run(runs / name, done="budget.iterations=3")
+    links.mkdir()
+    for name, target in {
+        "best": runs / "10",
+        "tree": runs,
+        "back": links,
+        "gone": runs / "11",
+        "self": Path("self"),
+    }.items():
+        (links / name).symlink_to(target)
+    assert find_runs(links) == [links / "best"]
+    (runs / "1").symlink_to("9")
+    assert find_runs(runs) == find_runs(runs, links) == [runs / "9", runs / "10"]
+    assert status("runs/9", "./runs/9", str(runs / "9"), "runs/1")[1].splitlines()[-1] == "1 done"
+    assert [entry.name for entry in gather([runs / "10", links, runs]).entries] == [str(runs / n) for n in ("10", "9")]
 
 
 def test_settings_alone_are_no_run_and_hide_none(tmp_path: Path) -> None:
