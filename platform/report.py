@@ -4,6 +4,7 @@ python -m paddock.report DIR... out=FILE.html
 """
 
 import datetime
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -111,7 +112,7 @@ def _command(arguments: Sequence[str]) -> None:
     require(videos_mb >= 0, f"videos_mb={videos_mb:g} must not be negative; 0 takes none")
     out = options.get("out", (folders[0] if len(folders) == 1 else Path()) / "report.html")
     # A folder that is not there is told by what reads it.
-    if "out" in options or out.parent.is_dir():
+    if "out" in options or os.path.isdir(out.parent):
         check_output("out", out, (".html",))
     write_output("out", out, report(folders, options.get("score"), videos_mb))
     print(out)

@@ -111,11 +111,11 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
                 values[key] = read(text)
             except ValueError as error:
                 raise ConfigError(f"{argument} cannot be read; allowed: {key}={allowed}") from error
-        elif argument in readers and not Path(argument).exists():
+        elif argument in readers and not os.path.exists(argument):
             raise ConfigError(f"{argument} lacks its value; write {argument}={readers[argument][1]}")
         elif argument.startswith("-"):
             raise ConfigError(f"{argument} is not an option of {command}; keys are written key=value; see --help")
-        elif equals and not Path(argument).exists():
+        elif equals and not os.path.exists(argument):
             raise ConfigError(f"{argument}: {key} is not a key of {command}; {nearest(key, readers)}")
         else:
             runs.append(Path(argument))
@@ -129,8 +129,8 @@ def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:
         ConfigError: another suffix, a folder, or no folder to write it in.
     """
     require(path.suffix in suffixes, f"{key}={path} is not a file that can be made; allowed: *{', *'.join(suffixes)}")
-    require(not path.is_dir(), f"{key}={path} is a folder; name a file in it")
-    require(path.parent.is_dir(), f"{key}={path}: there is no folder {path.parent}; make it, or choose another")
+    require(not os.path.isdir(path), f"{key}={path} is a folder; name a file in it")
+    require(os.path.isdir(path.parent), f"{key}={path}: there is no folder {path.parent}; make it, or choose another")
     writable = os.access(path.parent, os.W_OK | os.X_OK)
     require(writable, f"{key}={path}: the folder {path.parent} is closed to you; choose another")
 

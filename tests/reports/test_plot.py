@@ -186,6 +186,8 @@ def test_a_folder_that_is_closed_hides_no_other_run(
     assert main(tmp_path, "out=a.svg") == (0, "a.svg\n", "")
     code, _, err = main(tmp_path / "theirs")
     assert (code, err) == (2, f"paddock: {tmp_path / 'theirs'} is closed to you; have it opened, or name another\n")
+    code, _, err = main(tmp_path, f"out={tmp_path / 'theirs/a.svg'}")
+    assert (code, err.count("\n")) == (2, 1) and f"the folder {tmp_path / 'theirs'} is closed to you" in err
 
 
 def test_of_many_groups_the_best_ten_are_drawn_the_best_first(tmp_path: Path) -> None:
