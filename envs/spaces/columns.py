@@ -24,7 +24,7 @@ def filler(part: Part, views: Views) -> Fill | None:
     if isinstance(part, Record):
         return _fill_record(part, views)
     if isinstance(part, NumbersPart):
-        return _fill_numbers(views)
+        return _fill_numbers(part, views)
     return _fill_choices(part, views) if isinstance(part, Choice) else None
 
 
@@ -45,7 +45,7 @@ def _fill_record(part: Record, views: Views) -> Fill | None:
     return fill
 
 
-def _fill_numbers(view: Array) -> Fill | None:
+def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
     shape, dtype = view.shape[1:], np.dtype(view.dtype.str)
     if not shape or dtype.itemsize * int(np.prod(shape)) > LARGE:
         return None
@@ -57,7 +57,8 @@ def _fill_numbers(view: Array) -> Fill | None:
         joined = np.concatenate(elements)  # of the same number of dimensions, and alike but for the first
         if joined.dtype != dtype or joined.shape[1:] != rest:
             raise ValueError
-        view[rows] = joined.reshape(-1, *shape)
+        each = joined.reshape(-1, *shape)
+        view[rows] = part.fit(each, each.shape[:1]) if part.kind == "choices" else each
 
     return fill
 

@@ -182,14 +182,18 @@ class NumbersPart(Part):
             f"x = {value}",
             f"if type(x) is not ndarray or x.dtype is not {dtype} or x.shape != {self.shape}:",
             f"    x = {fit}(x)",
-            f"{target} = x",
         )
+        if self.kind == "choices":
+            source.add(
+                f"elif {source.bind(finder(self.base, self.shape, self.sizes, self.starts))}(x):", f"    {fit}(x)"
+            )
+        source.add(f"{target} = x")
 
     def fit(self, value: Any, rows: tuple[int, ...] = ()) -> Array:
         """Return an element, or a batch of so many rows, as the row holds it.
 
         Raises:
-            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold.
+            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold, or no choices.
         """
         at, shape = place(self.path), (*rows, *self.shape)
         try:
@@ -204,6 +208,13 @@ class NumbersPart(Part):
         cast = array.astype(self.base, copy=False)
         if whole and (cast != array).any():
             raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
+        if self.kind == "choices":
+            low = np.array(self.starts).reshape(self.shape)
+            high = low + np.array(self.sizes).reshape(self.shape) - 1
+            for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
+                own = tuple(k[len(rows) :])
+                told = f"{cast[tuple(k)]}{place((*self.path, *own))}"
+                raise Misfit(f"{told} where {low[own]} to {high[own]} is declared")
         return cast
 
     def reader(self, views: Views) -> Read:
@@ -277,6 +288,22 @@ class Choice(Part):
 
     def refuse(self, element: Any) -> None:
         self.fit(element)
+
+
+def finder(
+    dtype: np.dtype[Any], shape: tuple[int, ...], sizes: tuple[int, ...], starts: tuple[int, ...]
+) -> Callable[[Array], bool]:
+    """Return a function that says whether an array of this dtype and shape has a number that is none of its choices."""
+    low, counts = np.array(starts, dtype).reshape(shape), np.array(sizes, np.uint64).reshape(shape)
+    above, wrong = np.zeros(shape, dtype), np.zeros(shape, np.bool_)
+    unsigned = above.view(f"u{dtype.itemsize}")  # in which what lies below the smallest choice is large
+
+    def has_other(array: Array) -> bool:
+        np.subtract(array, low, above)
+        np.greater_equal(unsigned, counts, wrong)
+        return 1 in wrong.tobytes()  # a tenth of what any() takes
+
+    return has_other
 
 
 def dotted(path: Path) -> str:

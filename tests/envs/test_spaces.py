@@ -316,6 +316,24 @@ def test_a_wrong_element_is_refused_with_its_place(name: str) -> None:
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("wrong", [[-1, 5], [2, 5], [0, 4], [0, 8]])
+def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: list[int]) -> None:
+    layout = Layout.of(spaces.MultiDiscrete([2, 3], start=[0, 5]), {}, [])
+    rows = layout.zeros(2)
+    write, fill = layout.writer(rows), layout.filler(rows)
+    assert fill is not None
+    fill_both = fill
+    for enter in (
+        lambda one: write(0, np.array(one)),
+        lambda one: write(0, one),
+        lambda one: fill_both(slice(0, 2), [np.array([1, 7]), np.array(one)]),
+        lambda one: layout.pack(np.array([[1, 7], one]), rows),
+    ):
+        enter([0, 5])
+        with pytest.raises(Misfit, match=r"^-?\d at \[[01]\] where (0 to 1|5 to 7) is declared$"):
+            enter(wrong)
+
+
 def test_a_part_that_is_not_there_is_named() -> None:
     layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
     write = layout.writer(layout.zeros(1))
