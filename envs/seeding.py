@@ -70,6 +70,11 @@ class OwnGeneratorsOfWorld:
             raise AttributeError(name)
         return getattr(self._env, name)
 
+    @property
+    def unwrapped(self) -> Any:
+        """The environment itself, as PettingZoo has it of wrappers."""
+        return getattr(self._env, "unwrapped", self._env)
+
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; a seed starts both generators anew."""
         if seed is not None:

@@ -24,7 +24,7 @@ from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, RAISED, EnvSlots, Slots, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import worlds_of
-from envs.worlds.adapter import find_owner
+from envs.worlds.adapter import find_owner, set_attribute
 from envs.worlds.world import Step, Told, takes_turns
 
 log = logging.getLogger("envs.vector")
@@ -136,7 +136,7 @@ class WorldSlots(EnvSlots):
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """See `EnvSlots.set_attr`."""
         for env, value in zip(self.envs, values, strict=True):
-            setattr(env, name, value)
+            set_attribute(env, name, value)
 
     def _get_attr(self, env: Any, name: str) -> Any:
         return getattr(find_owner(env, name) or env, name)

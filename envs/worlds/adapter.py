@@ -1,7 +1,8 @@
 """What worlds have in common that are another environment's face."""
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -65,11 +66,21 @@ class Adapter(ABC):
 
 def find_owner(env: Any, name: str) -> Any:
     """Return an environment, or what it wraps, whichever has an attribute of this name first; None if none has."""
-    while not hasattr(env, name):
-        if isinstance(env, gymnasium.Wrapper):
-            env = env.env
-        elif isinstance(env, Adapter):
-            env = env.inner
-        else:
-            return None
-    return env
+    return next((layer for layer in _layers(env) if hasattr(layer, name)), None)
+
+
+def set_attribute(env: Any, name: str, value: Any) -> None:
+    """Set an attribute where `find_owner` finds it, or of the innermost environment where none has it."""
+    *_, innermost = _layers(env)
+    owner = find_owner(env, name) or innermost
+    if inspect.getattr_static(owner, name, _layers) is _layers:  # PettingZoo's wrappers pass on what they have not
+        owner = getattr(owner, "unwrapped", owner)
+    setattr(owner, name, value)
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yield an environment and what it wraps, one inside the other."""
+    yield env
+    while isinstance(env, gymnasium.Wrapper | Adapter):
+        env = env.inner if isinstance(env, Adapter) else env.env
+        yield env

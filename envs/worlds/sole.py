@@ -4,6 +4,7 @@ from typing import Any
 
 import gymnasium
 
+from envs.worlds.adapter import find_owner, set_attribute
 from envs.worlds.world import World
 
 
@@ -32,6 +33,24 @@ class SoleAgent(gymnasium.Env[Any, Any]):
         ended, cut = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
         cut = cut or not (ended or agent in self._world.agents)
         return observations[agent], float(rewards.get(agent, 0.0)), ended, cut, dict(infos.get(agent, {}))
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Return whether the environment has an attribute, or the world."""
+        return hasattr(self, name) or find_owner(self._world, name) is not None
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute of the environment, or else of the world."""
+        return getattr(self if hasattr(self, name) else find_owner(self._world, name) or self, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the environment where it has it, and of the world where that has it or `force` is set."""
+        if hasattr(self, name):
+            setattr(self, name, value)
+        elif force or find_owner(self._world, name) is not None:
+            set_attribute(self._world, name, value)
+        else:
+            return False
+        return True
 
     def render(self) -> Any:
         """Draw the world."""

@@ -12,7 +12,7 @@ import pytest
 from bindings import WORLDS, need
 from conftest import env_section, env_spec
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, resolve
 from envs.sanity.suite import RELAY, ROLES
 from envs.spec import EnvSpec
 from envs.vector import Serial
@@ -89,6 +89,32 @@ def test_dictionaries_say_by_observations_who_acts(steps: Any) -> None:
         ([2, 0, 2], [0, 1, 0], "-t-", "101", [False]),
         ([0, 0, 0], [1, 0, 1], "c-c", "100", [True]),
     ]
+
+
+OWN = {"_target_": "envs.seeding.OwnGeneratorsOfWorld"}
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        env_spec("toy_worlds:Bidding", max_episode_steps=9, seat_feature=True),
+        env_spec("toy_worlds:Gathering", agents=2),
+        env_spec("toy_worlds:Table"),
+        env_spec("toy_worlds:Skirmish", wrappers=[OWN], max_episode_steps=9),
+        env_spec("toy_worlds:Skirmish", kwargs={"agents": 1}),
+    ],
+    ids=["turns", "tuples", "dictionaries", "passed on", "one seat"],
+)
+def test_what_is_set_is_set_in_the_environment_itself(env: EnvSpec) -> None:
+    own: Any = resolve(env.id, "env.id")
+    with closing(Serial(num_envs=1).make(env)) as venv:
+        venv.set_attr("level", 7)  # that none has
+        assert venv.get_attr("level") == (7,)
+        layer = venv.envs[0]
+        while not isinstance(layer, own):
+            assert "level" not in vars(layer)
+            layer = next(vars(layer)[name] for name in ("env", "_env", "_world") if name in vars(layer))
+        assert layer.level == 7
 
 
 @pytest.mark.parametrize(
