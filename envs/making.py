@@ -21,6 +21,7 @@ from envs.worlds.roles import Seats, seats_of
 
 log = logging.getLogger(__name__)
 
+RAISED = (Exception, SystemExit)  # what an environment's own failure may be: no exit of its ends our process
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
 
@@ -106,7 +107,7 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
         env = make()
     except PaddockError:
         raise
-    except Exception as error:
+    except RAISED as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
         raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
     try:
@@ -126,7 +127,7 @@ def close_all(envs: Iterable[Any], id: str) -> None:
     for env in envs:
         try:
             env.close()
-        except Exception as error:
+        except RAISED as error:
             _warn(f"env.id={id} raised in close: {type(error).__name__}: {_one_line(error)}")
 
 
@@ -146,5 +147,5 @@ def _find_limit(env: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
-from envs.making import close_all
+from envs.making import RAISED, close_all
 from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 from envs.vector.buffers import Buffer, Refused
@@ -26,7 +26,6 @@ LEADING = (
     *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
 )
 IDLE = -1  # in place of the number of the environment at work
-RAISED = (Exception, SystemExit)  # what an environment's own failure may be: no exit of its ends our process
 
 
 def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from envs.making import close_all
+from envs.making import RAISED, close_all
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, RAISED, EnvSlots, Slots, is_number, named
+from envs.vector.slots import IDLE, EnvSlots, Slots, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner, set_attribute

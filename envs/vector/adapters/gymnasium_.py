@@ -16,6 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from envs.errors import PaddockError, require
+from envs.making import RAISED
 from envs.spec import EnvSpec
 from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.contract import (
@@ -29,7 +30,7 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.slots import RAISED, named, rebuild
+from envs.vector.slots import named, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):

@@ -19,6 +19,7 @@ from vector_cases import FAULTS, SERIAL, TRACES, N, assert_same, faulty, make_fi
 
 import envs.making
 from envs.errors import split_details
+from envs.making import CannotBeMade
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
 from envs.vector.multiprocess import coordinator
@@ -346,6 +347,22 @@ def test_an_environment_that_cannot_be_closed_costs_a_warning(fresh: bool, caplo
     vec.close()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["env.id=toy_envs:Faulty-v0 raised in close: RuntimeError: the door sticks"]
+
+
+def test_an_environment_that_leaves_as_it_is_closed_or_looked_at_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(*_: Any, **__: Any) -> NoReturn:
+        raise SystemExit(3)
+
+    envs.making._warn.cache_clear()
+    monkeypatch.setattr(Faulty, "close", leave)
+    SERIAL.make(faulty("")).close()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["env.id=toy_envs:Faulty-v0 raised in close: SystemExit: 3"]
+    monkeypatch.setattr(Faulty, "__init__", leave)
+    with pytest.raises(CannotBeMade, match=r"^env.id=toy_envs:Faulty-v0 cannot be made with .*: SystemExit: 3\n"):
+        faulty("").spaces  # noqa: B018
 
 
 @pytest.mark.parametrize("vec", [SERIAL, multiprocess()], ids=["serial", "multiprocess"])
