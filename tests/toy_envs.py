@@ -409,6 +409,28 @@ class Torn(gymnasium.Env):
         return np.full(2, self.count, np.float32), 1.0, self.count == 3, False, {}
 
 
+class Diary(gymnasium.Env):
+    """Writes into a file when it is closed; that takes a while, and a step by action 1 does, which has an info."""
+
+    observation_space = spaces.Box(0, 99, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, path: str, nap_s: float = 0.0) -> None:
+        self.path, self.nap_s = path, nap_s
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.nap_s * action)
+        return np.zeros(1, np.float32), 1.0, False, False, {"action": action}
+
+    def close(self) -> None:
+        time.sleep(self.nap_s)
+        with open(self.path, "a") as file:
+            file.write("closed\n")
+
+
 class Forever(Faulty):
     """Episodes that never end."""
 

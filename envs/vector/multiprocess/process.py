@@ -1,8 +1,11 @@
 """A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
 
+import contextlib
+import logging
 import os
 import pickle
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,14 +16,16 @@ from envs.errors import ConfigError
 from envs.process import ChildProcess, describe_end
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.interrupts import Uninterrupted, waits
-from envs.vector.multiprocess.shared import CLOSE, SharedBuffers
+from envs.vector.multiprocess.shared import CLOSE, CLOSING, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
 
 LAST_LINES = 30  # of a worker's last words, in an error
 MAIN = "envs.vector.multiprocess.worker:main"
-CLOSE_S = 1.0  # for processes to end by themselves
+CLOSE_S = 1.0  # for processes to begin to close their environments
+CLOSING_S = 30.0  # for processes to end by themselves, at most
 MOST_S = 1e9  # a longer wait has no form in the socket's option
 ANSWER_S = 1.0  # for a process that hangs to say where
+log = logging.getLogger("envs.vector")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
 
@@ -105,6 +110,25 @@ class WorkerProcess:
         what = f"{self._who(at_work)} gave no answer for {waited_s:g} s (vec.timeout_s)"
         return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
 
+    def end(self, begun: float, buffers: SharedBuffers, timeout_s: float) -> None:
+        """Wait for a process that was asked to end; where it does not in time, say so.
+
+        Args:
+            begun: when it was asked, by the clock that never goes back.
+            timeout_s: that it has to close its environments.
+        """
+        number = self._job.number
+        for patience_s in (CLOSE_S, min(timeout_s, CLOSING_S)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.popen.wait(max(0.0, begun + patience_s - time.monotonic()))
+                return
+            if buffers.state[number] != CLOSING:
+                break
+        what = (
+            f"{self._who(buffers.at_work[number])}: the worker process had not ended {patience_s:g} s after the close"
+        )
+        log.warning("%s, and is killed; what environments write when they are closed may be lost", what)
+
     def close(self) -> None:
         """Close what the parent has of it; its end of the pipe is what a worker lives by."""
         self.child.connection.close()
@@ -144,8 +168,13 @@ def _not_started(job: WorkerJob, error: OSError) -> EnvError:
     return EnvError(f"worker {job.number} of {job.workers} cannot be started ({error.strerror}); {remedy}")
 
 
-def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int) -> None:
-    """End workers: they are asked, and killed if they do not in time."""
+def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int, timeout_s: float) -> None:
+    """End workers: they are asked, and killed with a warning if they do not in time.
+
+    Args:
+        timeout_s: for which those that close their environments are waited for, at most CLOSING_S; one that is at work
+            until then may hang, and has CLOSE_S.
+    """
     if os.getpid() != parent:  # a fork of it
         return
     for block in range(len(buffers.order)):
@@ -153,8 +182,12 @@ def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, par
     for w, process in enumerate(processes):
         buffers.go[w].post()
         process.child.connection.close()
-    deadline = time.monotonic() + CLOSE_S
-    for process in processes:
-        process.child.kill(max(0.0, deadline - time.monotonic()))
-        process.close()
-    os.close(memory)
+    begun = time.monotonic()
+    try:
+        for process in processes:
+            process.end(begun, buffers, timeout_s)
+    finally:  # where Ctrl-C ends the wait, too
+        for process in processes:
+            process.child.kill()
+            process.close()
+        os.close(memory)

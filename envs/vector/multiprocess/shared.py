@@ -21,7 +21,7 @@ CACHE_LINE = 64  # bytes; what different processes write lies on different lines
 
 # Of a block: what its worker is to do, and what came of it.
 STEP, STEP_CHOSEN, LISTEN, CLOSE = range(4)
-WORKING, DONE, SAID, FAILED = range(4)
+WORKING, DONE, SAID, FAILED, CLOSING = range(5)  # CLOSING its environments, and of a worker's first block only
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class MultiprocessVectorEnv(VectorEnv):
             os.close(memory)
             raise
         processes: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid())
+        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid(), timeout_s)
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             jobs = [

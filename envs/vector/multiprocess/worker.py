@@ -22,6 +22,7 @@ from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.shared import (
     CLOSE,
+    CLOSING,
     DONE,
     FAILED,
     LISTEN,
@@ -106,34 +107,37 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
         say(buffers, job, block, connection, SAID, None)
     go, order, turns, state, ready = buffers.go[number], buffers.order, buffers.turns, buffers.state, buffers.ready
     turn = -1
-    while True:
-        while not go.wait(WAIT_S):
-            pass
-        turn = (turn + 1) % len(blocks)
-        block, slots, rows = blocks[turns[number, turn]]
-        what = order[block]
-        try:
-            if what == STEP:
-                infos = slots.step(rows)
-            elif what == STEP_CHOSEN:
-                infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
-            elif what == LISTEN:
-                method, *arguments = pickle.loads(connection.recv_bytes())
-                say(buffers, job, block, connection, SAID, method(slots, *arguments))
+    try:
+        while True:
+            while not go.wait(WAIT_S):
+                pass
+            turn = (turn + 1) % len(blocks)
+            block, slots, rows = blocks[turns[number, turn]]
+            what = order[block]
+            try:
+                if what == STEP:
+                    infos = slots.step(rows)
+                elif what == STEP_CHOSEN:
+                    infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
+                elif what == LISTEN:
+                    method, *arguments = pickle.loads(connection.recv_bytes())
+                    say(buffers, job, block, connection, SAID, method(slots, *arguments))
+                    continue
+                else:
+                    assert what == CLOSE
+                    return
+            except PaddockError as error:
+                say(buffers, job, block, connection, FAILED, error)
                 continue
+            if infos:
+                say(buffers, job, block, connection, SAID, infos)
             else:
-                assert what == CLOSE
-                for _, own, _ in blocks:
-                    own.close()
-                return
-        except PaddockError as error:
-            say(buffers, job, block, connection, FAILED, error)
-            continue
-        if infos:
-            say(buffers, job, block, connection, SAID, infos)
-        else:
-            state[block] = DONE
-            ready.post()
+                state[block] = DONE
+                ready.post()
+    finally:  # also where the parent has closed before it heard the answer of a step
+        state[number] = CLOSING
+        for _, own, _ in blocks:
+            own.close()
 
 
 def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memoryview) -> tuple[int, EnvSlots, slice]:

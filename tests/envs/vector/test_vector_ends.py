@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
 import pytest
-from conftest import ROOT, alive, wait_until
+from conftest import ROOT, alive, env_spec, wait_until
 from vector_cases import TASKS, N, multiprocess, workers_of
 
 from envs.errors import ConfigError
+from envs.spec import EnvSpec
+from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
 
@@ -48,6 +50,58 @@ def test_closing_leaves_nothing_and_is_quick() -> None:
     vec.close()
     vec.close()
     assert time.monotonic() - started < 2
+    assert not any(process.is_running() for process in processes)
+    del vec
+    gc.collect()
+    assert not set(os.listdir("/proc/self/fd")) - before
+
+
+def diary(tmp_path: Path) -> EnvSpec:
+    return env_spec("toy_envs:Diary", kwargs={"path": str(tmp_path / "diary")})
+
+
+def test_environments_have_time_to_write_as_they_are_closed(tmp_path: Path) -> None:
+    vec = multiprocess(num_envs=1, workers=1).make(diary(tmp_path))
+    closed = (tmp_path / "diary").read_text()  # that was made to be looked at
+    vec.set_attr("nap_s", 0.6 * process_module.CLOSE_S)
+    vec.reset(seed=0)
+    vec.send(np.ones(1, int))  # whose info finds nobody any more
+    wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
+    vec.close()
+    assert (tmp_path / "diary").read_text() == closed + "closed\n"
+
+
+def test_a_worker_that_does_not_end_in_time_is_killed_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_module, "CLOSE_S", 0.3)
+    vec = multiprocess(num_envs=2, workers=2, timeout_s=0.6).make(diary(tmp_path))
+    processes = workers_of(vec)
+    vec.set_attr("nap_s", 1000)
+    vec.reset(seed=0)
+    vec.send(np.array([1, 0]))  # one hangs in its step, and the other one as it is closed
+    wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
+    vec.close()
+    said = [record.getMessage().partition(" after")[0] for record in caplog.records]
+    what = "(toy_envs:Diary): the worker process had not ended"
+    assert said == [f"environment 0 {what} 0.3 s", f"environments 1 {what} 0.6 s"]
+    assert not any(process.is_running() for process in processes)
+
+
+def test_ctrl_c_ends_the_wait_for_workers_that_close_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    gc.collect()
+    before = set(os.listdir("/proc/self/fd"))
+    vec = multiprocess(num_envs=2, workers=2).make(diary(tmp_path))
+    processes = workers_of(vec)
+    vec.set_attr("nap_s", 1000)
+    monkeypatch.setattr(process_module.WorkerProcess, "end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        vec.close()
     assert not any(process.is_running() for process in processes)
     del vec
     gc.collect()
