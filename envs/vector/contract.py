@@ -307,7 +307,7 @@ def read_values(values: Any, num_envs: int) -> list[Any]:
 def keyed_seed(seed: int, env: int, episode: int) -> int:
     """A seed in [0, 2^31) for one episode of one environment: SplitMix64's mixing (Steele et al. 2014) of the key."""
     mixed = 0
-    for part in (seed, env, episode):
+    for part in map(int, (seed, env, episode)):  # NumPy's own numbers are too small for it
         mixed = (mixed ^ part) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
         mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF

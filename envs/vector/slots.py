@@ -109,12 +109,12 @@ class EnvSlots(ABC):
         return self._start(rows, seeds, {})
 
     @abstractmethod
-    def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
-
-    @abstractmethod
     def _get_attr(self, env: Any, name: str) -> Any:
         """Return an environment's attribute, or a wrapper's."""
+
+    @abstractmethod
+    def _set_attr(self, env: Any, name: str, value: Any) -> None:
+        """Set an environment's attribute, or a wrapper's."""
 
     @abstractmethod
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
@@ -144,6 +144,16 @@ class EnvSlots(ABC):
                 raise named(error, self._spec, i, name) from error
         self._at_work[0] = IDLE
         return found
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment."""
+        for i, (env, value) in enumerate(zip(self.envs, values, strict=True), self._first):
+            self._at_work[0] = i
+            try:
+                self._set_attr(env, name, value)
+            except RAISED as error:
+                raise named(error, self._spec, i, f"set_attr of {name}") from error
+        self._at_work[0] = IDLE
 
     def close(self) -> None:
         """Close every environment."""
@@ -245,12 +255,14 @@ class Slots(EnvSlots):
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """See `EnvSlots.set_attr`."""
-        for env, value in zip(self.envs, values, strict=True):
-            env.set_wrapper_attr(name, value)
+        super().set_attr(name, values)
         self._steps = [env.step for env in self.envs]
 
     def _get_attr(self, env: Any, name: str) -> Any:
         return env.get_wrapper_attr(name)
+
+    def _set_attr(self, env: Any, name: str, value: Any) -> None:
+        env.set_wrapper_attr(name, value)
 
     def _of(self, things: list[Any], rows: RowIndex) -> list[Any]:
         if isinstance(rows, slice):

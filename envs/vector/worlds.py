@@ -133,13 +133,11 @@ class WorldSlots(EnvSlots):
             self._given[i - self._first], self._since[i - self._first] = seed, 0
         return super().reset(rows, seeds, options)
 
-    def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """See `EnvSlots.set_attr`."""
-        for env, value in zip(self.envs, values, strict=True):
-            set_attribute(env, name, value)
-
     def _get_attr(self, env: Any, name: str) -> Any:
         return getattr(find_owner(env, name) or env, name)
+
+    def _set_attr(self, env: Any, name: str, value: Any) -> None:
+        set_attribute(env, name, value)
 
     def _enter_whole(self, env: Any, k: int, told: Step, given: Given, base: int, size: int) -> bool:
         """Enter a step of a world in which everybody lives and acts, if that is so after it too."""

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
+from envs.making import RAISED
 from envs.parent import leave_to_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
@@ -32,7 +33,7 @@ from envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from envs.vector.slots import IDLE, EnvSlots, build
+from envs.vector.slots import IDLE, EnvSlots, build, shortened
 from envs.vector.storage import Layouts
 from envs.vector.worlds import slots_of
 from envs.worlds.roles import Seats, seats_of
@@ -120,8 +121,8 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
                 elif what == STEP_CHOSEN:
                     infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
                 elif what == LISTEN:
-                    method, *arguments = pickle.loads(connection.recv_bytes())
-                    say(buffers, job, block, connection, SAID, method(slots, *arguments))
+                    said = answer(job, slots, connection.recv_bytes())
+                    say(buffers, job, block, connection, SAID, said)
                     continue
                 else:
                     assert what == CLOSE
@@ -138,6 +139,18 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
         state[number] = CLOSING
         for _, own, _ in blocks:
             own.close()
+
+
+def answer(job: WorkerJob, slots: EnvSlots, message: bytes) -> Any:
+    """Return what a method of the `Slots` gives; EnvError of whatever goes wrong, for which no worker is to end."""
+    try:
+        method, *arguments = pickle.loads(message)
+        return method(slots, *arguments)
+    except PaddockError:
+        raise
+    except RAISED as error:
+        text = f"worker {job.number}: what it was asked cannot be done ({type(error).__name__}: {error})"
+        raise EnvError(f"{' '.join(text.split())}\n{shortened(error)}") from error
 
 
 def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memoryview) -> tuple[int, EnvSlots, slice]:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from conftest import ROOT, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import Jam
 from vector_cases import (  # noqa: F401
     BACKENDS,
     EVERYTHING,
@@ -30,6 +31,7 @@ from vector_cases import (  # noqa: F401
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Multiprocess, VectorMisuse
+from envs.vector.contract import keyed_seed
 from envs.vector.infos import add_info, pick_infos
 
 # The same numbers everywhere
@@ -243,6 +245,12 @@ def test_an_environment_may_keep_its_action(make: Any, backend: Any) -> None:
     np.testing.assert_array_equal(np.stack([np.stack(one) for one in kept], axis=1), np.stack(actions))
 
 
+def test_a_key_is_the_same_number_whatever_holds_it(make: Any) -> None:
+    vec, key = make(SERIAL, TASKS["box"]), np.array([3, 1, 2], np.int8)
+    np.testing.assert_array_equal(vec.begin(key[0], np.full(N, 2))[0], vec.begin(3, [2] * N)[0])
+    assert keyed_seed(*key) == keyed_seed(3, 1, 2)
+
+
 # What Gymnasium's have besides
 
 
@@ -261,6 +269,8 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
         vec.set_attr("gain", [1, 2])
     with pytest.raises(EnvError, match=r"environment 0 .* raised in no_such"):
         vec.call("no_such")
+    with pytest.raises(EnvError, match=r"environment 0 .* raised in set_attr of unwrapped: AttributeError"):
+        vec.set_attr("unwrapped", None)
     assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))  # that did no harm
 
 
@@ -269,6 +279,8 @@ def test_an_attribute_that_cannot_be_sent_leaves_workers_as_they_were(make: Any)
     venv.begin(3)
     with pytest.raises(TypeError, match="pickle"):
         venv.set_attr("gain", [2.0, threading.Lock()])
+    with pytest.raises(EnvError, match=r"worker 0: what it was asked cannot be done \(TypeError: .* 'cause'\)"):
+        venv.set_attr("gain", Jam("gearbox", "sand"))
     assert venv.call("double", 3) == (6, 6)
 
 
