@@ -129,7 +129,7 @@ class Multiprocess:
     workers: int | None
     batch_size: int | None
     restart: bool
-    timeout_s: Annotated[float, Range("must be above 0; 120 suits most", above=0)]
+    timeout_s: Annotated[float, Range("must be above 0, and at most 1e6; 120 suits most", above=0, high=1e6)]
     seeded_slots = True
     groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 

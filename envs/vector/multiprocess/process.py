@@ -23,7 +23,6 @@ LAST_LINES = 30  # of a worker's last words, in an error
 MAIN = "envs.vector.multiprocess.worker:main"
 CLOSE_S = 1.0  # for processes to begin to close their environments
 CLOSING_S = 30.0  # for processes to end by themselves, at most
-MOST_S = 1e9  # a longer wait has no form in the socket's option
 ANSWER_S = 1.0  # for a process that hangs to say where
 log = logging.getLogger("envs.vector")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
@@ -60,7 +59,7 @@ class WorkerProcess:
         except OSError as error:
             self._log.close()
             raise _not_started(job, error) from error
-        self.child.limit_waits(min(max(timeout_s, 0.001), MOST_S))
+        self.child.limit_waits(max(timeout_s, 0.001))
 
     def send(self, message: bytes) -> bool:
         """Send something, which a dead process does not get; returns False where one that lives took it not in time."""

@@ -323,6 +323,7 @@ def test_misuse_is_one_clear_line(make: Any, vec: Any, misuse: Any, named: str) 
         ({"batch_size": 3}, "batch_size=3 is not a multiple of a worker's 2 environments; try 2"),
         ({"batch_size": 7}, "batch_size=7 must be between 1 and num_envs=6"),
         ({"timeout_s": 0.0}, "timeout_s=0.0"),
+        ({"timeout_s": float("inf")}, "timeout_s=inf must be above 0, and at most 1e6"),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], named: str) -> None:
