@@ -8,9 +8,25 @@ from numpy.typing import NDArray
 
 from envs.vector.contract import EnvError
 
+OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # what a vector says itself
+RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
+
+
+def check_names(info: Mapping[Any, Any]) -> None:
+    """Raise EnvError where an environment's info has a key that readers of a vector's infos take for the vector's."""
+    if not RESERVED.isdisjoint(info):
+        names = ", ".join(sorted(RESERVED.intersection(info)))
+        raise EnvError(f"an info has {names}, which a vector says itself; rename it, or drop it by a wrapper")
+
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
-    """Enter one environment's info at its row of so many.
+    """Enter one environment's info at its row of so many; EnvError as of `check_names` and `add_own`."""
+    check_names(info)
+    add_own(infos, info, row, rows)
+
+
+def add_own(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
+    """Enter what is said of one environment at its row of so many.
 
     As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
     type, where Gymnasium rounds it: else it would depend on the order of the environments. Where one says a mapping and
@@ -21,7 +37,7 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -
     """
     for key, value in info.items():
         if isinstance(value, dict):
-            add_info(_columns(infos, key, rows), value, row, rows)
+            add_own(_columns(infos, key, rows), value, row, rows)
         elif isinstance(infos.get(key), dict):
             continue
         else:
@@ -63,7 +79,7 @@ def tell_ended(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.b
 
 
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
-    """Enter infos [len(at)] of some environments at their rows `at` of so many; EnvError as in `add_info`."""
+    """Enter infos [len(at)] of some environments at their rows `at` of so many; EnvError as in `add_own`."""
     for key, value in part.items():
         mask = part.get(f"_{key}")
         if mask is None:

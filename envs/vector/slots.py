@@ -16,7 +16,7 @@ from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 from envs.vector.buffers import Buffer, Refused
 from envs.vector.contract import EnvError, keyed_seed
-from envs.vector.infos import add_info
+from envs.vector.infos import add_info, add_own
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
 
@@ -213,7 +213,7 @@ class Slots(EnvSlots):
                 if same_step and (terminated or truncated):
                     over.append(len(rewards))
                     if info:
-                        add_info(infos, {"final_info": info}, len(rewards), len(envs))
+                        add_own(infos, {"final_info": info}, len(rewards), len(envs))
                 elif info:
                     add_info(infos, info, len(rewards), len(envs))
                 observations.append(observation)

@@ -19,7 +19,7 @@ import numpy as np
 
 from envs.making import RAISED, close_all
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
-from envs.vector.infos import add_info
+from envs.vector.infos import add_info, add_own
 from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, EnvSlots, Slots, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
@@ -187,7 +187,7 @@ class WorldSlots(EnvSlots):
                 given.observations.append(seen[agent])
                 observed.append(row)
             if not lived and reward:
-                add_info(given.infos, {STRAY: float(reward)}, at + row - base, size)
+                add_own(given.infos, {STRAY: float(reward)}, at + row - base, size)
             given.rewards.append(reward if lived else 0.0)
             alive.append(born or (lived and here))
             acts.append(alive[-1] and agent in acting)
@@ -201,8 +201,11 @@ class WorldSlots(EnvSlots):
         """Enter what was told beside, at the rows from `at` on."""
         for agent, info in said.items():
             if info and agent in self._seat:
-                own = {"final_info": info} if agent in finals else info
-                add_info(given.infos, own, at + self._seat[agent], size)
+                row = at + self._seat[agent]
+                if agent in finals:
+                    add_own(given.infos, {"final_info": info}, row, size)
+                else:
+                    add_info(given.infos, info, row, size)
 
     def _known(self, env: Any, i: int) -> set[Any]:
         """Return the agents that a world lists; EnvError where it has no seat for one."""

@@ -30,6 +30,7 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
+from envs.vector.infos import check_names
 from envs.vector.slots import named, rebuild
 
 
@@ -198,9 +199,11 @@ class Slot(gymnasium.Wrapper):
                 self.env, seed = rebuild(self.env, self._recipe, seed)
             self._lived = True
             self._return, self._length = 0.0, 0
-            return self.env.reset(seed=seed, options=options or None)
+            observation, info = self.env.reset(seed=seed, options=options or None)
         except RAISED as error:
             raise named(error, self._recipe, self._number, "reset") from error
+        check_names(info)
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
@@ -213,5 +216,7 @@ class Slot(gymnasium.Wrapper):
         if terminated or truncated:
             observation = deepcopy(observation)  # Gymnasium keeps it while the reset may write over it
         if self._statistics and (terminated or truncated):
-            info = {"episode": {"r": self._return, "l": self._length}, **info}
+            info = {"episode": {"r": self._return, "l": self._length}, **info}  # which becomes `final_info`
+        else:
+            check_names(info)
         return observation, reward, terminated, truncated, info

@@ -111,7 +111,7 @@ class Counting(gymnasium.Env[Any, Any]):
         COUNTED.append(1)
         self.state = 0.9 * self.state + action + self.np_random.normal(size=3)
         over = self.np_random.random()
-        return self.state.copy(), float(self.state[0]), over < 0.1, over > 0.95, {"over": over}
+        return self.state.copy(), float(self.state[0]), over < 0.1, over > 0.95, {"drawn": over}
 
 
 class Forgetful(Counting):

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from conftest import ROOT, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from toy_envs import Jam
+from toy_envs import Faulty, Jam
 from vector_cases import (  # noqa: F401
     BACKENDS,
     EVERYTHING,
+    GYMNASIUM,
     NATIVE,
     SERIAL,
     STRUCTURED,
@@ -351,6 +352,25 @@ def test_infos_hold_numbers_that_are_too_large_for_an_array_and_times_as_they_ar
             add_info(infos, {"k": one}, row, len(order))
         assert all(bool(np.all(told == one)) for told, one in zip(infos["k"], order, strict=True))
         assert infos["_k"].all()
+
+
+@pytest.mark.parametrize("key", ["acts", "over", "final_obs", "final_info", "env_id", "stray_reward", "_acts"])
+@pytest.mark.parametrize("vec", [SERIAL, GYMNASIUM], ids=["serial", "gymnasium"])
+def test_an_info_that_says_what_a_vector_says_is_refused(
+    make: Any, vec: Any, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, Any] = {"deep": {key: 1}}
+    start, step = Faulty.reset, Faulty.step
+    monkeypatch.setattr(Faulty, "reset", lambda *given, **others: (start(*given, **others)[0], said))
+    monkeypatch.setattr(Faulty, "step", lambda *given: (*step(*given)[:4], said))
+    venv = make(vec, faulty(""))
+    assert venv.reset(seed=0)[1]["deep"][key].tolist() == [1] * N
+    said[key] = 1
+    with pytest.raises(EnvError, match=f"^an info has {key}, which a vector says itself; rename it, or drop it"):
+        venv.step(np.zeros(N, int))
+    venv = make(vec, faulty(""))
+    with pytest.raises(EnvError, match=f"^an info has {key}, which"):
+        venv.reset(seed=0)
 
 
 def test_infos_of_some_rows_are_picked_whatever_their_keys_are() -> None:
