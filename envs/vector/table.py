@@ -13,7 +13,7 @@ from envs.vector.seats import buffer_of
 from envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
-NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
+NEW, FREE, SENT, READY, LOST, OVER = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,17 @@ class Table:
         """Take one action for each of these environments, which may be known to be distinct.
 
         Raises:
-            VectorMisuse: an environment has no episode or has an action already, or shape or dtype are wrong.
+            VectorMisuse: an episode has not begun or is over, a row has an action already, or shape or dtype are wrong.
         """
         waiting = self.waiting(rows)
         count = len(waiting)
         if waiting != FREE * count and waiting.count(FREE) + waiting.count(LOST) != count:
             if NEW in waiting:
                 raise VectorMisuse("send: an environment has no episode yet; call reset first")
+            if OVER in waiting:
+                i = int(np.arange(self.num_envs)[rows][waiting.index(OVER)])
+                what = f"the episode of environment {i}" if self.seats == 1 else f"world {i // self.seats}"
+                raise VectorMisuse(f"send: {what} is over; reset it first, by options={{'reset_mask': ...}}")
             raise VectorMisuse("send: the last send has not been received; call recv first")
         if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
             raise VectorMisuse(f"send: env_ids={rows.tolist()} names an environment twice; name each once")
@@ -218,6 +222,11 @@ class Table:
             infos["acts"] = arrays.lives.acts[rows].copy()
             infos["over"] = arrays.lives.over[worlds_of(rows, self.seats)].copy()
         self.mark(FREE, rows)
+        if not self._same_step:
+            lives = arrays.lives
+            over = terminated | truncated if lives is None else np.repeat(infos["over"], self.seats)
+            if 1 in over.tobytes():
+                self.flag[np.arange(self.num_envs)[rows][over]] = OVER[0]
         return self._observation.take(rows, self._copy), reward, terminated, truncated, infos
 
     def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:

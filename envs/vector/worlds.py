@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from envs.making import RAISED, close_all
-from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
+from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info, add_own
 from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, EnvSlots, Slots, is_number, named
@@ -57,7 +57,6 @@ class WorldSlots(EnvSlots):
         self._pick = itemgetter(*layouts.agents)
         self._given: list[int | None] = [None] * worlds  # seeds that `reset` gave
         self._since = [0] * worlds  # episodes begun since then
-        self._ended = [True] * worlds  # waits for a reset
         self._turns = [False] * worlds  # not everybody who lives acts
         self._whole = [False] * worlds  # everybody lives and acts
         self._warned = False
@@ -81,8 +80,6 @@ class WorldSlots(EnvSlots):
                     told: Step = env.step(dict(zip(agents, mine, strict=True)))
                     if self._enter_whole(env, k, told, given, base, size):
                         continue
-                elif self._ended[k]:
-                    raise VectorMisuse(f"send: world {i} is over; reset it first, by options={{'reset_mask': ...}}")
                 else:
                     acts = self._lives.acts[base : base + seats].tolist()
                     told = env.step({agents[s]: mine[s] for s in range(seats) if acts[s]})
@@ -118,8 +115,6 @@ class WorldSlots(EnvSlots):
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:
             self._note(i, alive, acts)
-        for i in given.over:
-            self._ended[i - self._first] = True
         where = dict(zip(worlds, range(0, size, seats), strict=True)) if fresh else {}
         for i, (observations, infos) in zip(given.over, fresh, strict=False):
             arrays.episode[i] += 1
@@ -247,7 +242,7 @@ class WorldSlots(EnvSlots):
     def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
         """Enter what a reset gave."""
         env, k = self.envs[i - self._first], i - self._first
-        self._ended[k], self._turns[k] = False, takes_turns(env)
+        self._turns[k] = takes_turns(env)
         living = self._known(env, i) & observations.keys()
         acting = self._acting(env, k, living)
         base = i * len(self._agents)

@@ -26,6 +26,7 @@ from envs.native.steps import DrawingNetwork, StepPlayer
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
 from envs.vector import VectorMisuse
+from envs.vector.table import OVER
 
 EXTREMES = np.array([0, -0.0, 1, -1, 1e30, -1e30, 3.4028235e38, -3.4028235e38, 1e-45, -1e-40, 0.5], np.float32)
 WORLDS = (  # a map of each kind
@@ -194,11 +195,12 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
 
 
 def restart_over(vec: NativeVectorEnv) -> None:
-    """Reset the worlds that wait for it."""
-    lives = vec.arrays.lives
-    over = None if lives is None else ~lives.alive.reshape(-1, vec.seats).any(axis=1)
-    if over is not None and over.any():
-        vec.reset(options={"reset_mask": over.repeat(vec.seats)})
+    """Reset the environments that wait for it, and worlds in which nobody lives."""
+    over = vec._table.flag == OVER[0]
+    if (lives := vec.arrays.lives) is not None:
+        over |= ~lives.alive.reshape(-1, vec.seats).any(axis=1).repeat(vec.seats)
+    if over.any():
+        vec.reset(options={"reset_mask": over})
 
 
 def damage(vec: NativeVectorEnv, other: NativeVectorEnv, draw: Draw) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from remote_servers import (  # noqa: F401
     COUNTING,
     WINDY,
@@ -59,7 +58,7 @@ def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_t
         kill()
         return [*seen, venv.step(np.ones(N, np.int64))[0]]
 
-    with closing(Serial(num_envs=N).make(COUNTING, AutoresetMode.DISABLED)) as here:
+    with closing(Serial(num_envs=N).make(COUNTING)) as here:
         expected = drive(here)
     server = serve(COUNTING)
 
@@ -67,7 +66,7 @@ def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_t
         server.close()
         serve(COUNTING, address=server.address)
 
-    with closing(remote(server.address, journal_mb=0.001).make(COUNTING, AutoresetMode.DISABLED)) as venv:
+    with closing(remote(server.address, journal_mb=0.001).make(COUNTING)) as venv:
         assert_same(drive(venv, kill), expected)
         assert venv.restarts == 1
 

@@ -133,10 +133,15 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
         for t in range(6):
             venv.send(rows % 5, rows)
             told.append(venv.recv(rows)[:4])
+            over = np.zeros(N, np.bool_)
+            over[rows] = told[-1][2] | told[-1][3]
             kill()
             seeds = [None if t % 2 else 10 * t + i for i in range(N)]
-            told.append(venv.reset(seed=seeds, options={"reset_mask": mask})[0])
+            told.append(venv.reset(seed=seeds, options={"reset_mask": mask | over})[0])
             told.append(venv.step(np.full(N, t % 5))[:4])
+            over = told[-1][2] | told[-1][3]
+            if over.any():
+                told.append(venv.reset(options={"reset_mask": over})[0])
             kill()
         return told
 

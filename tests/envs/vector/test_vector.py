@@ -170,6 +170,21 @@ def test_chosen_environments_are_stepped_and_restarted(make: Any, backend: Any) 
     np.testing.assert_array_equal(again[~mask][:3], obs[~mask][:3])
 
 
+def test_what_has_ended_is_not_stepped_before_its_reset(make: Any, any_backend: Any) -> None:
+    vec = make(any_backend, env_spec("CartPole-v1", max_episode_steps=1), AutoresetMode.DISABLED)
+    vec.reset(seed=0)
+    for _ in "ab":
+        ids = np.array([1, 4])
+        vec.send(np.zeros(2, int), ids)
+        assert vec.recv(ids)[3].all()
+        with pytest.raises(VectorMisuse, match=r"^send: the episode of environment 4 is over; reset it first, by opt"):
+            vec.send(np.zeros(2, int), np.array([2, 4]))
+        with pytest.raises(VectorMisuse, match=r"^send: the episode of environment 1 is over; reset it first, by opt"):
+            vec.step(np.zeros(N, int))
+        vec.reset(options={"reset_mask": np.isin(np.arange(N), ids)})
+    vec.step(np.zeros(N, int))
+
+
 def test_what_others_have_to_say_waits_for_their_batch_where_some_are_reset(make: Any) -> None:
     vec = make(multiprocess(), TASKS["parts"])
     vec.reset(seed=100)

@@ -140,6 +140,18 @@ def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
     assert infos["acts"].tolist() == mask.tolist() and venv.envs[1].seeds == [4, 9]
     with pytest.raises(VectorMisuse, match="world 0 is over; reset it first"):
         venv.step(np.zeros(6, int))
+    venv.send(np.zeros(3, int), np.arange(3, 6))  # it was refused before anything was done
+    assert venv.recv()[4]["over"].tolist() == [False]
+
+
+def test_a_step_of_what_is_over_costs_no_worker(make: Any) -> None:
+    vec = multiprocess(1, num_envs=1, restart=True)
+    venv = make(vec, scripted({"agents": "", "terminated": "abc"}), AutoresetMode.DISABLED)
+    venv.begin(0)
+    assert venv.step(np.zeros(3, int))[4]["over"].all()
+    with pytest.raises(VectorMisuse, match="world 0 is over; reset it first"):
+        venv.step(np.zeros(3, int))
+    assert venv.restarts == 0
 
 
 # The same bytes everywhere
