@@ -25,8 +25,9 @@ def take_infos(said: bytes, id: str) -> dict[str, Any]:
 def read_info(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the info of one row from a vector's."""
     found: dict[str, Any] = {}
+    masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
+        if key in masks:
             continue
         if f"_{key}" in infos and not infos[f"_{key}"][row]:
             continue

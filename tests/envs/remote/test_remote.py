@@ -38,7 +38,9 @@ from vector_cases import (  # noqa: F401
 )
 
 from envs.errors import ConfigError
+from envs.remote.infos import read_info
 from envs.vector import Serial, VectorMisuse, in_groups
+from envs.vector.infos import add_info
 
 msgpack = pytest.importorskip("msgpack")
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -91,6 +93,13 @@ MISUSES = contract.test_misuse_is_one_clear_line.pytestmark[1].args[1]
 @pytest.mark.parametrize(("misuse", "named"), MISUSES)
 def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
     contract.test_misuse_is_one_clear_line(make, Served(), misuse, named)
+
+
+def test_the_info_of_a_row_is_read_whatever_its_keys_are() -> None:
+    infos: Any = {}
+    said: Any = {7: 1.5, None: {(1, 2): 3}, "_x": True}
+    add_info(infos, said, 1, 2)
+    assert read_info(infos, 1) == said and read_info(infos, 0) == {}
 
 
 def test_a_remote_environment_is_one_of_gymnasiums(serve: Any) -> None:
