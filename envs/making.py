@@ -97,11 +97,11 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
     """Return what an environment says that is made for the purpose.
 
     Args:
-        id: its name, for the log.
+        id: its name.
         what: "X cannot be made with Y", for the case that its constructor raises what is no refusal.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be made, or does not say its spaces.
     """
     try:
         env = make()
@@ -112,7 +112,7 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
         raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
     try:
         return Made(
-            seats=seats_of(env),
+            seats=seats_of(env, id),
             limit=_find_limit(env),
             metadata=dict(getattr(env, "metadata", {})),
             stack=find_stack(env),

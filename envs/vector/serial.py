@@ -50,7 +50,7 @@ class SerialVectorEnv(VectorEnv):
         """
         at_work = [0]
         self.envs: list[Any] = build(spec, range(num_envs), at_work)
-        layouts = Layouts.of_seats(spec, seats_of(self.envs[0]))
+        layouts = Layouts.of_seats(spec, seats_of(self.envs[0], spec.id))
         if packed:
             layouts.check_sized()
         rows = self.batch_size = num_envs * layouts.seats

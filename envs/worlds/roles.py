@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from envs.errors import ConfigError
 from envs.spaces.layout import Layout
 
 ALIGNMENT = 8  # bytes, so that a row of any layout may start wherever a row of several roles does
@@ -27,11 +28,22 @@ class Seat:
 Seats = tuple[Seat, ...]  # of an environment, in order
 
 
-def seats_of(env: Any) -> Seats:
-    """Return who sits in an environment, and what each sees and does."""
-    if isinstance(env, gymnasium.Env):
-        return (Seat("agent", env.observation_space, env.action_space),)
-    return tuple(Seat(agent, env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents)
+def seats_of(env: Any, id: str) -> Seats:
+    """Return who sits in an environment, and what each sees and does.
+
+    Raises:
+        ConfigError: it does not say so.
+    """
+    alone = isinstance(env, gymnasium.Env)
+    try:
+        if alone:
+            return (Seat("agent", env.observation_space, env.action_space),)
+        spaces_of = [(agent, env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents]
+    except Exception as error:
+        what = " ".join(f"env.id={id} does not say its spaces ({type(error).__name__}: {error})".split())
+        where = "in its constructor" if alone else "as methods, for each of possible_agents"
+        raise ConfigError(f"{what}; give it observation_space and action_space {where}") from error
+    return tuple(Seat(*one) for one in spaces_of)
 
 
 @dataclass(frozen=True)

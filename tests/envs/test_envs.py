@@ -12,6 +12,8 @@ import pytest
 from bindings import MODULES, WORLDS
 from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import Faulty
+from toy_worlds import Skirmish
 
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
@@ -332,6 +334,30 @@ def test_arguments_may_have_mappings_of_keys_of_several_types() -> None:
     spec = env_spec("CartPole-v1", kwargs={"rewards": rewards})
     assert spec.arguments == {"rewards": rewards}
     assert hash(spec) == hash(env_spec("CartPole-v1", kwargs={"rewards": dict(reversed(rewards.items()))}))
+
+
+@pytest.mark.parametrize("ask", [lambda spec: spec.spaces, Serial(num_envs=2).make], ids=["looked at", "serial"])
+@pytest.mark.parametrize(
+    ("owner", "id", "line"),
+    [
+        (
+            Faulty,
+            "toy_envs:Faulty-v0",
+            r"AttributeError: .*\); give it observation_space and action_space in its constr",
+        ),
+        (Skirmish, "toy_worlds:Skirmish", r"KeyError: 'one_0'\); .* as methods, for each of possible_agents"),
+    ],
+    ids=["one agent", "world"],
+)
+def test_an_environment_without_spaces_is_one_line(
+    ask: Any, owner: type, id: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(owner, "action_space")
+    if owner is Skirmish:
+        monkeypatch.setattr(owner, "action_space", {}.__getitem__, raising=False)
+    with pytest.raises(ConfigError, match=rf"^env\.id={id} does not say its spaces \({line}") as caught:
+        ask(env_spec(id))
+    assert "\n" not in str(caught.value)
 
 
 def test_whatever_a_constructor_raises_is_one_line_before_its_traceback() -> None:

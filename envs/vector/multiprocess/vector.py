@@ -80,7 +80,7 @@ class MultiprocessVectorEnv(VectorEnv):
         """
         check_platform()
         (probe,) = build(spec, range(1), [IDLE])
-        seats = seats_of(probe)
+        seats = seats_of(probe, spec.id)
         layouts = Layouts.of_seats(spec, seats)
         rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
         describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)

@@ -177,7 +177,7 @@ def say(buffers: SharedBuffers, job: WorkerJob, block: int, connection: Connecti
 def check_spaces(envs: list[Any], first: int, job: WorkerJob) -> None:
     """Raise EnvError unless all environments have the spaces that the parent saw."""
     for i, env in enumerate(envs, first):
-        if (seats := seats_of(env)) != job.seats:
+        if (seats := seats_of(env, job.spec.id)) != job.seats:
             remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
             raise EnvError(f"environment {i} ({job.spec.id}) has {seats} where {job.seats} are expected; {remedy}")
 
