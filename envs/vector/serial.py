@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.making import close_all
 from envs.spec import EnvSpec
 from envs.vector.contract import (
     Batch,
@@ -50,16 +51,20 @@ class SerialVectorEnv(VectorEnv):
         """
         at_work = [0]
         self.envs: list[Any] = build(spec, range(num_envs), at_work)
-        layouts = Layouts.of_seats(spec, seats_of(self.envs[0], spec.id))
-        if packed:
-            layouts.check_sized()
-        rows = self.batch_size = num_envs * layouts.seats
-        space, action_space = layouts.observation_space, layouts.action_space
-        describe(self, self.envs[0], space, rows, autoreset, action_space, layouts.role_seats)
-        arrays = Arrays.allocate(layouts, rows, np.zeros)
-        self._table = Table(arrays, layouts, autoreset, copy, packed)
-        kind = slots_of(layouts)
-        self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
+        try:
+            layouts = Layouts.of_seats(spec, seats_of(self.envs[0], spec.id))
+            if packed:
+                layouts.check_sized()
+            rows = self.batch_size = num_envs * layouts.seats
+            space, action_space = layouts.observation_space, layouts.action_space
+            describe(self, self.envs[0], space, rows, autoreset, action_space, layouts.role_seats)
+            arrays = Arrays.allocate(layouts, rows, np.zeros)
+            self._table = Table(arrays, layouts, autoreset, copy, packed)
+            kind = slots_of(layouts)
+            self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
+        except BaseException:
+            close_all(self.envs, spec.id)
+            raise
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -29,19 +29,23 @@ IDLE = -1  # in place of the number of the environment at work
 
 
 def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:
-    """Build the environments of these numbers.
+    """Build the environments of these numbers; where one cannot be made, those before it are closed.
 
     Raises:
         ConfigError: the recipe cannot be made.
         EnvError: an environment raised something else.
     """
-    envs = []
-    for i in numbers:
-        at_work[0] = i
-        try:
-            envs.append(spec.make())
-        except RAISED as error:
-            raise named(error, spec, i, "make") from error
+    envs: list[gymnasium.Env] = []
+    try:
+        for i in numbers:
+            at_work[0] = i
+            try:
+                envs.append(spec.make())
+            except RAISED as error:
+                raise named(error, spec, i, "make") from error
+    except BaseException:  # Ctrl-C too
+        close_all(envs, spec.id)
+        raise
     at_work[0] = IDLE
     return envs
 

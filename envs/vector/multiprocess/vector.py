@@ -80,11 +80,13 @@ class MultiprocessVectorEnv(VectorEnv):
         """
         check_platform()
         (probe,) = build(spec, range(1), [IDLE])
-        seats = seats_of(probe, spec.id)
-        layouts = Layouts.of_seats(spec, seats)
-        rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
-        describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)
-        close_all([probe], spec.id)
+        try:
+            seats = seats_of(probe, spec.id)
+            layouts = Layouts.of_seats(spec, seats)
+            rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
+            describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)
+        finally:
+            close_all([probe], spec.id)
         self.batch_size = batch_size * layouts.seats
 
         blocks = count_blocks(num_envs, workers, batch_size, groups)

@@ -98,9 +98,13 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
     at_work = buffers.at_work[number : number + 1]
     if job.registered is not None:
         gymnasium.registry.setdefault(job.registered.id, job.registered)
+    blocks: list[tuple[int, EnvSlots, slice]] = []
     try:
-        blocks = [take_block(job, block, buffers, at_work) for block in job.own]
+        for block in job.own:
+            blocks.append(take_block(job, block, buffers, at_work))
     except PaddockError as error:
+        for _, own, _ in blocks:
+            own.close()
         say(buffers, job, job.number, connection, FAILED, error)
         return
     gc.freeze()  # what is there now stays; collections need not look at it
@@ -157,7 +161,11 @@ def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memo
     """Build a block's environments; return its number, what steps them, and its rows."""
     envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
     slots = slots_of(job.layouts)(job.spec, envs, first, buffers.arrays, job.layouts, job.autoreset, at_work)
-    check_spaces(envs, first, job)
+    try:
+        check_spaces(envs, first, job)
+    except PaddockError:
+        slots.close()
+        raise
     return block, slots, job.rows(block)
 
 

@@ -18,7 +18,7 @@ from toy_envs import Faulty
 from vector_cases import FAULTS, SERIAL, TRACES, N, assert_same, faulty, make_fixture, multiprocess, samples, workers_of  # noqa: F401
 
 import envs.making
-from envs.errors import split_details
+from envs.errors import PaddockError, split_details
 from envs.making import CannotBeMade
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
@@ -347,6 +347,27 @@ def test_an_environment_that_cannot_be_closed_costs_a_warning(fresh: bool, caplo
     vec.close()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["env.id=toy_envs:Faulty-v0 raised in close: RuntimeError: the door sticks"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["one cannot be made", "their rows cannot be laid out"])
+def test_environments_are_closed_where_the_others_or_the_vector_cannot_be_made(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Faulty] = []
+    closed: list[Faulty] = []
+    start = Faulty.__init__
+
+    def begin(self: Faulty, *given: Any, **named: Any) -> None:
+        if len(made) == 3 and not late:
+            raise RuntimeError("no licence left")
+        made.append(self)
+        start(self, *given, **named)
+
+    monkeypatch.setattr(Faulty, "__init__", begin)
+    monkeypatch.setattr(Faulty, "close", lambda self: closed.append(self))
+    with pytest.raises(PaddockError, match="no part of the space" if late else "environment 3 .* no licence left"):
+        SERIAL.make(replace(faulty(""), without=("x",)) if late else faulty(""))
+    assert len(made) == (N if late else 3) and closed == made
 
 
 def test_an_environment_that_leaves_as_it_is_closed_or_looked_at_ends_nothing(
