@@ -2,7 +2,8 @@
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ LEADING = (
     *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py", "making.py")),
     *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
 )
+NO_NUMBERS = frozenset((type(None), str, bytes, np.str_, np.bytes_))
 IDLE = -1  # in place of the number of the environment at work
 
 
@@ -230,6 +232,7 @@ class Slots(EnvSlots):
             arrays.reward[rows] = rewards
             arrays.terminated[rows] = ends
             arrays.truncated[rows] = cuts
+            check_types(chain(rewards, ends, cuts))
         except RAISED as error:
             given = zip(envs, rewards, ends, cuts, strict=True)
             k = next((k for k, (_, *three) in enumerate(given) if not all(map(is_number, three))), -1)
@@ -304,8 +307,16 @@ class Slots(EnvSlots):
             self._write(slice(i, i + 1), [observation])
 
 
+def check_types(values: Iterable[Any]) -> None:
+    """Raise TypeError where there is text or None, which NumPy takes for numbers: None is nan, and "False" true."""
+    if not NO_NUMBERS.isdisjoint(map(type, values)):
+        raise TypeError("text or None is no number")
+
+
 def is_number(value: Any) -> bool:
     """Return whether an array of numbers has a place for it."""
+    if type(value) in NO_NUMBERS:
+        return False
     try:
         return np.asarray(value, np.float64).ndim == 0
     except (TypeError, ValueError, OverflowError):

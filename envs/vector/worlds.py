@@ -21,7 +21,7 @@ from envs.making import RAISED, close_all
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info, add_own
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, EnvSlots, Slots, is_number, named
+from envs.vector.slots import IDLE, EnvSlots, Slots, check_types, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner, set_attribute
@@ -88,6 +88,7 @@ class WorldSlots(EnvSlots):
             raise named(error, self._spec, at_work[0], "step") from error
         try:
             arrays.reward[rows] = given.rewards
+            check_types(given.rewards)
         except RAISED as error:
             k = next((k for k, reward in enumerate(given.rewards) if not is_number(reward)), -1)
             who, why = self._owner(numbers(rows)[k])[0], " ".join(str(error).split())

@@ -91,18 +91,32 @@ def test_a_step_of_the_interface_before_gymnasiums_is_told_what_it_is_now(
 
 
 @pytest.mark.parametrize(
-    "reward", [np.ones(1), np.ones(2), 1j, 10**5000, "much"], ids=["one", "two", "complex", "large", "text"]
+    ("place", "value"),
+    [
+        (1, np.ones(1)),
+        (1, np.ones(2)),
+        (1, 1j),
+        (1, 10**5000),
+        (1, "much"),
+        (1, "1.5"),
+        (1, None),
+        (2, "False"),
+        (3, None),
+    ],
+    ids=["one", "two", "complex", "large", "word", "text", "nothing", "flag", "no flag"],
 )
-def test_a_reward_that_is_no_number_is_named_with_its_environment(
-    make: Any, reward: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_reward_or_a_flag_that_is_no_number_is_named_with_its_environment(
+    make: Any, place: int, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vec = make(SERIAL, faulty(""))
     vec.reset(seed=100)
     step = Faulty.step
 
     def pay(self: Faulty, action: Any) -> tuple[Any, ...]:
-        seen, _, *rest = step(self, action)
-        return seen, reward if self.seed == 101 else 1.0, *rest
+        given = list(step(self, action))
+        if self.seed == 101:
+            given[place] = value
+        return tuple(given)
 
     monkeypatch.setattr(Faulty, "step", pay)
     with pytest.raises(EnvError, match=r"environment 1 .*Faulty-v0. returned reward, .* one number for each$"):

@@ -257,11 +257,12 @@ def test_an_observation_that_does_not_fit_names_its_agent(make: Any) -> None:
         venv.step(np.zeros(6, int))
 
 
-def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any) -> None:
+@pytest.mark.parametrize("reward", [[1.0, 2.0], None, "1.5"])
+def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any, reward: Any) -> None:
     venv = make(Serial(num_envs=3), scripted({"agents": "abc"}))
     venv.begin(0)
-    venv.envs[1].steps = [{"agents": "abc", "reward": {"b": [1.0, 2.0]}}]
-    what = r"agent b of world 1 \(toy_worlds:Scripted\) was given a reward of type list \(.*\); give a number$"
+    venv.envs[1].steps = [{"agents": "abc", "reward": {"b": reward}}]
+    what = r"agent b of world 1 \(toy_worlds:Scripted\) was given a reward of type \w+ \(.*\); give a number$"
     with pytest.raises(EnvError, match=what):
         venv.step(np.zeros(9, int))
 
