@@ -3,11 +3,11 @@
 import contextlib
 import faulthandler
 import gc
-import io
 import os
 import pickle
 import signal
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -197,12 +197,15 @@ def keep_last_words(log: int) -> None:
     sys.stderr = _Tee(sys.stderr, log)
 
 
-class _Tee(io.TextIOBase):
+class _Tee:
     """The user's terminal, and the file for last words beside it."""
 
     def __init__(self, terminal: Any, log: int) -> None:
         self._terminal = terminal
         self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._terminal, name)
 
     def write(self, text: str) -> int:
         if os.fstat(self._log).st_size > LOG_BYTES:
@@ -211,8 +214,6 @@ class _Tee(io.TextIOBase):
         os.write(self._log, text.encode(errors="replace"))
         return self._terminal.write(text)
 
-    def flush(self) -> None:
-        self._terminal.flush()
-
-    def fileno(self) -> int:
-        return self._terminal.fileno()
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)

@@ -1,6 +1,7 @@
 """Environments and workers that fail: whose fault it was, and what becomes of the others."""
 
 import errno
+import io
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from envs.errors import PaddockError, split_details
 from envs.making import CannotBeMade
 from envs.vector import EnvError, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
-from envs.vector.multiprocess import coordinator
+from envs.vector.multiprocess import coordinator, worker
 from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
 
@@ -134,6 +135,17 @@ def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
     stopped = clock() + 0.3  # in the midst of the step that takes its time
     monkeypatch.setattr(time, "monotonic", lambda: clock() + 1000 * (clock() > stopped))
     assert vec.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+
+
+def test_a_workers_standard_error_has_all_that_the_terminal_has(tmp_path: Path) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), "utf-16", write_through=True)
+    with open(tmp_path / "log", "w+b") as log:
+        tee = worker._Tee(terminal, log.fileno())
+        assert (tee.encoding, tee.buffer) == ("utf-16", terminal.buffer) and tee.writable() and not tee.isatty()
+        print("first", file=tee, flush=True)
+        tee.writelines(["second\n", "third\n"])
+        log.seek(0)
+        assert log.read().decode() == terminal.buffer.getvalue().decode("utf-16") == "first\nsecond\nthird\n"
 
 
 def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
