@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.making import close_all
+from envs.making import close_all, find_registered
 from envs.spec import EnvSpec
 from envs.vector.contract import (
     Batch,
@@ -97,7 +96,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
         self._numbers: list[int] | None = None  # as `renumber` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
-        registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
+        registered = find_registered(spec.id)
         memory = os.memfd_create("paddock-buffers")
         try:
             os.ftruncate(memory, size)

@@ -4,6 +4,7 @@ import pickle
 import threading
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
@@ -31,7 +32,7 @@ from vector_cases import (  # noqa: F401
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, VectorMisuse
+from envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
 from envs.vector.infos import add_info, pick_infos
 
@@ -288,6 +289,17 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
     with pytest.raises(EnvError, match=r"environment 0 .* raised in set_attr of unwrapped: AttributeError"):
         vec.set_attr("unwrapped", None)
     assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))  # that did no harm
+
+
+def test_what_the_caller_registered_is_found_without_its_version_too(make: Any) -> None:
+    for version in (1, 3):
+        gymnasium.register(f"Unversioned-v{version}", "toy_envs:Faulty", kwargs={"at": version})
+    try:
+        for vec in (Serial(num_envs=1), multiprocess(num_envs=1, workers=1)):
+            assert make(vec, env_spec("Unversioned")).get_attr("at") == (3,)
+    finally:
+        for version in (1, 3):
+            del gymnasium.registry[f"Unversioned-v{version}"]
 
 
 def test_an_attribute_that_cannot_be_sent_leaves_workers_as_they_were(make: Any) -> None:
