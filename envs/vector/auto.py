@@ -86,6 +86,12 @@ class Auto:
                 say(f"vec=auto: not natively, for {error}")
         elif task is not None and built():
             say("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
+        if (first := next((layout for layout in layouts if isinstance(layout, Multiprocess)), None)) is not None:
+            try:
+                first.check(spec)
+            except ConfigError as error:
+                say(f"vec=auto: not in worker processes, for {error}")
+                layouts = [Serial(num_envs=self.num_envs)]
         if elsewhere or len(layouts) == 1:
             why = ", as the pool's workers take the cores" if elsewhere else ""
             say(f"vec=auto: {place_of(layouts[0])}{why}")

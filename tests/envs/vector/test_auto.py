@@ -101,6 +101,16 @@ def test_where_the_pool_has_the_cores_environments_stay_in_its_workers(
     assert yaml.safe_load((run / "config.yaml").read_text())["vec"]["_target_"] == "envs.vector.Serial"
 
 
+def test_what_has_no_known_size_stays_in_this_process() -> None:
+    said: list[str] = []
+    piles = env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "start"})
+    section = auto().settle(piles, False, said.append)
+    assert section["_target_"] == "envs.vector.Serial" and said[1:] == ["vec=auto: serial"]
+    assert said[0].startswith(
+        "vec=auto: not in worker processes, for observations have no fixed size: the space at pile"
+    )
+
+
 def test_a_dry_run_times_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert call_main("algo=ppo", "vec=auto", "dry_run=true") == 0
     assert "timing" not in capsys.readouterr().out
