@@ -179,9 +179,7 @@ class EnvSlots(ABC):
             started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
         except RAISED as error:
             raise named(error, self._spec, i, "reset") from error
-        if not (isinstance(started, tuple | list) and len(started) == 2 and isinstance(started[1], Mapping)):
-            what = f"environment {i} ({self._spec.id}) returned from reset what is no observation with its info"
-            raise EnvError(f"{what}; mend it to return (observation, info), which may be {{}}")
+        check_started(started, self._spec, i)
         return started
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
@@ -305,6 +303,13 @@ class Slots(EnvSlots):
             array[i] = observation
         else:
             self._write(slice(i, i + 1), [observation])
+
+
+def check_started(started: Any, spec: EnvSpec, i: int) -> None:
+    """Raise EnvError unless this is what environment i may return from reset."""
+    if not (isinstance(started, tuple | list) and len(started) == 2 and isinstance(started[1], Mapping)):
+        what = f"environment {i} ({spec.id}) returned from reset what is no observation with its info"
+        raise EnvError(f"{what}; mend it to return (observation, info), which may be {{}}")
 
 
 def check_types(values: Iterable[Any]) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
+from gymnasium.error import CustomSpaceError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
 
 from envs.errors import PaddockError, require
@@ -31,7 +34,7 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.infos import check_names
-from envs.vector.slots import named, rebuild
+from envs.vector.slots import check_started, named, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -70,7 +73,8 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
                 not multiprocessing.current_process().daemon,
                 "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
             )
-            venv = AsyncVectorEnv(slots, copy=copy, context=start_method, autoreset_mode=autoreset)
+            shared = _can_share(spec.raw_spaces[0])
+            venv = AsyncVectorEnv(slots, shared, copy, context=start_method, autoreset_mode=autoreset)
         self._adopt(venv, spec, autoreset, packed)
         self._keyed = False  # whether the environments seed their episodes by a key
         self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
@@ -82,6 +86,8 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         """Start episodes, as Gymnasium's `reset` does."""
         check_open(self, "reset")
         _, chosen = read_mask(options, self.num_envs)
+        if not self._begun and chosen is not None and len(chosen) < self.num_envs:
+            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
         seeds = read_seeds(seed, self.num_envs)
         self._drain()
         if self._keyed:
@@ -165,6 +171,15 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         )
 
 
+def _can_share(space: Space) -> bool:
+    """Return whether Gymnasium has a form in shared memory for observations; others go through pipes."""
+    try:
+        create_shared_memory(space)
+    except (TypeError, CustomSpaceError):
+        return False
+    return True
+
+
 class Slot(gymnasium.Wrapper):
     """One environment of the vector; it rebuilds and seeds its episodes, and says what they added up to."""
 
@@ -199,11 +214,12 @@ class Slot(gymnasium.Wrapper):
                 self.env, seed = rebuild(self.env, self._recipe, seed)
             self._lived = True
             self._return, self._length = 0.0, 0
-            observation, info = self.env.reset(seed=seed, options=options or None)
+            started = self.env.reset(seed=seed, options=options or None)
         except RAISED as error:
             raise named(error, self._recipe, self._number, "reset") from error
-        check_names(info)
-        return observation, info
+        check_started(started, self._recipe, self._number)
+        check_names(started[1])
+        return started
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
@@ -215,6 +231,7 @@ class Slot(gymnasium.Wrapper):
         self._length += 1
         if terminated or truncated:
             observation = deepcopy(observation)  # Gymnasium keeps it while the reset may write over it
+        info = info or {}  # None says nothing, too
         if self._statistics and (terminated or truncated):
             info = {"episode": {"r": self._return, "l": self._length}, **info}  # which becomes `final_info`
         else:

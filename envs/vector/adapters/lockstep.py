@@ -9,10 +9,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.spaces.parts import Read, Write
+from envs.spaces.parts import Misfit, Read, Write
 from envs.spec import EnvSpec
 from envs.vector.buffers import Buffer
-from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open
+from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open
 from envs.vector.storage import Layouts, allocate
 
 
@@ -27,7 +27,7 @@ class LockStepVectorEnv(VectorEnv):
         Args:
             packed: whether observations are handed on as rows.
         """
-        self.venv = venv
+        self.venv, self._id = venv, spec.id
         self.num_envs = self.batch_size = venv.num_envs
         self.autoreset = autoreset
         self.metadata = {**venv.metadata, "autoreset_mode": autoreset}
@@ -86,7 +86,11 @@ class LockStepVectorEnv(VectorEnv):
             return observation
         assert self._layout is not None
         rows = self._layout.zeros(self.num_envs)
-        self._layout.pack(observation, rows)
+        try:
+            self._layout.pack(observation, rows)
+        except Misfit as misfit:
+            what = f"{self._id} returned observations with {misfit}"
+            raise EnvError(f"{what}; mend the environment or its observation_space") from None
         return rows if self._packed else self._layout.batch(rows)
 
     def _keep_each(self, observations: NDArray[Any]) -> NDArray[Any]:

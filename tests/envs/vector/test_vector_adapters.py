@@ -13,9 +13,10 @@ import gymnasium
 import numpy as np
 import pytest
 from conftest import env_spec
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from toy_envs import Faulty
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -62,8 +63,9 @@ def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
         env_spec("Blackjack-v1"),
         env_spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
         env_spec("CartPole-v1", fresh=True),
+        env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "start"}),  # of no known size
     ],
-    ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh"],
+    ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh", "pile"],
 )
 def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> None:
     with closing(Serial(num_envs=N).make(recipe)) as serial, closing(gymnasium_vec(mode).make(recipe)) as other:
@@ -114,13 +116,36 @@ def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
         (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(1, int), np.array([1]))), r"together, not \[1\]"),
         (lambda venv: venv.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
         (lambda venv: venv.reset(options={"reset_mask": np.zeros(N, bool)}), "picks no environment"),
+        (lambda venv: venv.reset(options={"reset_mask": np.arange(N) == 1}), "has no episode yet; reset all first"),
         (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
     ],
-    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "mask", "no-mask", "closed"],
+    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "mask", "no-mask", "some", "closed"],
 )
 def test_misuse_of_gymnasiums_own_is_one_clear_error(misuse: Any, named: str, mode: str) -> None:
     with closing(gymnasium_vec(mode).make(env_spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
         misuse(venv)
+
+
+def test_gymnasiums_own_takes_and_refuses_what_serial_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(seen: Any, *others: Any) -> Any:
+        return lambda *_, **__: (seen, *others)
+
+    vec, faulty = gymnasium_vec("sync"), env_spec("toy_envs:Faulty-v0")
+    monkeypatch.setattr(Faulty, "observation_space", MultiDiscrete([3, 3]))
+    monkeypatch.setattr(Faulty, "reset", told(np.zeros(2, int), {}))
+    monkeypatch.setattr(Faulty, "step", told(np.full(2, 2), 1.0, False, False, None))
+    with closing(vec.make(faulty, packed=True)) as venv:
+        venv.reset(seed=0)
+        assert venv.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+        monkeypatch.setattr(Faulty, "step", told(np.full(2, 3), 1.0, False, False, {}))
+        with pytest.raises(EnvError, match=r"^toy_envs:Faulty-v0 returned observations with 3 at \[0\] where 0 to 2"):
+            venv.step(np.zeros(N, int))
+    monkeypatch.setattr(Faulty, "reset", told(np.zeros(2, int), None))
+    with (
+        closing(vec.make(faulty)) as venv,
+        pytest.raises(EnvError, match=r"environment 0 .* no observation with its info"),
+    ):
+        venv.reset(seed=0)
 
 
 def test_a_reset_forgets_what_was_sent() -> None:
