@@ -34,6 +34,14 @@ def split_details(error: BaseException) -> tuple[str, str]:
     return line, details
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error's text in one line; of somebody else's, it may raise itself."""
+    try:
+        return " ".join(str(error).split())
+    except Exception as other:
+        return f"no text, as its __str__ raises {type(other).__name__}"
+
+
 class ConfigError(PaddockError):
     """A configured value is missing, unknown, of the wrong type or out of range."""
 

@@ -13,7 +13,7 @@ from gymnasium.envs import registration
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, PaddockError, closest, provide, require, resolve
+from envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
 from envs.stacks import Stack, find_stack
 from envs.worlds.adapter import Adapter, find_owner
 from envs.worlds.limit import Limited
@@ -71,14 +71,14 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
         hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists those there are"
         raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {hint}") from error
     except DependencyNotInstalled as error:
-        raise ConfigError(f"env.id={id} needs a package that is not installed: {_one_line(error)}") from error
+        raise ConfigError(f"env.id={id} needs a package that is not installed: {one_line(error)}") from error
     except ImportError as error:
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's own has no name
-        raise ConfigError(f"env.id={id} cannot be imported ({_one_line(cause)}); {provide(cause)}") from error
+        raise ConfigError(f"env.id={id} cannot be imported ({one_line(cause)}); {provide(cause)}") from error
     except REFUSALS as error:
-        raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {_one_line(error)}") from error
+        raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
-        raise ConfigError(f"env.id={id}: {_one_line(error)}") from error
+        raise ConfigError(f"env.id={id}: {one_line(error)}") from error
 
 
 def find_registered(id: str) -> registration.EnvSpec | None:
@@ -98,7 +98,7 @@ def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
     try:
         wrapped = wrapping(env, **wrapper)
     except REFUSALS as error:
-        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
+        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {one_line(error)}") from error
     alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
     require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
     return wrapped
@@ -120,7 +120,7 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
         raise
     except RAISED as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
-        raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
+        raise CannotBeMade(f"{what}: {type(error).__name__}: {one_line(error)}\n{trace}") from error
     try:
         return Made(
             seats=seats_of(env, id),
@@ -139,7 +139,7 @@ def close_all(envs: Iterable[Any], id: str) -> None:
         try:
             env.close()
         except RAISED as error:
-            _warn(f"env.id={id} raised in close: {type(error).__name__}: {_one_line(error)}")
+            _warn(f"env.id={id} raised in close: {type(error).__name__}: {one_line(error)}")
 
 
 @functools.cache  # once
@@ -156,7 +156,3 @@ def _find_limit(env: Any) -> int | None:
             limits.append(env.steps)
         env = env.inner if isinstance(env, Adapter) else env.env
     return min(limits, default=None)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import PaddockError
+from envs.errors import PaddockError, one_line
 from envs.making import RAISED, close_all
 from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
@@ -236,8 +236,7 @@ class Slots(EnvSlots):
             k = next((k for k, (_, *three) in enumerate(given) if not all(map(is_number, three))), -1)
             got = "{}, {} and {}".format(*(type(one[k]).__name__ for one in (rewards, ends, cuts)))
             what = f"environment {envs[k]} ({self._spec.id}) returned reward, terminated and truncated as {got}"
-            why = " ".join(str(error).split())
-            raise EnvError(f"{what} ({why}); mend its step to return one number for each") from error
+            raise EnvError(f"{what} ({one_line(error)}); mend its step to return one number for each") from error
         self._write(rows, observations)
         fresh = []
         for k in over:
@@ -340,7 +339,7 @@ def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockErro
     """Return what to raise for an error that environment i raised; its text names it and ends in the traceback."""
     if isinstance(error, PaddockError):
         return error
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    what = f"{type(error).__name__}: {one_line(error)}"
     if (
         verb == "step" and isinstance(error, ValueError) and "values to unpack (expected 5" in what
     ):  # as before Gym 0.26

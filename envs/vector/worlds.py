@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import one_line
 from envs.making import RAISED, close_all
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info, add_own
@@ -91,8 +92,8 @@ class WorldSlots(EnvSlots):
             check_types(given.rewards)
         except RAISED as error:
             k = next((k for k, reward in enumerate(given.rewards) if not is_number(reward)), -1)
-            who, why = self._owner(numbers(rows)[k])[0], " ".join(str(error).split())
-            got = f"a reward of type {type(given.rewards[k]).__name__} ({why})"
+            who = self._owner(numbers(rows)[k])[0]
+            got = f"a reward of type {type(given.rewards[k]).__name__} ({one_line(error)})"
             raise EnvError(f"{who} ({self._spec.id}) was given {got}; give a number") from error
         if len(given.observations) == size:
             self._write(rows, given.observations)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, one_line
 from envs.spaces.layout import Layout
 
 ALIGNMENT = 8  # bytes, so that a row of any layout may start wherever a row of several roles does
@@ -40,7 +40,7 @@ def seats_of(env: Any, id: str) -> Seats:
             return (Seat("agent", env.observation_space, env.action_space),)
         spaces_of = [(agent, env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents]
     except Exception as error:
-        what = " ".join(f"env.id={id} does not say its spaces ({type(error).__name__}: {error})".split())
+        what = f"env.id={id} does not say its spaces ({type(error).__name__}: {one_line(error)})"
         where = "in its constructor" if alone else "as methods, for each of possible_agents"
         raise ConfigError(f"{what}; give it observation_space and action_space {where}") from error
     return tuple(Seat(*one) for one in spaces_of)

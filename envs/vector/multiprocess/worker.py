@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import PaddockError
+from envs.errors import PaddockError, one_line
 from envs.making import RAISED
 from envs.parent import leave_to_parent
 from envs.spec import EnvSpec
@@ -153,8 +153,8 @@ def answer(job: WorkerJob, slots: EnvSlots, message: bytes) -> Any:
     except PaddockError:
         raise
     except RAISED as error:
-        text = f"worker {job.number}: what it was asked cannot be done ({type(error).__name__}: {error})"
-        raise EnvError(f"{' '.join(text.split())}\n{shortened(error)}") from error
+        text = f"worker {job.number}: what it was asked cannot be done ({type(error).__name__}: {one_line(error)})"
+        raise EnvError(f"{text}\n{shortened(error)}") from error
 
 
 def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memoryview) -> tuple[int, EnvSlots, slice]:
@@ -174,8 +174,8 @@ def say(buffers: SharedBuffers, job: WorkerJob, block: int, connection: Connecti
     try:
         message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        text = f"worker {job.number}: what its environments say cannot be pickled ({error}); have them say plain data"
-        state, message = FAILED, pickle.dumps(EnvError(" ".join(text.split())))
+        what = f"worker {job.number}: what its environments say cannot be pickled ({one_line(error)})"
+        state, message = FAILED, pickle.dumps(EnvError(f"{what}; have them say plain data"))
     buffers.at_work[job.number] = IDLE
     buffers.state[block] = state
     buffers.ready.post()

@@ -65,6 +65,27 @@ def test_an_environment_that_leaves_ends_no_process_of_ours(
         vec.step(np.zeros(N, int))
 
 
+@pytest.mark.parametrize("verb", ["make", "reset", "step"])
+def test_an_error_that_has_no_text_is_named(make: Any, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        raise Mute
+
+    monkeypatch.setattr(Faulty, "__init__" if verb == "make" else verb, fail)
+    with pytest.raises(
+        EnvError, match=f"environment 0 .*raised in {verb}: Mute: no text, as its __str__ raises ValueE"
+    ):
+        vec = make(SERIAL, faulty(""))
+        vec.reset(seed=100)
+        vec.step(np.zeros(N, int))
+    if verb == "make":
+        with pytest.raises(CannotBeMade, match="Mute: no text"):
+            faulty("").spaces  # noqa: B018
+
+
 @pytest.mark.parametrize("started", [np.zeros(2, np.float32), {"at": 0, "gear": 1}, (np.zeros(2, np.float32), None)])
 @pytest.mark.parametrize("enter", [lambda vec: vec.reset(seed=100), lambda vec: vec.begin(seed=100)])
 def test_a_reset_without_an_info_is_named(
