@@ -55,7 +55,7 @@ class Coordinator:
         buffers: SharedBuffers,
         table: Table,
         processes: list[WorkerProcess],
-        revive: Callable[[int], list[Message]],
+        revive: Callable[[], Callable[[int], list[Message]] | None],
         *,
         restart: bool,
         timeout_s: float,
@@ -64,7 +64,8 @@ class Coordinator:
 
         Args:
             processes: an empty list, kept at the processes there are.
-            revive: what a worker that replaces another is to be told of a block, by its number.
+            revive: a weak reference to what says what a worker that replaces another is to be told of a block, by its
+                number.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take.
 
@@ -425,8 +426,10 @@ class Coordinator:
             self._watch(block, STARTING)
         for block in self._jobs[w].own:
             self._answer(block)
+        revive = self._revive()
+        assert revive is not None
         for block in self._jobs[w].own:
-            for message in self._revive(block):
+            for message in revive(block):
                 self._say(block, message)
                 self._table.note(message[1], self._answer(block))
         self.restarts += 1

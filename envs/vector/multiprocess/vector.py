@@ -116,8 +116,10 @@ class MultiprocessVectorEnv(VectorEnv):
                 )
                 for number in range(workers)
             ]
+            # A circle of references would keep the memory after the last one to this is gone.
+            revive = weakref.WeakMethod(self._revive)
             self._coordinator = Coordinator(
-                jobs, buffers, self._table, processes, self._revive, restart=restart, timeout_s=timeout_s
+                jobs, buffers, self._table, processes, revive, restart=restart, timeout_s=timeout_s
             )
         except BaseException:
             self.close()
