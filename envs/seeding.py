@@ -37,8 +37,8 @@ class _Generators:
 class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Give an environment generators of its own in place of Python's and NumPy's global ones, seeded by its resets.
 
-    Two environments in one process then do not disturb each other, nor the program around them. Costs some 30 us a
-    step. What the constructor draws stays as it is.
+    Two environments in one process then do not disturb each other, nor the program around them, but for a normal that
+    NumPy's own has drawn ahead: that is dropped. Costs some 30 us a step. What the constructor draws stays as it is.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
