@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -70,15 +71,17 @@ def submit_commands(
 
     from .job import SlurmJob
 
-    new = not folder.exists()
-    executor = submitit.SlurmExecutor(folder, max_num_timeout=max_requeues)
+    # Of its own, so that where Slurm refuses these, nothing goes that jobs of another command have there.
+    own = folder / secrets.token_hex(4)
+    executor = submitit.SlurmExecutor(own, max_num_timeout=max_requeues)
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
             jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s, endless) for command in commands])
     except (FailedJobError, FailedSubmissionError) as error:
-        if new:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            folder.rmdir()
         raise ConfigError(explain_refusal(str(error), keys)) from error
     return jobs

@@ -134,9 +134,7 @@ class SlurmLauncher(SweepLauncher):
             config.resume is None, "resume=last is for a run that is started here; name the sweep: hydra.sweep.dir="
         )
         check_options(self._keys.additional, "hydra.launcher")
-        code, n = self._sweep / "code", 2
-        while code.exists():
-            code, n = self._sweep / f"code-{n}", n + 1
+        code = self._sweep / "code"
         trees = [find_tree(CONF.parent, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
         tops = {tree.top: tree for tree in trees if tree is not None}
         self._code, self._copied = code, False
@@ -171,6 +169,8 @@ class SlurmLauncher(SweepLauncher):
             OSError: the sweep's folder takes no copy of the code, or no note.
         """
         name = f"paddock-{self._sweep.name}"
+        if self._copies and not self._copied:
+            plans = self._take_code(plans)
         given = self._keys.parameters(name, len(plans), self._environment())
         commands = [plan.command for plan in plans]
         try:
@@ -208,6 +208,19 @@ class SlurmLauncher(SweepLauncher):
         print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
         print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
         print(f"  scancel {submissions[0].array}")
+
+    def _take_code(self, plans: Sequence[Plan]) -> list[Plan]:
+        """Make the folder for the code, which is no other command's at the sweep, and have the jobs look there."""
+        planned, n = self._code, 2
+        while True:
+            try:
+                self._code.mkdir(parents=True)
+                break
+            except FileExistsError:
+                self._code, n = self._sweep / f"code-{n}", n + 1
+        self._copies = {self._code / copy.relative_to(planned): tree for copy, tree in self._copies.items()}
+        moved = [[word.replace(f"{planned}/", f"{self._code}/") for word in plan.command] for plan in plans]
+        return [dataclasses.replace(plan, command=command) for plan, command in zip(plans, moved, strict=True)]
 
     def _copy_of(self, path: Path) -> Path | None:
         """Where a path lies in the copy of the code; None if it is not copied."""

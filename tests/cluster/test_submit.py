@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
@@ -318,6 +318,34 @@ def test_a_job_that_slurm_refuses_costs_those_before_it_no_code(
     with pytest.raises(ConfigError, match="refuses"):
         launcher.submit([plan])
     assert (launcher._code / "0/mine.py").exists()
+
+
+def test_a_job_that_slurm_refuses_costs_another_command_at_the_sweep_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch() -> SlurmLauncher:
+        launcher = SlurmLauncher()
+        launcher._sweep, launcher._code, launcher._copied = tmp_path, tmp_path / "code", False
+        launcher._copies = {launcher._code / "0": Tree(tmp_path, [PurePath("mine.py")])}
+        launcher._keys = SimpleNamespace(parameters=lambda *_: {"signal_delay_s": 60}, max_requeues=1)
+        return launcher
+
+    def command(number: int) -> Sequence[str]:
+        return ["true", "--config-dir", f"{tmp_path}/code/0/conf", f"run.dir={tmp_path}/{number}"]
+
+    stand_in_for_slurm(tmp_path / "bin", "echo Submitted batch job 7", monkeypatch)
+    (tmp_path / "mine.py").touch()
+    one, other, third = (launch() for _ in range(3))  # which began at the same time
+    [taken] = one.submit([Plan([], tmp_path / "1", command(1))])
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(ConfigError, match="refuses"):
+        other.submit([Plan([], tmp_path / "2", command(2))])
+    assert (tmp_path / "code/0/mine.py").exists() and f"{tmp_path}/code/0/conf" in taken.command
+    assert list((tmp_path / ".submitit").rglob("*_submitted.pkl"))
+    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho Submitted batch job 8\n")
+    [again] = third.submit([Plan([], tmp_path / "2", command(2))])
+    assert (tmp_path / "code-2/0/mine.py").exists() and again.code == str(tmp_path / "code-2")
+    assert f"--config-dir {tmp_path}/code-2/0/conf run.dir={tmp_path}/2" in again.command
 
 
 def test_jobs_whose_note_the_disk_does_not_take_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
