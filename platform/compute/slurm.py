@@ -18,7 +18,7 @@ from distributed import Client
 
 from algos.pool.protocol import PoolError
 
-from ..runs.state import RUNNING, WAITING, ask_queue, explain_refusal
+from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import open_pool, quieten
 from .dask.exit_reports import kill
@@ -29,6 +29,7 @@ from .tls import security
 
 _heard = signal.getsignal(signal.SIGINT)
 from dask_jobqueue import SLURMCluster  # noqa: E402
+from dask_jobqueue.slurm import SLURMJob  # noqa: E402
 
 signal.signal(signal.SIGINT, _heard)  # which dask-jobqueue, imported, replaces by an exit with code 0
 
@@ -75,8 +76,16 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
             raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {logs}") from error
 
 
+class SlurmWorkerJob(SLURMJob):
+    """A job whose id is what sbatch says it is, and no number in a site's banner."""
+
+    job_id_regexp = JOB_ID
+
+
 class Jobs(SLURMCluster):
     """A cluster whose size is its number of jobs, however many workers each brings."""
+
+    job_cls = SlurmWorkerJob
 
     def scale(self, n: int | None = None, jobs: int = 0, **limits: Any) -> Any:  # type: ignore[override]
         """Have n jobs."""
@@ -142,7 +151,7 @@ def _start(cluster: Any, recipe: SlurmKeys) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             cluster.sync(started)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # the second where sbatch names no job
         said = [line for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
         raise PoolError(explain_refusal("\n".join(said) or str(error), "compute")) from error
 

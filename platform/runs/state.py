@@ -27,6 +27,7 @@ RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGN
 BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 TAIL_BYTES = 1 << 16
 OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # what sbatch then says
+JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # what sbatch says, among a site's own lines
 SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from envs.errors import ConfigError, nearest
 
-from ..runs.state import explain_refusal
+from ..runs.state import JOB_ID, explain_refusal
 
 ANSWER_S = 10.0  # sbatch that has not answered by then is not waited for
 
@@ -73,6 +73,8 @@ def submit_commands(
 
     # Of its own, so that where Slurm refuses these, nothing goes that jobs of another command have there.
     own = folder / secrets.token_hex(4)
+    # Not in a subclass: it makes an executor of its own class for an array.
+    submitit.SlurmExecutor._get_job_id_from_submission_command = staticmethod(_read_job_id)  # type: ignore[method-assign]
     executor = submitit.SlurmExecutor(own, max_num_timeout=max_requeues)
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
@@ -85,3 +87,13 @@ def submit_commands(
             folder.rmdir()
         raise ConfigError(explain_refusal(str(error), keys)) from error
     return jobs
+
+
+def _read_job_id(said: str) -> str:
+    """The id of a job that was submitted, where submitit would take a number in a site's banner for it."""
+    from submitit.core.utils import FailedSubmissionError
+
+    found = re.search(JOB_ID, said)
+    if found is None:
+        raise FailedSubmissionError(f"sbatch names no job: {said}")
+    return found["job_id"]

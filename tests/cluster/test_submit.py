@@ -1,5 +1,6 @@
 """Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed; what they run."""
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -23,6 +24,7 @@ from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
 from envs.errors import IN_USE, NO_ROOM, ConfigError
 from envs.native import library
+from paddock.compute.slurm import Jobs
 from paddock.slurm import submit as slurm_submit
 from paddock.slurm.job import SlurmJob
 from paddock.slurm.queue import submit_commands
@@ -439,6 +441,31 @@ def test_a_dry_run_has_sbatch_read_what_is_said_to_it_alone(
     what = "hydra.launcher.additional.constrait: sbatch says unrecognized option '--constrait=a100'"
     assert err == f"paddock: {what}; did you mean 'constraint'?\n"
     assert call(*SUBMIT, "seed=1,2", "dry_run=true", "+hydra.launcher.additional.constraint=a100")[0] == 0
+
+
+BANNER = "Welcome to the Stampede3 Supercomputer\nNo job 12 of project 99 is charged"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_job_has_the_id_that_slurm_gives_it_behind_a_banner(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = {"time": 5, "signal_delay_s": 60}
+    stand_in_for_slurm(tmp_path / "bin", f"echo '{BANNER}'; echo Submitted batch job 7001 on cluster a", monkeypatch)
+    jobs = submit_commands(tmp_path / "jobs", [["true"]] * count, parameters, 3, "slurm")
+    assert [job.job_id.partition("_")[0] for job in jobs] == ["7001"] * count
+    stand_in_for_slurm(tmp_path / "mute", "echo Good morning", monkeypatch)
+    with pytest.raises(ConfigError, match="sbatch names no job: Good morning; mend slurm"):
+        submit_commands(tmp_path / "jobs", [["true"]], parameters, 3, "slurm")
+
+
+def test_a_job_of_workers_has_the_id_that_slurm_gives_it_behind_a_banner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_for_slurm(tmp_path / "bin", f"echo '{BANNER}'; echo Submitted batch job 7001", monkeypatch)
+    job = Jobs.job_cls(scheduler="tcp://127.0.0.1:1", name="0", cores=1, memory="1GB")
+    asyncio.run(job.start())
+    assert job.job_id == "7001"
 
 
 def test_without_multirun_nothing_starts_here_instead(call: Call) -> None:
