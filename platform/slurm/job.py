@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
+from submitit.slurm.slurm import SlurmJobEnvironment
 
 from envs.errors import IN_USE
 from envs.process import name_signal
@@ -18,8 +19,9 @@ from envs.process import name_signal
 POLL_S = 0.1
 HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all
 PATIENCE_S = 600.0  # how long a run that was told to stop, and has, waits for Slurm to end its job
-ANSWER_S = 30.0  # within which Slurm says what a job's state is
+ANSWER_S = 5.0  # within which Slurm says what a job's state is
 MARGIN_S = 15.0  # of the time before the limit, what putting the job into the queue again may take
+RETRY_S = 2.0  # between tries at that
 OTHER_S = 600.0  # how long a job waits for another process at its run, as on a node that Slurm has lost sight of
 AGAIN_S = 15.0  # between looks whether that has gone
 STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
@@ -87,14 +89,17 @@ class SlurmJob:
 
         It calls this in the handler of the signal, while `__call__` is interrupted.
         """
+        deadline = time.monotonic() + self.signal_delay_s
         if self._child is not None:
             code = self._stop(self._child)
             # A run that reached its budget just now finds that out when it is gone on with.
             if code not in (0, IN_USE, -signal.SIGKILL, *STOPPED):
                 _leave(code)
         # Put into the queue again while scancel ends it, it would come back.
-        if _is_being_ended():
+        if _is_being_ended(min(ANSWER_S, (deadline - time.monotonic()) / 2)):
             _leave(STOPPED[0])
+        # Submitit tries it once, and a controller that is busy just then would have the job end at its limit.
+        setattr(SlurmJobEnvironment, "_requeue", lambda env, countdown: _requeue(env.job_id, deadline))  # noqa: B010
         return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s, self.endless))
 
     def _stop(self, child: subprocess.Popen[bytes]) -> int:
@@ -129,11 +134,19 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _is_being_ended() -> bool:
+def _requeue(job: str, deadline: float) -> None:
+    """Put a job into the queue again, as soon as Slurm takes it; CalledProcessError where that is never."""
+    while subprocess.run(command := ["scontrol", "requeue", job]).returncode != 0:
+        if time.monotonic() + RETRY_S > deadline:
+            raise subprocess.CalledProcessError(1, command)
+        time.sleep(RETRY_S)
+
+
+def _is_being_ended(timeout_s: float) -> bool:
     """Whether Slurm is ending this job already; False where it does not say."""
     command = ["squeue", "-h", "-j", JobEnvironment().job_id, "-o", "%T"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+        said = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except (OSError, subprocess.SubprocessError):
         return False
     return said.stdout.strip() == "COMPLETING"

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import pytest
 from conftest import ROOT, TINY, assert_same_run, call_main, rows, wait_until
 from own_package import write_package
 from slurm_cluster import CPUS, Slurm, at_slurm, slurm  # noqa: F401, fixtures
+from submitit.slurm.slurm import SlurmJobEnvironment
 
 from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
@@ -626,6 +628,23 @@ def test_a_job_that_is_told_to_end_while_it_waits_for_another_process_starts_not
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (begun, end.value.code) == ([1], 143)
+
+
+def test_a_job_at_its_time_limit_is_put_into_the_queue_again_although_slurm_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlurmJobEnvironment, "_requeue", None)  # which submitit calls next
+    monkeypatch.setattr("paddock.slurm.job.RETRY_S", 0.01)
+    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    busy = f"echo $* >> {tmp_path}/tries; [ $(wc -l < {tmp_path}/tries) -ge 3 ]"
+    stand_in_for_slurm(tmp_path / "bin", busy, monkeypatch)
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexec sleep 30\n")
+    begun = time.monotonic()
+    SlurmJob([], 2.0).checkpoint()
+    assert time.monotonic() - begun < 2.0
+    SlurmJobEnvironment()._requeue(3)
+    assert (tmp_path / "tries").read_text() == "requeue 7\n" * 3
 
 
 @pytest.mark.parametrize(
