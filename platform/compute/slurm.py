@@ -18,7 +18,7 @@ from distributed import Client
 
 from algos.pool.protocol import PoolError
 
-from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal
+from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import open_pool, quieten
 from .dask.exit_reports import kill
@@ -77,9 +77,14 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
 
 
 class SlurmWorkerJob(SLURMJob):
-    """A job whose id is what sbatch says it is, and no number in a site's banner."""
+    """A job whose id is what sbatch says it is, and no number in a site's banner; it has nothing of a job around it."""
 
     job_id_regexp = JOB_ID
+
+    async def _submit_job(self, script_filename: str) -> Any:
+        around = find_job_variables()
+        environment = {name: value for name, value in os.environ.items() if name not in around}
+        return await self._call([*shlex.split(self.submit_command), script_filename], env=environment)
 
 
 class Jobs(SLURMCluster):

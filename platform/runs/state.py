@@ -28,6 +28,7 @@ BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 TAIL_BYTES = 1 << 16
 OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # what sbatch then says
 JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # what sbatch says, among a site's own lines
+OF_JOB = re.compile("SLURM_(?!CONF|CLUSTERS|JWT)|SLURMD_|SRUN_|SUBMITIT_")  # what variables of a Slurm job begin with
 SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
 
 
@@ -152,6 +153,14 @@ def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
         return None
     code = re.search(r"\bExitCode=(\d+):", answer.stdout)
     return int(code[1]) if code else None
+
+
+def find_job_variables() -> list[str]:
+    """Return the variables of the Slurm job that this process is in: one that it submits would take them for its own.
+
+    What a user sets (SBATCH_ACCOUNT), and what says which Slurm is meant (SLURM_CONF), is left out.
+    """
+    return [name for name in os.environ if OF_JOB.match(name)] if "SLURM_JOB_ID" in os.environ else []
 
 
 def explain_refusal(said: str, keys: str) -> str:

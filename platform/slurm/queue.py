@@ -2,17 +2,18 @@
 
 import contextlib
 import io
+import os
 import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from envs.errors import ConfigError, nearest
 
-from ..runs.state import JOB_ID, explain_refusal
+from ..runs.state import JOB_ID, explain_refusal, find_job_variables
 
 ANSWER_S = 10.0  # sbatch that has not answered by then is not waited for
 
@@ -79,7 +80,7 @@ def submit_commands(
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
+        with _outside_jobs(), contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
             jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s, endless) for command in commands])
     except (FailedJobError, FailedSubmissionError) as error:
         shutil.rmtree(own, ignore_errors=True)
@@ -87,6 +88,16 @@ def submit_commands(
             folder.rmdir()
         raise ConfigError(explain_refusal(str(error), keys)) from error
     return jobs
+
+
+@contextlib.contextmanager
+def _outside_jobs() -> Iterator[None]:
+    """Have what this process starts know of no Slurm job that it is in."""
+    hidden = {name: os.environ.pop(name) for name in find_job_variables()}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def _read_job_id(said: str) -> str:

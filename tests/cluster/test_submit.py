@@ -470,6 +470,22 @@ def test_a_job_of_workers_has_the_id_that_slurm_gives_it_behind_a_banner(
     assert job.job_id == "7001"
 
 
+def test_a_job_that_is_submitted_from_inside_another_has_none_of_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_CLUSTERS": "a", "SBATCH_ACCOUNT": "mine"}
+    of_job = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_MEM_PER_NODE", "SLURMD_NODENAME", "SUBMITIT_EXECUTOR")
+    for name, value in {**kept, **dict.fromkeys(of_job, "7")}.items():
+        monkeypatch.setenv(name, value)
+    script = f"env | grep -E '^(SLURM|SRUN|SUBMITIT|SBATCH)' > {tmp_path}/$$.env; echo Submitted batch job 8"
+    stand_in_for_slurm(tmp_path / "bin", script, monkeypatch)
+    submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3, "slurm")
+    asyncio.run(Jobs.job_cls(scheduler="tcp://127.0.0.1:1", name="0", cores=1, memory="1GB").start())
+    seen = [sorted(path.read_text().split()) for path in tmp_path.glob("*.env")]
+    assert seen == [sorted(f"{name}={value}" for name, value in kept.items())] * 2
+    assert os.environ["SLURM_ARRAY_JOB_ID"] == "7"
+
+
 def test_without_multirun_nothing_starts_here_instead(call: Call) -> None:
     code, out, err = call("hydra/launcher=slurm")
     assert (code, out) == (2, "")
