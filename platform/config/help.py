@@ -88,8 +88,14 @@ def searched(arguments: argparse.Namespace) -> list[str]:
     for override in arguments.overrides:
         key, _, value = override.partition("=")
         if key.lstrip("+") == "hydra.searchpath":
-            named += [path.strip(" '\"") for path in value.strip("[]").split(",")]
-    return [path for path in named if path]
+            named += split_sources(value)
+    return named
+
+
+def split_sources(value: str) -> list[str]:
+    """The parts of a search path, as the command line has it."""
+    parts = (part.strip(" '\"") for part in value.strip("[]").split(","))
+    return [part for part in parts if part]
 
 
 def folders_of(path: str) -> list[Path]:

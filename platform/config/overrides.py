@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from envs.errors import ConfigError, PaddockError, require
 
 from .compose import apart, hydra_parser, job_config, loading
+from .help import split_sources
 from .mistakes import check_arguments, composition_error
 
 ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the command line's arguments
@@ -44,11 +45,24 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
         overrides: those of Hydra's own keys, of the sweep that the job is one of.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
+
+    def move(source: str) -> str:
+        scheme, mark, folder = source.rpartition("://")
+        copy = copy_of(Path(folder).absolute()) if scheme in ("", "file") else None
+        return f"{scheme}{mark}{copy}" if copy else source
+
     flags = hydra_parser().parse_intermixed_args()
-    folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
-    named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
+    path, folder = (given and move(given) for given in (flags.config_path, flags.config_dir))
+    named = {"--config-path": path, "--config-name": flags.config_name, "--config-dir": folder}
     words = [word for pair in named.items() if pair[1] for word in pair]
-    return [*words, *(item for item in overrides if item.lstrip("+").startswith("hydra.searchpath="))]
+    for item in overrides:
+        key, _, value = item.partition("=")
+        if key.lstrip("+") == "hydra.searchpath":
+            old = split_sources(value)
+            new = [move(source) for source in old]
+            quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
+            words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
+    return words
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ from ..runs.state import (
 )
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
-from ..sweep.placement import SHOWN, End, Plan, plan_job
+from ..sweep.placement import SHOWN, End, Plan
 from ..sweep.trial import LACKS
 from .queue import check_options, submit_commands
 from .snapshot import find_tree
@@ -140,9 +140,6 @@ class SlurmLauncher(SweepLauncher):
         self._code, self._copied = code, False
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
-    def _plan(self, overrides: list[str], number: int) -> Plan:
-        return plan_job(self._loader, self._config, overrides, number, copy_of=self._copy_of)
-
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
         """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended.
 
@@ -222,7 +219,7 @@ class SlurmLauncher(SweepLauncher):
         moved = [[word.replace(f"{planned}/", f"{self._code}/") for word in plan.command] for plan in plans]
         return [dataclasses.replace(plan, command=command) for plan, command in zip(plans, moved, strict=True)]
 
-    def _copy_of(self, path: Path) -> Path | None:
+    def copy_of(self, path: Path) -> Path | None:
         """Where a path lies in the copy of the code; None if it is not copied."""
         copies = (copy / path.relative_to(tree.top) for copy, tree in self._copies.items() if tree.holds(path))
         return next(copies, None)
@@ -231,7 +228,7 @@ class SlurmLauncher(SweepLauncher):
         """Lines of shell that have Python import the house, and what else it imports from here, from the copy."""
         entries = []
         for entry in (CONF.parent, *(Path(entry).absolute() for entry in sys.path)):
-            copy = self._copy_of(entry)
+            copy = self.copy_of(entry)
             if copy is not None or entry == Path.cwd():
                 entries.append(str(copy or entry))
         path = shlex.quote(":".join(dict.fromkeys(entries)))

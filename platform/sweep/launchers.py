@@ -128,8 +128,12 @@ class SweepLauncher(Launcher):
             for plan in plans
         ]
 
+    def copy_of(self, path: Path) -> Path | None:
+        """Where a path of this machine lies for the runs; None for the path itself."""
+        return None
+
     def _plan(self, overrides: list[str], number: int) -> Plan:
-        return plan_job(self._loader, self._config, overrides, number)
+        return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
         """Run jobs, as many at once as there are slots; a table ends it.

@@ -32,7 +32,7 @@ from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
-from .launchers import LocalKeys, SweepLauncher
+from .launchers import LocalKeys, LocalLauncher, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import check_space, corners, read_space, spell_parameters, suggest, suggest_whole
 from .study import (
@@ -238,4 +238,6 @@ class OptunaSweeper(Sweeper):
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
         """What is drawn for a trial, and its command."""
         drawn = suggest(trial, self._parameters)
-        return drawn, plan_job(self._loader, self._config, [*self._fixed, *drawn], trial.number, run)
+        overrides, launcher = [*self._fixed, *drawn], self._launcher
+        copy_of = (launcher if isinstance(launcher, SweepLauncher) else LocalLauncher()).copy_of
+        return drawn, plan_job(self._loader, self._config, overrides, trial.number, run, copy_of)

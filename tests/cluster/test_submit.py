@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
 from envs.errors import IN_USE, NO_ROOM, ConfigError
 from envs.native import library
+from paddock import CONF
 from paddock.compute.slurm import Jobs
 from paddock.slurm import submit as slurm_submit
 from paddock.slurm.job import SlurmJob
@@ -33,6 +35,7 @@ from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import MAX_MB, Tree, find_tree
 from paddock.slurm.submit import Queued, SlurmLauncher
 from paddock.sweep.placement import End, Plan
+from paddock.sweep.sweeper import OptunaSweeper
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
 Call = Callable[..., tuple[int, str, str]]  # exit code, standard output and error
@@ -498,6 +501,34 @@ def test_a_dry_run_shows_the_commands_and_needs_no_slurm(call: Call, monkeypatch
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 2)
     assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={Path.cwd()}/sweep/1")
+
+
+def test_jobs_find_their_groups_in_the_copy_of_the_code(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    shutil.copytree(CONF, "whole")
+    for name in ("my groups", "plain"):
+        Path(name, "algo").mkdir(parents=True)
+        Path(name, "algo/own.yaml").touch()
+    subprocess.run(["git", "init", "-q"], check=True)
+    searched = "hydra.searchpath=[file://my groups,'plain',pkg://conf,file:///tmp]"
+    line = [*SUBMIT, "seed=1,2", "dry_run=true", "--config-path", "whole", searched]
+    code, out, err = call(*line)
+    assert (code, err) == (0, "")
+    copy = f"{Path.cwd()}/sweep/code/1/{Path.cwd().name}"
+    words = shlex.split(out.splitlines()[0])
+    assert words[words.index("--config-path") + 1] == f"{copy}/whole"
+    there = [f"file://{copy}/my groups", f"{copy}/plain", "pkg://conf", "file:///tmp"]
+    assert f"hydra.searchpath=[{','.join(map(repr, there))}]" in words
+
+
+def test_a_trial_finds_its_groups_in_the_copy_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["paddock", "--config-dir", str(tmp_path / "mine")])
+    sweeper: Any = OptunaSweeper()
+    sweeper._fixed, sweeper._parameters, sweeper._loader, sweeper._launcher = [], [], None, SlurmLauncher()
+    sweeper._launcher._copies = {tmp_path / "code": Tree(tmp_path, [PurePath("mine/algo/own.yaml")])}
+    sweeper._config = SimpleNamespace(hydra=SimpleNamespace(overrides=SimpleNamespace(hydra=[])))
+    _, plan = sweeper._plan(SimpleNamespace(number=0), tmp_path / "0")
+    assert plan.command[-3:-1] == ["--config-dir", f"{tmp_path}/code/mine"]
 
 
 def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
