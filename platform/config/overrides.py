@@ -39,7 +39,7 @@ def spell_override(key: str, path: Path) -> str:
 
 
 def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | None] = lambda path: None) -> list[str]:
-    """Return the arguments of a job that say, as this process's own do, where its groups are found.
+    """Return the arguments of a job that say, as this process's own do, where its groups are, and what it has set.
 
     Args:
         overrides: those of Hydra's own keys, of the sweep that the job is one of.
@@ -62,6 +62,8 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
             new = [move(source) for source in old]
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
+        elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
+            words.append(item)
     return words
 
 
