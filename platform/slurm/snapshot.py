@@ -13,7 +13,7 @@ from ..runs.provenance import SNAPSHOT, ask, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
 GIT_S = 60.0  # to list a large tree on a slow file system
-MADE = {"multirun.yaml", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
+MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
 
 
 @dataclass(frozen=True)

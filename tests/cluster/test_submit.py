@@ -534,6 +534,7 @@ def test_a_trial_finds_its_groups_in_the_copy_of_the_code(tmp_path: Path, monkey
 def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     made = ["sweep/multirun.yaml", "sweep/0/metrics.jsonl", "runs/a/provenance.json", "runs/a/checkpoints/1.npz"]
+    made += ["sweeps/es/sweep.json", "sweeps/es/code/0/here/tool.py"]
     code = ["tool.py", "deep/er.py", ".gitignore"]
     for name in [*code, *made, "ignored.bin", "chosen/x.py", "gone.py"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
