@@ -28,33 +28,20 @@ from .. import CONF
 from ..config.command import shown
 from ..runs.checkpoint import write_atomically
 from ..runs.loop import RunFailed
-from ..runs.state import (
-    ALIVE,
-    RUNNING,
-    WAITING,
-    WRONG,
-    Submission,
-    ask_exit_code,
-    ask_queue,
-    log_tail,
-    read_run_states,
-    read_submission,
-)
+from ..runs.state import ALIVE, WRONG, Submission
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
-from ..sweep.placement import SHOWN, End, Plan
-from ..sweep.trial import LACKS
+from ..sweep.placement import Plan
 from .queue import check_options, submit_commands
 from .snapshot import find_tree
+from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled
 
 OURS = {  # parameters of sbatch that are not the user's to set
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
 }
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
-SILENT = "not known to have ended, as squeue does not answer"
 EARLY_S = 60  # that Slurm may signal a job before the time it was asked to, as it looks now and then; see sbatch(1)
-LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,10 +231,11 @@ class SlurmLauncher(SweepLauncher):
         pause_s = LOOK_S[0]
         try:
             print("waiting for them; Ctrl-C leaves them running", flush=True)
-            run_states = read_run_states(runs)
+            lost = dict[Path, float]()
+            run_states = read_settled(runs, lost)
             while any(run_state.state in ALIVE for run_state in run_states):
                 time.sleep(pause_s)
-                run_states = read_run_states(runs)
+                run_states = read_settled(runs, lost)
                 pause_s = min(1.2 * pause_s, LOOK_S[1])
         except KeyboardInterrupt:
             print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
@@ -270,7 +258,7 @@ class SlurmTarget:
 
     def start(self, plan: Plan) -> "Queued | None":
         """Submit a run, unless its job of before is still in the queue; None where Slurm does not say."""
-        alive = _find_alive(plan.run)
+        alive = find_alive(plan.run)
         if alive is None:
             self._launcher.submit([plan])
         return None if alive is not None and alive[1] == SILENT else Queued(plan.run)
@@ -279,55 +267,12 @@ class SlurmTarget:
         """Jobs stay in the queue."""
 
 
-class Queued:
-    """A run in the queue; see `placement.Running`."""
-
-    def __init__(self, run: Path) -> None:
-        """Look after the run in a folder, which says how it was submitted."""
-        self._run = run
-        self._pause_s = LOOK_S[0]
-        self._look_at = time.monotonic() + self._pause_s
-
-    def ended(self) -> End | None:
-        """How it ended; Slurm is asked now and then."""
-        if time.monotonic() < self._look_at:
-            return None
-        self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
-        self._look_at = time.monotonic() + self._pause_s
-        [run_state] = read_run_states([self._run])
-        if run_state.state in ALIVE:
-            return None
-        submission, code = run_state.submission, {"done": 0, "failed": 1}.get(run_state.state, -1)
-        said = log_tail(submission, SHOWN) if submission else []
-        if code and submission and (told := ask_exit_code(submission.job)) in LACKS:  # which its folder cannot say
-            code = told
-        return End(code, said or [run_state.why])
-
-    def stop(self) -> None:
-        """Cancel its job, which lets it save."""
-        submission = read_submission(self._run)
-        if submission is not None:
-            subprocess.run(["scancel", submission.job], capture_output=True)
-
-
 def _check_unclaimed(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        alive = _find_alive(plan.run)
+        alive = find_alive(plan.run)
         if alive is not None:
             remedy = f"wait for it, or scancel {alive[0]}"
             raise ConfigError(f"{plan.run} has been submitted as job {alive[0]}, which is {alive[1]}; {remedy}")
-
-
-def _find_alive(run: Path) -> tuple[str, str] | None:
-    """The run's job and its state, if it is in the queue or may be."""
-    before = read_submission(run)
-    if before is None:
-        return None
-    queue = ask_queue([before.job])
-    if queue is None:
-        return before.job, SILENT
-    state, _, name = queue.get(before.job, ("", "", ""))
-    return (before.job, state) if name == before.name and state in (*WAITING, *RUNNING) else None
 
 
 def _note(run: Path, submission: Submission) -> None:

@@ -33,7 +33,8 @@ from paddock.slurm import submit as slurm_submit
 from paddock.slurm.job import SlurmJob
 from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import MAX_MB, Tree, find_tree
-from paddock.slurm.submit import Queued, SlurmLauncher
+from paddock.slurm.submit import SlurmLauncher
+from paddock.slurm.submitted import Queued
 from paddock.sweep.placement import End, Plan
 from paddock.sweep.sweeper import OptunaSweeper
 
@@ -196,6 +197,7 @@ def test_a_sweep_learns_that_a_job_ended_for_want_of_room(
     taken_for: int,
     at_slurm: Slurm,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whose folder cannot say so: a trial is kept for when there is room, and no process of it was lost."""
     output = tmp_path / "job.log"
@@ -204,6 +206,7 @@ def test_a_sweep_learns_that_a_job_ended_for_want_of_room(
     (tmp_path / "submission.json").write_text(json.dumps(noted))
     (tmp_path / "config.yaml").touch()
     wait_until(lambda: at_slurm.state(job) == "FAILED")
+    monkeypatch.setattr("paddock.slurm.submitted.SETTLE_S", 0.0)
     assert wait_until(Queued(tmp_path).ended) == End(taken_for, ["no room"])
 
 

@@ -303,7 +303,8 @@ def test_without_an_answer_from_the_queue_what_has_ended_is_known(
 
 def test_a_run_whose_job_may_go_on_is_not_submitted_again(queue: Callable[..., None], tmp_path: Path) -> None:
     pytest.importorskip("submitit")
-    from paddock.slurm.submit import Queued, SlurmTarget, _check_unclaimed
+    from paddock.slurm.submit import SlurmTarget, _check_unclaimed
+    from paddock.slurm.submitted import Queued
 
     run, submitted_again = submitted(tmp_path / "run", "7_0"), list[Any]()
     plan: Any = SimpleNamespace(run=run)
@@ -321,6 +322,30 @@ def test_a_run_whose_job_may_go_on_is_not_submitted_again(queue: Callable[..., N
         _check_unclaimed([plan])
         assert isinstance(target.start(plan), Queued)
     assert submitted_again == [[plan]] * 2
+
+
+def test_a_run_is_lost_only_if_its_end_has_not_shown_for_a_while(
+    queue: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    from paddock.slurm import submitted as looks
+
+    queue("7_0|COMPLETED|None|paddock-sweep")
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(looks.time, "monotonic", lambda: clock.now)
+    run = submitted(make_run(tmp_path / "run"), "7_0", said="no more room")
+    job = looks.Queued(run)
+    ends = []
+    for clock.now in (1002, 1002 + looks.SETTLE_S / 2, 1002 + looks.SETTLE_S):
+        ends.append(job.ended())
+    assert ends[:2] == [None, None] and ends[2] is not None and ends[2].code == -1
+    job = looks.Queued(run)
+    clock.now += 2
+    assert job.ended() is None
+    (run / "done.json").write_text(json.dumps({"reason": "budget.iterations=3"}))
+    clock.now += 2
+    end = job.ended()
+    assert end is not None and end.code == 0
 
 
 def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
