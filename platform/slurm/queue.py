@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ def submit_commands(
     # Of its own, so that where Slurm refuses these, nothing goes that jobs of another command have there.
     own = folder / secrets.token_hex(4)
     # Not in a subclass: it makes an executor of its own class for an array.
-    submitit.SlurmExecutor._get_job_id_from_submission_command = staticmethod(_read_job_id)  # type: ignore[method-assign]
+    taken: list[str] = []
+    read = partial(_read_job_id, taken=taken)
+    submitit.SlurmExecutor._get_job_id_from_submission_command = staticmethod(read)  # type: ignore[method-assign]
     executor = submitit.SlurmExecutor(own, max_num_timeout=max_requeues)
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
@@ -87,6 +90,10 @@ def submit_commands(
         with contextlib.suppress(OSError):  # something else is in it
             folder.rmdir()
         raise ConfigError(explain_refusal(str(error), keys)) from error
+    except BaseException:  # a full disk, Ctrl-C: nobody would know of them
+        if taken:
+            subprocess.run(["scancel", *taken], capture_output=True)
+        raise
     return jobs
 
 
@@ -100,11 +107,16 @@ def _outside_jobs() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def _read_job_id(said: str) -> str:
-    """The id of a job that was submitted, where submitit would take a number in a site's banner for it."""
+def _read_job_id(said: str, taken: list[str]) -> str:
+    """The id of a job that was submitted, where submitit would take a number in a site's banner for it.
+
+    Args:
+        taken: it is added here.
+    """
     from submitit.core.utils import FailedSubmissionError
 
     found = re.search(JOB_ID, said)
     if found is None:
         raise FailedSubmissionError(f"sbatch names no job: {said}")
-    return found["job_id"]
+    taken.append(found["job_id"])
+    return taken[-1]

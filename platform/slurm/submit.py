@@ -164,7 +164,7 @@ class SlurmLauncher(SweepLauncher):
             jobs = submit_commands(
                 self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
             )
-        except (ConfigError, OSError):
+        except BaseException:
             if not self._copied:  # else jobs of before run that copy, and start from it again when they are requeued
                 shutil.rmtree(self._code, ignore_errors=True)
             raise
@@ -178,7 +178,7 @@ class SlurmLauncher(SweepLauncher):
         try:
             for plan, submission in zip(plans, submissions, strict=True):
                 _note(plan.run, submission)
-        except OSError:  # nobody would know of them
+        except BaseException:  # nobody would know of them
             subprocess.run(["scancel", submissions[0].array], capture_output=True)
             raise
         return submissions

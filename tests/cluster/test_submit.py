@@ -358,23 +358,26 @@ def test_a_job_that_slurm_refuses_costs_another_command_at_the_sweep_no_code(
     assert f"--config-dir {tmp_path}/code-2/0/conf run.dir={tmp_path}/2" in again.command
 
 
-def test_jobs_whose_note_the_disk_does_not_take_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()], ids=repr)
+def test_jobs_that_nobody_would_know_of_are_cancelled(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launcher = SlurmLauncher()
     launcher._sweep, launcher._code, launcher._copied, launcher._copies = tmp_path, tmp_path / "code", False, {}
-    launcher._keys = SimpleNamespace(parameters=lambda *_: {}, max_requeues=1)
-    ran: list[list[str]] = []
+    launcher._keys = SimpleNamespace(parameters=lambda *_: {"signal_delay_s": 60}, max_requeues=1)
+    stand_in_for_slurm(tmp_path / "bin", "echo Submitted batch job 7", monkeypatch)
+    (tmp_path / "bin/scancel").write_text(f"#!/bin/sh\necho $* >> {tmp_path}/cancelled\n")
+    (tmp_path / "bin/scancel").chmod(0o755)
 
-    def refuse(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
 
-    log = SimpleNamespace(stdout=tmp_path / "log")
-    jobs = [SimpleNamespace(job_id=f"7_{number}", paths=log) for number in range(2)]
-    monkeypatch.setattr(slurm_submit, "submit_commands", lambda *_: jobs)
-    monkeypatch.setattr(slurm_submit, "write_atomically", refuse)
-    monkeypatch.setattr(slurm_submit.subprocess, "run", lambda command, **_: ran.append(command))
-    with pytest.raises(OSError, match="No space left"):
-        launcher.submit([Plan([], tmp_path / str(number), ["true"]) for number in range(2)])
-    assert ran == [["scancel", "7"]]
+    for place in ("paddock.slurm.submit.write_atomically", "submitit.core.utils.JobPaths.move_temporary_file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, fail)
+            with pytest.raises(type(error)):
+                launcher.submit([Plan([], tmp_path / str(number), ["true"]) for number in range(2)])
+    assert (tmp_path / "cancelled").read_text() == "7\n7\n"
 
 
 def test_a_sweep_that_has_no_room_for_its_code_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
