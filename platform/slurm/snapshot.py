@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from envs.errors import require
+from envs.errors import ConfigError, require
 
-from ..runs.provenance import SNAPSHOT, ask, find_source
+from ..runs.provenance import SNAPSHOT, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
 GIT_S = 60.0  # to list a large tree on a slow file system
@@ -32,9 +33,22 @@ class Tree:
         """Copy the files, and note which commit they were edited from."""
         for file in self.files:
             (target / file.parent).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(self.top / file, target / file, follow_symlinks=False)
+            if (self.top / file).is_symlink():
+                self._copy_link(file, target / file)
+            else:
+                shutil.copy2(self.top / file, target / file)
         commit, diff = find_source(self.top)
         (target / SNAPSHOT).write_text(json.dumps({"folder": str(self.top), "commit": commit, "diff": diff}, indent=2))
+
+    def _copy_link(self, file: PurePath, target: Path) -> None:
+        """Have a link lead to what is copied, or be a copy; to a folder elsewhere, as of data, it stays a link."""
+        there = Path(os.path.realpath(self.top / file))
+        if there.is_relative_to(self.top) and self.holds(there):
+            target.symlink_to(os.path.relpath(there, (self.top / file).parent))
+        elif there.is_file():
+            shutil.copy2(there, target)
+        else:
+            target.symlink_to(there)
 
 
 def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
@@ -43,16 +57,13 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     Run folders that git was not told to ignore are no code, and neither is the folder `leave_out`.
 
     Raises:
-        ConfigError: the code is too large to be copied.
+        ConfigError: the code is too large to be copied, or git fails.
     """
-    top_line = ask("git", "rev-parse", "--show-toplevel", folder=folder, timeout_s=GIT_S)
-    if top_line is None or not ask(
-        "git", "ls-files", "-co", "--exclude-standard", "--", member, folder=folder, timeout_s=GIT_S
-    ):
+    top_line = _ask_git(folder, "rev-parse", "--show-toplevel")
+    if not top_line or not _ask_git(folder, "ls-files", "-co", "--exclude-standard", "--", member):
         return None
     top = Path(top_line.rstrip("\n"))
-    tracked = _list(top, "--cached", "--recurse-submodules")
-    new = _list(top, "--others", "--exclude-standard")
+    tracked, new = _list(top)
     made = {file.parent for file in new if file.name in MADE}
     if leave_out.is_relative_to(top):
         made.add(PurePath(leave_out.relative_to(top)))
@@ -66,7 +77,7 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     libraries = [*built(), *find_built(dense.FOLDER, "_dense"), *find_built(batches.FOLDER, "_replay")]
     compiled = [path.resolve() for path in libraries]
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
-    sizes = {file: os.lstat(top / file).st_size for file in code if _is_file(top / file)}
+    sizes = {file: _size(top / file) for file in code if _is_file(top / file)}
     total_mb = sum(sizes.values()) / 1e6
     largest = max(sizes, key=lambda file: sizes[file], default=None)
     remedy = f"put what is not code into .gitignore, such as {largest}"
@@ -79,6 +90,45 @@ def _is_file(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
-def _list(top: Path, *which: str) -> list[PurePath]:
-    names = ask("git", "ls-files", "-z", *which, folder=top, timeout_s=GIT_S) or ""
-    return [PurePath(name) for name in names.split("\0") if name]
+def _size(path: Path) -> int:
+    """The bytes that a copy takes, which of a link to a file may be the file's."""
+    return os.stat(path, follow_symlinks=path.is_file()).st_size
+
+
+def _list(top: Path) -> tuple[list[PurePath], list[PurePath]]:
+    """The files of a work tree that are tracked, and those that are new and not ignored; of repositories in it, too."""
+    tracked, new = (
+        [PurePath(name) for name in (_ask_git(top, "ls-files", "-z", *which) or "").split("\0") if name]
+        for which in (("--cached",), ("--others", "--exclude-standard"))
+    )
+    # Git tells a repository in another as a single name: a submodule's among those tracked.
+    for names, known in ((tuple(tracked), tracked), (tuple(new), new)):
+        for name in names:
+            note = top / name / ".git"
+            if note.exists() and not (note.is_file() and "/worktrees/" in note.read_text()):  # of this one, once more
+                inner, others = _list(top / name)
+                known += [name / file for file in inner]
+                new += [name / file for file in others]
+    return tracked, new
+
+
+def _ask_git(folder: Path, *words: str) -> str | None:
+    """What git prints, names as `os.fsdecode` has them; None where there is no git, or the folder is in no work tree.
+
+    Raises:
+        ConfigError: it fails otherwise.
+    """
+    what, remedy = f"the code in {folder} cannot be copied, as git {words[0]}", "mend that, and submit again"
+    english = os.environ | {"LC_ALL": "C"}
+    try:
+        answer = subprocess.run(["git", *words], cwd=folder, env=english, capture_output=True, timeout=GIT_S)
+    except OSError:
+        return None
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"{what} does not answer within {GIT_S:g} s; {remedy}") from error
+    said = " ".join(answer.stderr.decode(errors="replace").split())
+    if answer.returncode == 0:
+        return os.fsdecode(answer.stdout)
+    if "not a git repository" in said or "must be run in a work tree" in said:
+        return None
+    raise ConfigError(f"{what} says: {said}; {remedy}")

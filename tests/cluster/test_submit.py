@@ -557,6 +557,62 @@ def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
         find_tree(tmp_path, ".", tmp_path / "chosen")
 
 
+def make_repository(path: Path, *files: str) -> Path:
+    """A git repository in which these files are committed."""
+    for name in files:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(name)
+    who = ["-c", "user.name=me", "-c", "user.email=me@here"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", *words], cwd=path, check=True)
+    return path
+
+
+def test_a_copy_of_the_code_has_what_repositories_in_it_hold(tmp_path: Path) -> None:
+    lib, top = make_repository(tmp_path / "lib", "lib.py"), make_repository(tmp_path / "top", "top.py")
+    submodule = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(lib), "sub"]
+    for words in (submodule, ["worktree", "add", "--quiet", "--detach", "once_more"]):
+        subprocess.run(["git", *words], cwd=top, check=True, capture_output=True)
+    make_repository(top / "mine", "old.py")
+    for name in ("sub/new.py", "mine/new.py", "mine/runs/a/provenance.json"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).touch()
+    tree = find_tree(top, ".", tmp_path)
+    assert tree is not None
+    kept = [".gitmodules", "mine/new.py", "mine/old.py", "sub/lib.py", "sub/new.py", "top.py"]
+    assert sorted(map(str, tree.files)) == kept
+
+
+def test_links_in_a_copy_of_the_code_lead_to_the_copy_or_are_one(tmp_path: Path) -> None:
+    top = make_repository(tmp_path / "top", "pkg/a.py")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "outside.py").write_text("as it was")
+    leads = {"near": "pkg/a.py", "far.py": "../outside.py", "whole": f"{top}/pkg", "data": "../data", "gone": "nowhere"}
+    for name, target in leads.items():
+        (top / name).symlink_to(target)
+    tree = find_tree(top, ".", tmp_path)
+    assert tree is not None
+    copy = tmp_path / "deep/er/copy"
+    tree.copy(copy)
+    (tmp_path / "outside.py").write_text("edited")
+    assert (copy / "far.py").read_text() == "as it was" and not (copy / "far.py").is_symlink()
+    for name, there in {"near": copy / "pkg/a.py", "whole": copy / "pkg", "data": tmp_path / "data"}.items():
+        assert (copy / name).is_symlink() and (copy / name).resolve(strict=True) == there
+    assert (copy / "gone").is_symlink()
+
+
+def test_code_that_git_refuses_to_tell_of_is_not_left_behind_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = make_repository(tmp_path / "top", "top.py")
+    assert find_tree(tmp_path, ".", tmp_path) is None
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(
+        ConfigError, match=r"as git rev-parse says: .*dubious ownership.* safe\.directory .*; mend that"
+    ):
+        find_tree(top, ".", tmp_path)
+
+
 def test_a_copy_of_the_code_has_the_compiled_libraries_that_git_ignores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
