@@ -175,6 +175,7 @@ def play(
     progress: bool = True,
     leave: Callable[[int], NoReturn] | None = None,
     remedy: str = "raise it to go on",
+    repeats: Path | None = None,
 ) -> tuple[Outcome, bool]:
     """Run what is assembled, from where its folder is; and whether there was anything left to do.
 
@@ -183,6 +184,7 @@ def play(
         progress: show it; else warnings alone.
         leave: called by a second Ctrl-C; None: the process ends at once.
         remedy: what to do about a budget that was reached before.
+        repeats: the run that this one does once more, if it does.
 
     Raises:
         FolderTaken: another process made the folder that was chosen; assembled again, there will be another one.
@@ -212,7 +214,8 @@ def play(
             parts.pool.open(packages(parts.config), parts.path)
             if not start.metrics:
                 _say_anew(parts, folder, console)
-            folder.begin(parts.config, command, {"niche": parts.niche, "servers": _find_servers(parts)}, origin)
+            beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
+            folder.begin(parts.config, command, beside, origin)
             if origin is not None:
                 console.message(f"beginning with {origin.describe()}")
             record(parts.path / "log.txt")

@@ -83,7 +83,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
         config["compute"] = compose_sections(["compute"], [f"compute={compute}"])["compute"]
     remedy = "its rows are compared as they are, and once it is deleted the run is repeated again"
-    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy)
+    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy, repeats=run.absolute())
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return compare(run, out, iterations)

@@ -17,7 +17,7 @@ from algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import FolderError, FolderTaken, check_usable, unwritable
+from ..runs.folder import FolderError, FolderTaken, check_usable, read_json, unwritable
 from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.messages import early_warnings
@@ -207,15 +207,30 @@ def new_path(root: Path, name: str) -> Path:
 
 
 def last_path(root: Path) -> Path:
-    """The run under root that was started last.
+    """The run under root that was started last; neither a copy of one, nor one that repeats another.
 
     Raises:
         FolderError: there is none.
     """
-    runs = [path.parent for path in root.glob("*/provenance.json")]
+
+    def changed_s(path: Path) -> float:
+        return path.stat().st_mtime
+
+    runs: dict[bytes, Path] = {}
+    for path in sorted(root.glob("*/provenance.json"), key=changed_s, reverse=True):
+        if "repeats" not in read_json(path):
+            runs[path.read_bytes()] = path  # of copies the one that was there first
     if not runs:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
-    return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
+    return max(runs.values(), key=lambda path: (_read_start(path), changed_s(path))).parent
+
+
+def _read_start(provenance: Path) -> datetime.datetime:
+    """When a run was started, which the times of its files do not tell; where that is damaged, they do."""
+    try:
+        return datetime.datetime.fromisoformat(str(read_json(provenance).get("started"))).astimezone()
+    except ValueError:
+        return datetime.datetime.fromtimestamp(provenance.stat().st_mtime).astimezone()
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:

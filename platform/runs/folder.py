@@ -151,8 +151,8 @@ class RunFolder:
 
         Args:
             command: that starts it again, where this process's own is another one.
-            beside: what else its provenance says, where there is any: the niche that it is on, and versions of
-                packages at servers of its environments, by address.
+            beside: what else its provenance says, where there is any: the niche that it is on, versions of packages at
+                servers of its environments, by address, and the run that it repeats.
             origin: the policy that it begins with, where that is another run's.
 
         Raises:

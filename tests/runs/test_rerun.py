@@ -68,6 +68,7 @@ def test_a_second_time_it_compares_what_was_repeated_and_asks_for_no_budget(
 ) -> None:
     out = tmp_path / "again"
     assert rerun(copy, out, 2) is None and rerun(copy, out, 2) is None
+    assert json.loads((out / "provenance.json").read_text())["repeats"] == str(copy)
     said = f"{out} has reached budget.iterations=2 before; its rows are compared as they are, and once it is deleted "
     assert said in capsys.readouterr().out
 

@@ -30,6 +30,7 @@ from algos.pool.late import LatePool
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
+from paddock.config.experiment import last_path
 from paddock.evaluation.load import load
 from paddock.runs import provenance
 from paddock.runs.checkpoint import Checkpoints, read, storing
@@ -85,6 +86,23 @@ def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, capfd: pytest.C
     (run,) = tmp_path.glob("*_seed2")
     assert f"going on in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
+
+
+def test_the_last_run_is_neither_a_copy_nor_one_that_repeats_another(tmp_path: Path) -> None:
+    def note(name: str, **noted: str) -> Path:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "provenance.json").write_text(json.dumps(noted))
+        return tmp_path / name
+
+    last = note("b", started="2026-03-01T12:00:00+02:00")
+    note("a", started="2026-03-01T09:59:59+00:00")
+    shutil.copytree(last, tmp_path / "c")
+    note("b-rerun", started="2026-03-02T12:00:00+02:00", repeats=str(last))
+    for age, path in enumerate(("b-rerun", "c", "a", "b")):  # the newest first
+        os.utime(tmp_path / path / "provenance.json", (10_000 - age, 10_000 - age))
+    assert last_path(tmp_path) == last
+    note("damaged")
+    assert last_path(tmp_path) == tmp_path / "damaged"
 
 
 def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
