@@ -1,6 +1,5 @@
 """Where runs stand: told from their folders, the locks on them, and Slurm's queue where they were submitted."""
 
-import datetime
 import fcntl
 import os
 import re
@@ -42,6 +41,7 @@ class Submission:
     command: str
     code: str | None  # the folder with the code as it was; None for an installed Paddock
     log: str
+    ended: str | None = None  # when the run had ended before, as its done.json said then
 
     @property
     def array(self) -> str:
@@ -119,7 +119,8 @@ def read_submission(run: Path) -> Submission | None:
     if not noted:
         return None
     taken = {item.name: noted.get(item.name) for item in fields(Submission)}
-    wrong = [name for name, value in taken.items() if not isinstance(value, str) and (name, value) != ("code", None)]
+    optional = [("code", None), ("ended", None)]
+    wrong = [pair[0] for pair in taken.items() if not isinstance(pair[1], str) and pair not in optional]
     if wrong:
         remedy = (
             "look with the version of Paddock that submitted it, or delete it, and Slurm is not asked after the run"
@@ -243,13 +244,8 @@ def _goes_on(run: Path, submission: Submission | None, job_state: str) -> bool:
     """Whether somebody is at a run that has ended before, or is to be, as where its budget was raised."""
     if submission is None or job_state not in (*WAITING, *RUNNING):
         return is_locked(run)
-    try:
-        ended, submitted = map(
-            datetime.datetime.fromisoformat, (str(read_json(run / "done.json").get("time")), submission.submitted)
-        )
-        return ended <= submitted
-    except (ValueError, TypeError):  # damaged, or of somebody who left the zone out
-        return False
+    # Not by which is later: a node's clock may be another than that of the machine that submits.
+    return submission.ended is not None and submission.ended == read_json(run / "done.json").get("time")
 
 
 def is_locked(run: Path) -> bool:

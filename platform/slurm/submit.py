@@ -27,6 +27,7 @@ from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_f
 from .. import CONF
 from ..config.command import shown
 from ..runs.checkpoint import write_atomically
+from ..runs.folder import read_json
 from ..runs.loop import RunFailed
 from ..runs.state import ALIVE, WRONG, Submission
 from ..runs.table import print_table
@@ -157,6 +158,7 @@ class SlurmLauncher(SweepLauncher):
             plans = self._take_code(plans)
         given = self._keys.parameters(name, len(plans), self._environment())
         commands = [plan.command for plan in plans]
+        ends = [read_json(plan.run / "done.json").get("time") for plan in plans]  # before a job of these can have one
         try:
             if not self._copied:
                 for copy, tree in self._copies.items():
@@ -172,8 +174,8 @@ class SlurmLauncher(SweepLauncher):
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         code = str(self._code) if self._copies else None
         submissions = [
-            Submission(str(job.job_id), name, now, shlex.join(plan.command), code, str(job.paths.stdout))
-            for plan, job in zip(plans, jobs, strict=True)
+            Submission(str(job.job_id), name, now, shlex.join(plan.command), code, str(job.paths.stdout), ended)
+            for plan, job, ended in zip(plans, jobs, ends, strict=True)
         ]
         try:
             for plan, submission in zip(plans, submissions, strict=True):

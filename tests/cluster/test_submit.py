@@ -358,6 +358,17 @@ def test_a_job_that_slurm_refuses_costs_another_command_at_the_sweep_no_code(
     assert f"--config-dir {tmp_path}/code-2/0/conf run.dir={tmp_path}/2" in again.command
 
 
+def test_a_submission_notes_when_its_run_had_ended_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = SlurmLauncher()
+    launcher._sweep, launcher._copied, launcher._copies = tmp_path, False, {}
+    launcher._keys = SimpleNamespace(parameters=lambda *_: {"signal_delay_s": 60}, max_requeues=1)
+    stand_in_for_slurm(tmp_path / "bin", "echo Submitted batch job 7", monkeypatch)
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0/done.json").write_text('{"reason": "budget.steps=3000", "time": "then"}')
+    launcher.submit([Plan([], tmp_path / name, ["true"]) for name in "01"])
+    assert [json.loads((tmp_path / name / "submission.json").read_text())["ended"] for name in "01"] == ["then", None]
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()], ids=repr)
 def test_jobs_that_nobody_would_know_of_are_cancelled(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
