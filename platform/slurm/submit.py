@@ -37,7 +37,8 @@ from .queue import check_options, submit_commands
 from .snapshot import find_tree
 from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled
 
-OURS = {  # parameters of sbatch that are not the user's to set
+OURS = {  # parameters of sbatch that are not the user's to set, or with which none could look after the jobs
+    *("cluster", "clusters", "no-requeue", "parsable", "quiet", "test-only", "wait", "wrap"),
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
 }

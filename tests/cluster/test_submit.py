@@ -412,6 +412,8 @@ def test_a_sweep_that_has_no_room_for_its_code_is_one_line(tmp_path: Path, monke
         (["hydra.launcher.signal_delay_s=5"], ["hydra.launcher.signal_delay_s=5", "10 to 3600"]),
         (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "raise time_min to 3"]),
         (["+hydra.launcher.additional.output=x"], ["additional: output", "slurm.yaml"]),
+        (["+hydra.launcher.additional.test_only=true"], ["additional: test_only", "slurm.yaml"]),
+        (["+hydra.launcher.additional.parsable=true"], ["additional: parsable", "slurm.yaml"]),
         (["seed=1,-1"], ["seed=-1"]),
         ([], ["sbatch", "on the PATH"]),
     ],
