@@ -24,6 +24,7 @@ from .vocabulary import find_usual, suggest_command, suggest_function, suggest_k
 
 SHOWN = 12  # names in a list of what there is
 EXAMPLES = 3  # where even these are too many to read
+FILELESS = ("null", "disabled", "none", "stdout")  # values of keys by which Hydra writes files, with which it does not
 PLUGGED = ("launcher", "sweeper")  # groups of Hydra's own
 
 
@@ -49,6 +50,9 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         require(kind not in PLUGGED or not value, f"{argument} sets no key; write hydra/{kind}={value} to choose one")
         elsewhere = arguments.multirun and key in ("run.root", "run.name") and f"${{{key}}}" not in told
         require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
+        in_folder = arguments.multirun and key in ("hydra.output_subdir", "hydra/job_logging") and value not in FILELESS
+        said = f"{argument} would have Hydra put files where each run is to be made"
+        require(not in_folder, f"{said}; leave it out, as a run's folder has config.yaml and log.txt")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
 

@@ -127,6 +127,8 @@ ARGUMENTS = {
     "--sweep": ["--sweep", "see --help"],
     "--cfg all_of_it": ["all_of_it", "'job'"],
     "--resolve": ["--resolve", "--cfg"],
+    "--multirun seed=1,2 hydra.output_subdir=.hydra": ["hydra.output_subdir=.hydra would", "leave it out"],
+    "--multirun seed=1,2 hydra/job_logging=default": ["hydra/job_logging=default would", "leave it out"],
     "--multirun --cfg job": ["Only one of"],
     "--config-dir nowhere": ["nowhere"],
     "hydra.searchpath=[nowhere]": ["hydra.searchpath=nowhere is not a folder", "file:///a/folder"],
