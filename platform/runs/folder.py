@@ -14,6 +14,7 @@ trial.json         which trial of a sweep it is, if it is one; output.log: what 
 import contextlib
 import fcntl
 import json
+import logging
 import math
 import os
 import sys
@@ -32,6 +33,8 @@ from envs.process import keep_from_forks
 from .checkpoint import FULL, storing, write_atomically
 from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
+
+log = logging.getLogger(__name__)
 
 # All that a run may have which has been submitted, or was killed at once.
 BEGUN = (
@@ -169,7 +172,10 @@ class RunFolder:
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
-                said = {"init_from": origin and dict(origin.facts), **(beside or {})}
+                unknown = commit is not None and diff is None
+                if unknown:
+                    log.warning("git does not say what is edited in the code; %s keeps its commit alone", path)
+                said = {"init_from": origin and dict(origin.facts), **(beside or {}), "diff": unknown and "unknown"}
                 write_provenance(path, commit, command, {key: value for key, value in said.items() if value})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from .checkpoint import write_atomically
@@ -19,6 +19,10 @@ COMPUTING = {  # modules of which another version may give other numbers
     *("numpy", "scipy", "torch", "gymnasium"),
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
 }
+MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
+CODE = (".py", ".yaml")  # of new files, those that are told with the edits
+NEW_BYTES = 10**6  # of them, at most
+GIT_S = 60.0  # to look through a large tree on a slow file system
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -32,27 +36,65 @@ def spell_command(words: Sequence[str]) -> str:
     return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
 
 
-def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
+def ask(
+    *command: str, folder: Path | None = None, timeout_s: float = 10.0, codes: Collection[int] = (0,)
+) -> str | None:
     """What a command prints, in a folder; None where there is none, it fails, or does not answer in time.
 
     Bytes that are no UTF-8 stand in it as in names of files: `errors="surrogateescape"` gives them again.
+
+    Args:
+        codes: of its end, that are no failure.
     """
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return result.stdout.decode(errors="surrogateescape") if result.returncode == 0 else None
+    return result.stdout.decode(errors="surrogateescape") if result.returncode in codes else None
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
-    """The commit of the code in a folder and its edits since, as git tells them; of a copy, as when it was made."""
+    """The commit of the code in a folder and its edits since, as git tells them; of a copy, as when it was made.
+
+    Returns:
+        None for what is not known: both outside a repository, the edits where git fails.
+    """
     for above in (folder, *folder.parents):
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    commit = ask("git", "rev-parse", "HEAD", folder=folder)
-    diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=folder)
-    return commit and commit.strip(), diff
+    told = ask("git", "rev-parse", "HEAD", "--show-toplevel", folder=folder, timeout_s=GIT_S)
+    if told is None:
+        return None, None
+    commit, top = told.split("\n")[0], Path(told.split("\n")[1])
+    diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=top, timeout_s=GIT_S)
+    new = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=top, timeout_s=GIT_S)
+    if diff is None or new is None:
+        return commit, None
+    files = leave_out_runs([PurePath(name) for name in new.split("\0") if name])
+    return commit, diff + "".join(_tell_new(top, [file for file in files if file.suffix in CODE]))
+
+
+def leave_out_runs(files: Sequence[PurePath]) -> list[PurePath]:
+    """Those of some files that are in no folder of a run or of a sweep, which they tell themselves."""
+    made = {file.parent for file in files if file.name in MADE}
+    return [file for file in files if made.isdisjoint(file.parents)]
+
+
+def _tell_new(top: Path, files: Sequence[PurePath]) -> Iterator[str]:
+    """Yield new files as edits that git can make again, or, of one for which there is no room, its name."""
+    room = NEW_BYTES
+    for file in sorted(files):
+        try:
+            size = os.lstat(top / file).st_size
+        except OSError:  # it has gone since it was listed
+            continue
+        if size > room:
+            yield f"new, and left out: {file} ({size} bytes)\n"
+            continue
+        room -= max(size, NEW_BYTES // 100)  # nor are they too many
+        words = ("--no-color", "--no-ext-diff", "--no-index", "--", os.devnull, str(file))
+        yield ask("git", "diff", *words, folder=top, codes=(0, 1)) or ""
 
 
 def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path, PurePath
 
 from envs.errors import ConfigError, require
 
-from ..runs.provenance import SNAPSHOT, find_source
+from ..runs.provenance import GIT_S, SNAPSHOT, find_source, leave_out_runs
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
-GIT_S = 60.0  # to list a large tree on a slow file system
-MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,8 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
         return None
     top = Path(top_line.rstrip("\n"))
     tracked, new = _list(top)
-    made = {file.parent for file in new if file.name in MADE}
-    if leave_out.is_relative_to(top):
-        made.add(PurePath(leave_out.relative_to(top)))
-    code = [*tracked, *(file for file in new if made.isdisjoint(file.parents))]
+    aside = PurePath(leave_out.relative_to(top)) if leave_out.is_relative_to(top) else None
+    code = [*tracked, *(file for file in leave_out_runs(new) if aside not in file.parents)]
     # Git ignores what is compiled, which no job builds: environments, dense networks, batches of a replay.
     # Gymnasium comes with it, and takes long to import: only those who submit wait for it.
     from algos.learning.replay import library as batches

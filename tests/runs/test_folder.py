@@ -20,7 +20,7 @@ from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from paddock.config import experiment
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder, read_config
-from paddock.runs.provenance import find_source
+from paddock.runs.provenance import NEW_BYTES, find_source
 from paddock.runs.state import is_locked, last_metrics
 
 # Two at once
@@ -276,12 +276,41 @@ def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_pat
     git("add", "code")
     git("commit", "-qm", "all")
     code.write_bytes(b"new\n" + context)
-    _, diff = find_source(tmp_path)
-    assert diff is not None
+    new = tmp_path / "deep" / "new.py"
+    for path in (new, tmp_path / "run/config.yaml", tmp_path / "run/provenance.json", tmp_path / "data.csv"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"1\n" + context)
+    with open(tmp_path / "huge.py", "wb") as huge:
+        huge.truncate(NEW_BYTES + 1)
+    _, diff = find_source(tmp_path / "deep")
+    assert diff is not None and "new, and left out: huge.py" in diff
     (tmp_path / "code.diff").write_bytes(diff.encode(errors="surrogateescape"))
     git("checkout", "-q", "code")
+    new.unlink()
     git("apply", "code.diff")
-    assert code.read_bytes() == b"new\n" + context
+    assert code.read_bytes() == b"new\n" + context and new.read_bytes() == b"1\n" + context
+    assert not any(name in diff for name in ("config.yaml", "data.csv"))
+
+
+def test_edits_that_git_does_not_tell_are_said_to_be_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def begin(name: str) -> dict[str, Any]:
+        folder = RunFolder.open(tmp_path / name, {})
+        folder.begin({})
+        folder.release()
+        told: dict[str, Any] = json.loads((tmp_path / name / "provenance.json").read_text())
+        return told
+
+    (tmp_path / "git").write_text('#!/bin/sh\n[ "$1" != diff ] && printf "abc\\n/tmp\\n"\n')
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = begin("failing")
+    assert (told["commit"], told["diff"]) == ("abc", "unknown") and "does not say what is edited" in caplog.text
+    caplog.clear()
+    (tmp_path / "git").unlink()
+    told = begin("without")
+    assert told["commit"] is None and "diff" not in told and not caplog.text
 
 
 def test_a_fork_that_outlives_a_run_s_process_does_not_keep_its_folder(tmp_path: Path) -> None:
