@@ -135,7 +135,8 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         hint = suggest_package(name) if name in WHOLE else hint
         require(name in known, f"{name} is not a section of the configuration; {hint}")
     for name in known:
-        require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
+        spelled = f"~{name} or {name}=[]" if name in SECTIONS else f"~{name}"
+        require(name in config, f"{name} is missing from the configuration; leave out {spelled}")
     for name in SECTIONS:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
     seed, init_from, resume, dry_run = (config[name] for name in VALUES)

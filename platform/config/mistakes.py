@@ -79,6 +79,9 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError(f"{group}={option} is not an option of {group}; {_suggest_option(group, option, error)}")
     if isinstance(error, OverrideParseException):
         remedy = "write key=value, a list as [1,2], and text with brackets or signs in quotes"
+        key, home, rest = str(error.override).partition("=~/")
+        if home:  # which the shell puts in place of the sign at the beginning of a word alone
+            remedy = f"write {key}=$HOME/{rest}"
         evaluated = re.search(r"while evaluating '(\w+).*': (.+)", str(error))
         if evaluated:
             function, why = evaluated.groups()
@@ -92,6 +95,8 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError(f"cannot read the YAML{where}: {getattr(error, 'problem', None) or _one_line(error)}")
     if isinstance(error, RecursionError) and any(name.endswith(".defaults_list") for name in _modules_of(error)):
         return ConfigError("the defaults of a file of configuration lead back to that file; name another there")
+    if "Config group override must be a string or a list" in str(error):
+        return ConfigError(_explain_no_option(arguments) or _one_line(error))
     if not isinstance(error, HydraException | OmegaConfBaseException):
         # Hydra answers some mistakes, such as flags that do not go together, with exceptions of Python's own.
         return ConfigError(_one_line(error)) if _modules_of(error)[-1].startswith(("hydra.", "omegaconf.")) else None
@@ -117,6 +122,8 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError(f"{unknown.group(1)} has a value already; change it without the +")
     if unknown:
         key = unknown.group(1).lstrip("+~")
+        if "delete from config" in text and key in _known_keys(key, arguments):
+            return ConfigError(f"~{key} would delete a key that is null; leave it out")
         inner = re.search(r"Key '([^']+)' is not in struct", text)
         return ConfigError(
             _explain_unknown(key, inner and inner.group(1), "No match in the defaults" in text, arguments)
@@ -157,6 +164,16 @@ def _explain_twice(group: str, arguments: argparse.Namespace) -> str:
     if added:
         return f"{added} adds a group that is there already; leave out the +: {added[1:]}"
     return f"{group} is chosen twice; leave one out, or write `override /{group}` in the defaults of a file"
+
+
+def _explain_no_option(arguments: argparse.Namespace) -> str | None:
+    """Say which argument chooses something of a group that is no name."""
+    for argument in arguments.overrides:
+        key, _, value = argument.partition("=")
+        options = {path.stem for folder in config_folders(arguments) for path in (folder / key).glob("*.yaml")}
+        if options and not isinstance(yaml.safe_load(value), str | list):
+            return f"{argument} is not an option of {key}; {nearest(value, options)}"
+    return None
 
 
 def _suggest_option(group: str, option: str, error: MissingConfigException) -> str:
@@ -223,6 +240,8 @@ def _frames_of(error: BaseException) -> list[FrameType]:
 
 
 def _one_line(error: BaseException) -> str:
-    """The first paragraph of a message, or of its cause's where it has none; search paths are left out."""
+    """The first paragraph of a message, or of its cause's where it has none, and its key; search paths are left out."""
+    key = error.full_key if isinstance(error, OmegaConfBaseException) else None
     text = str(error) if str(error).strip() else str(error.__cause__ or type(error).__name__)
-    return " ".join(text.strip().partition("\n\n")[0].partition("full_key:")[0].split())
+    line = " ".join(text.strip().partition("\n\n")[0].partition("full_key:")[0].split())
+    return f"{key}: {line}" if key else line
