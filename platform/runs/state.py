@@ -175,7 +175,9 @@ def explain_refusal(said: str, keys: str) -> str:
     if OUT_OF_REACH.search(said):
         remedy = "submit where sinfo answers, or set SLURM_CONF to the cluster's slurm.conf"
         return f"Slurm is out of reach here ({told[-1]}); {remedy}"
-    return f"Slurm refuses the jobs: {'; '.join(told)}; mend {keys}, or see sinfo"
+    if "Socket timed out" in said:
+        return f"Slurm may have the jobs, as it did not answer in time ({told[-1]}); see squeue before you submit again"
+    return f"Slurm refuses the jobs: {'; '.join(told) or 'sbatch does not say why'}; mend {keys}, or see sinfo"
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:

@@ -89,7 +89,9 @@ def submit_commands(
         shutil.rmtree(own, ignore_errors=True)
         with contextlib.suppress(OSError):  # something else is in it
             folder.rmdir()
-        raise ConfigError(explain_refusal(str(error), keys)) from error
+        failed = error.__cause__
+        said = str(error) or (failed.output if isinstance(failed, subprocess.CalledProcessError) else "")
+        raise ConfigError(explain_refusal(said, keys)) from error
     except BaseException:  # a full disk, Ctrl-C: nobody would know of them
         if taken:
             subprocess.run(["scancel", *taken], capture_output=True)

@@ -1,8 +1,10 @@
 """The code as it is now, copied to a folder, so that a job which starts tomorrow runs what was submitted today."""
 
+import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,13 +30,17 @@ class Tree:
         return any(here == file or here in file.parents for file in self.files)
 
     def copy(self, target: Path) -> None:
-        """Copy the files, and note which commit they were edited from."""
+        """Copy the files, and note which commit they were edited from.
+
+        Raises:
+            ConfigError: one of them cannot be read.
+        """
         for file in self.files:
             (target / file.parent).mkdir(parents=True, exist_ok=True)
             if (self.top / file).is_symlink():
                 self._copy_link(file, target / file)
             else:
-                shutil.copy2(self.top / file, target / file)
+                _copy_file(self.top / file, target / file)
         commit, diff = find_source(self.top)
         (target / SNAPSHOT).write_text(json.dumps({"folder": str(self.top), "commit": commit, "diff": diff}, indent=2))
 
@@ -44,7 +50,7 @@ class Tree:
         if there.is_relative_to(self.top) and self.holds(there):
             target.symlink_to(os.path.relpath(there, (self.top / file).parent))
         elif there.is_file():
-            shutil.copy2(there, target)
+            _copy_file(there, target)
         else:
             target.symlink_to(there)
 
@@ -73,7 +79,7 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     libraries = [*built(), *find_built(dense.FOLDER, "_dense"), *find_built(batches.FOLDER, "_replay")]
     compiled = [path.resolve() for path in libraries]
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
-    sizes = {file: _size(top / file) for file in code if _is_file(top / file)}
+    sizes = {file: size for file in code if (size := _size(top / file)) is not None}
     total_mb = sum(sizes.values()) / 1e6
     largest = max(sizes, key=lambda file: sizes[file], default=None)
     remedy = f"put what is not code into .gitignore, such as {largest}"
@@ -81,14 +87,27 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     return Tree(top, list(sizes))
 
 
-def _is_file(path: Path) -> bool:
-    """Whether there is something to copy: a tracked file may be gone, and a repository in the tree is a folder."""
-    return path.is_symlink() or path.is_file()
+def _copy_file(source: Path, target: Path) -> None:
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:
+        if str(error.filename) != str(source):  # it is the disk of the copy
+            raise
+        # One that has gone since it was listed is an editor's, or would have been gone a moment before.
+        what = f"{source} cannot be copied with the code ({error.strerror})"
+        require(error.errno == errno.ENOENT, f"{what}; mend that, or put it into .gitignore")
 
 
-def _size(path: Path) -> int:
-    """The bytes that a copy takes, which of a link to a file may be the file's."""
-    return os.stat(path, follow_symlinks=path.is_file()).st_size
+def _size(path: Path) -> int | None:
+    """The bytes that a copy takes, which of a link to a file may be the file's; None where there is nothing to copy.
+
+    A tracked file may be gone, and a repository in the tree is a folder.
+    """
+    try:
+        told = os.stat(path, follow_symlinks=path.is_file())
+    except OSError:
+        return None
+    return told.st_size if stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode) else None
 
 
 def _list(top: Path) -> tuple[list[PurePath], list[PurePath]]:

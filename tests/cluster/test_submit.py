@@ -483,6 +483,28 @@ def test_a_job_has_the_id_that_slurm_gives_it_behind_a_banner(
         submit_commands(tmp_path / "jobs", [["true"]], parameters, 3, "slurm")
 
 
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("echo no such project; exit 1", "Slurm refuses the jobs: no such project; mend slurm, or see sinfo"),
+        ("exit 1", "Slurm refuses the jobs: sbatch does not say why; mend slurm, or see sinfo"),
+        (
+            "echo sbatch: error: Batch job submission failed: Socket timed out on send/recv operation >&2; exit 1",
+            "Slurm may have the jobs, as it did not answer in time (Batch job submission failed: Socket timed out on "
+            "send/recv operation); see squeue before you submit again",
+        ),
+    ],
+    ids=["on its output", "silent", "in time"],
+)
+def test_a_refusal_by_slurm_is_told_wherever_it_says_so(
+    script: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_for_slurm(tmp_path / "bin", script, monkeypatch)
+    with pytest.raises(ConfigError) as refusal:
+        submit_commands(tmp_path / "jobs", [["true"]], {"time": 5, "signal_delay_s": 60}, 3, "slurm")
+    assert str(refusal.value) == line
+
+
 def test_a_job_of_workers_has_the_id_that_slurm_gives_it_behind_a_banner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -612,6 +634,26 @@ def test_links_in_a_copy_of_the_code_lead_to_the_copy_or_are_one(tmp_path: Path)
     for name, there in {"near": copy / "pkg/a.py", "whole": copy / "pkg", "data": tmp_path / "data"}.items():
         assert (copy / name).is_symlink() and (copy / name).resolve(strict=True) == there
     assert (copy / "gone").is_symlink()
+
+
+def test_a_file_that_goes_or_is_closed_while_code_is_copied_is_no_fault_of_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = make_repository(tmp_path / "top", "a.py", "b.py", "c.py")
+    tree = find_tree(top, ".", tmp_path)
+    assert tree is not None
+    (top / "b.py").unlink()
+    tree.copy(tmp_path / "copy")
+    assert sorted(path.name for path in (tmp_path / "copy").glob("*.py")) == ["a.py", "c.py"]
+
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
+
+    monkeypatch.setattr("paddock.slurm.snapshot.shutil.copy2", refuse)
+    with pytest.raises(
+        ConfigError, match=r"top/a\.py cannot be copied with the code \(Permission denied\); mend that, or"
+    ):
+        tree.copy(tmp_path / "other")
 
 
 def test_code_that_git_refuses_to_tell_of_is_not_left_behind_without_a_word(
