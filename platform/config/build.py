@@ -5,7 +5,7 @@ and of which types, so nothing is declared twice.
 """
 
 import inspect
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +130,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        # Whole ones may be too large to be told by math.isfinite.
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if hint is str:
         return isinstance(value, str)
     kind = origin or hint

@@ -19,7 +19,7 @@ from envs.ranges import Range, check_fields
 
 from .checkpoint import Checkpoints, check_fits
 
-BOUND = Range("must be positive, or null for no bound", above=0)
+BOUND = Range("must be positive and below 1e300, or null for no bound", above=0, high=1e300)
 RATE_S = 1.0  # over which steps a second are counted, at least
 NUDGE = signal.SIGURG  # which nobody sends, and is ignored where nothing handles it
 NUDGES_S = (0.05, 0.2, 1.0)  # between a signal and the nudges that follow it

@@ -136,7 +136,7 @@ def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
     ids = ",".join(dict.fromkeys(job.partition("_")[0] for job in jobs))
     command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%j", f"--jobs={ids}"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if answer.returncode != 0:

@@ -119,6 +119,8 @@ ARGUMENTS = {
     "algo=ppo algo.discount=0.9": ["did you mean 'algo.gamma'?"],
     "algo.foo=1": ["algo.foo is not a key of the configuration; known: activation, "],
     "env.foo=1": ["env.foo is not a key of the configuration; known: action_bounds, bounds, fresh, id, "],
+    f"budget.steps=1{'0' * 320}": ["must be positive and below 1e300, or null"],
+    f"budget.minutes=1{'0' * 320}": ["has the wrong type; allowed: a number"],
     "budget.return=abc": ["budget.return='abc' has the wrong type"],
     "hydra.run.dir=here": ["hydra.run.dir=here would be ignored", "run.dir=here"],
     "run.dir=": ["run.dir= names no folder"],

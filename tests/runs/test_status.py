@@ -272,6 +272,17 @@ def test_a_run_that_ended_and_was_submitted_again_is_not_done_before_its_job_is(
     assert run_state.state == state
 
 
+def test_a_name_of_a_job_that_is_no_text_hides_no_run(
+    queue: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("7_0|PENDING|Priority|paddock-sweep")
+    command = tmp_path / "bin/squeue"
+    command.write_bytes(command.read_bytes().replace(b"7_0|", b"6|RUNNING|None|\xe9\n7_0|"))
+    submitted(tmp_path / "run", "7_0")
+    [run_state] = read_run_states([tmp_path / "run"])
+    assert run_state.state == "pending"
+
+
 def test_a_run_that_ended_and_goes_on_is_running_while_its_workers_start(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", done="budget.steps=3000")
     with open(run / "lock", "a") as lock:
