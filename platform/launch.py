@@ -373,8 +373,8 @@ def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
     arguments = [*spell_sources(said.hydra), *said.task] if sweeping else sys.argv[1:]
     hint = "" if outcome.signal is not None else "  # raise its budget to go on"
     print(spell_end(path, outcome))
-    print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")
-    print(f"  python -m paddock.plot {path}")
+    print(f"  python -m paddock.evaluate {shlex.join([str(path), f'video={path}/episode.mp4'])}")
+    print(f"  python -m paddock.plot {shlex.quote(str(path))}")
     for command in (command for mirror in parts.mirrors if isinstance(mirror, Shown) for command in mirror.commands()):
         print(f"  {command}")
     print(f"  {_command(arguments, path)}{hint}")

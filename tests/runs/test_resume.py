@@ -6,6 +6,7 @@ import json
 import os
 import pydoc
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -86,6 +87,17 @@ def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, capfd: pytest.C
     (run,) = tmp_path.glob("*_seed2")
     assert f"going on in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
+
+
+def test_commands_at_the_end_of_a_run_name_its_folder_as_a_shell_reads_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "mine (1) & yours"
+    assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir='{run}'") == 0
+    said = [line for line in capfd.readouterr().out.splitlines() if line.startswith("  python -m paddock")]
+    evaluate, plot, again = (shlex.split(line, comments=True)[2:] for line in said)
+    assert evaluate == ["paddock.evaluate", str(run), f"video={run}/episode.mp4"]
+    assert plot == ["paddock.plot", str(run)] and again[-1] == f"run.dir='{run}'"
 
 
 def test_the_last_run_is_neither_a_copy_nor_one_that_repeats_another(tmp_path: Path) -> None:
