@@ -55,6 +55,9 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         require(not in_folder, f"{said}; leave it out, as a run's folder has config.yaml and log.txt")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
+    part = arguments.cfg and arguments.package
+    if part not in (None, "_global_") and part not in _known_keys(part, arguments):
+        raise ConfigError(_explain_unknown(part, None, False, arguments))
 
 
 def _check_source(source: str) -> None:

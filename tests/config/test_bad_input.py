@@ -131,6 +131,7 @@ ARGUMENTS = {
     "--config-path conf": ["--config-path=conf is not a folder", "--config-dir"],
     "algo.sigma=${algo.sigm}": ["algo.sigma: Interpolation key 'algo.sigm' not found"],
     "--sweep": ["--sweep", "see --help"],
+    "--cfg job --package algo.sigm": ["algo.sigm is not a key of the configuration; did you mean 'algo.sigma'?"],
     "--cfg all_of_it": ["all_of_it", "'job'"],
     "--resolve": ["--resolve", "--cfg"],
     "--multirun seed=1,2 hydra.output_subdir=.hydra": ["hydra.output_subdir=.hydra would", "leave it out"],
