@@ -55,7 +55,7 @@ class Resources:
     qos: str | None
     time_min: PositiveInt
     cpus: PositiveInt
-    memory_gb: Annotated[float | None, Range("must be positive, or null", above=0)]
+    memory_gb: Annotated[float | None, Range("must be at least 0.001, or null", low=0.001)]  # 0 MB is the whole node
     gpus: Annotated[int, AT_LEAST_ZERO]
     signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; 120 suits most", low=10, high=3600)]
     max_requeues: Annotated[int, AT_LEAST_ZERO]
