@@ -87,7 +87,9 @@ class Checkpoints:
         path = self._folder / f"{iteration:08d}.npz"
         content = _pack(state)
         with storing(path):
-            self._folder.mkdir(exist_ok=True)
+            if not self._folder.exists():
+                self._folder.mkdir()
+                sync(self._folder.parent)  # else it may not be found again after a power loss
             for stale in self._folder.glob(".*.tmp"):  # of writers that were killed
                 stale.unlink(missing_ok=True)
             write_atomically(path, content)

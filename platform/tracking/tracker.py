@@ -180,7 +180,10 @@ class Tracker:
         row = head | {key: _number(key, value) for key, value in metrics.items() if key not in head}
 
         for event in events:
-            self._events = self._events or Journal(self._told, self._iteration - 1, single=False)
+            if self._events is None:
+                self._events = Journal(self._told, self._iteration - 1, single=False)
+                with storing(self._told):
+                    sync(self._told.parent)
             self._events.write(finite(event))
         plain = finite(row)
         system = {key: value for key, value in plain.items() if key.startswith("system/")}

@@ -27,6 +27,17 @@ def test_a_checkpoint_goes_round_unchanged(tmp_path: Path) -> None:
         assert json.loads(str(archive["plain"]))["loop"] == {"iteration": 7}
 
 
+def test_the_folder_of_checkpoints_is_found_again_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("paddock.runs.checkpoint.sync", synced.append)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    for iteration in (1, 2):
+        checkpoints.save(iteration, state(iteration))
+    assert synced == [tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints"]
+
+
 PLAIN_DATA = {
     "arrays in lists": {"means": [np.arange(3.0), [np.ones((2, 0), np.float32)]], "none": []},
     "tuples": {"shape": (1, (2.5, None)), "pair": [(True, "x")]},

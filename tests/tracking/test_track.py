@@ -37,6 +37,17 @@ def test_a_row_is_one_flushed_line_of_strict_json_with_iteration_and_step_first(
     tracker.close()
 
 
+def test_a_journal_of_events_is_found_again_after_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("paddock.tracking.tracker.sync", synced.append)
+    tracker = Tracker(tmp_path, [], 0, quiet())
+    for iteration in (1, 2, 3):
+        head = {"iteration": iteration, "step": iteration}
+        tracker.log(head, [{**head, "event": "birth"}] if iteration > 1 else [])
+    tracker.close()
+    assert synced == [tmp_path] * 2  # at first, and with the first event
+
+
 def test_metrics_of_a_killed_and_resumed_run_are_byte_identical_wherever_the_file_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     rows = [{"iteration": i, "step": 10 * i, "a/b": i / 7} for i in range(1, 4)]
