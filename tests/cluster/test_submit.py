@@ -350,6 +350,9 @@ def test_a_job_that_slurm_refuses_costs_another_command_at_the_sweep_no_code(
     (tmp_path / "bin/sbatch").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(ConfigError, match="refuses"):
         other.submit([Plan([], tmp_path / "2", command(2))])
+    other._copies = {}  # as of an installed Paddock
+    with pytest.raises(ConfigError, match="refuses"):
+        other.submit([Plan([], tmp_path / "2", command(2))])
     assert (tmp_path / "code/0/mine.py").exists() and f"{tmp_path}/code/0/conf" in taken.command
     assert list((tmp_path / ".submitit").rglob("*_submitted.pkl"))
     (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho Submitted batch job 8\n")
