@@ -168,9 +168,8 @@ class SlurmLauncher(SweepLauncher):
                 self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
             )
         except BaseException:
-            if (
-                self._copies and not self._copied
-            ):  # else jobs of before run that copy, and start from it again when they are requeued
+            # Once copied, jobs of before run that copy, and start from it again when they are requeued.
+            if self._copies and not self._copied:
                 shutil.rmtree(self._code, ignore_errors=True)
             raise
         self._copied = True
