@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from algos.common.interrupts import Interrupted as Interrupted
 from algos.common.interrupts import Unfinished as Unfinished
-from algos.learning.policy import Drawing as Drawing
 from algos.learning.policy import Policy as Policy
 from algos.learning.policy import ReadsInputs as ReadsInputs
+from algos.learning.policy import can_draw as can_draw
 
 if TYPE_CHECKING:
     # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.

@@ -32,7 +32,7 @@ Play a run's policy on fresh episodes, from its newest checkpoint; the run may s
     max_steps=100000    steps after which an episode is cut off, whole number >= 1, as it may never end by itself
     seed=0              whole number >= 0; with episodes it decides every number, and other runs meet the same episodes
     which=last          last: the policy as it is now; best: the best that an evaluation met
-    stochastic=false    true: draw actions as training does, of PPO and A2C; false: the most likely ones
+    stochastic=false    true: draw actions as training does, of PPO, A2C and SAC; false: the most likely ones
     workers=4           play in so many processes, whole number >= 1; else in this one; changes no number
     video=FILE.mp4      film the first episode, one frame a step; needs no screen
     json=FILE.json      write all of it, each episode's return and length too
@@ -50,7 +50,8 @@ Of a run of POET, niches by their numbers, as events.jsonl has them:
     matrix=FILE.csv     the mean return of every agent in every environment, also .png, .pdf or .svg: a picture;
                         of episodes=5, from seed=0, played by as many processes as there are cores, or workers=2
 
-Of a run in a world, matches of two, on every side in turn, by actions that are drawn unless stochastic=false:
+Of a run in a world, matches of two, on every side in turn; actions are drawn where training draws them,
+unless stochastic=false:
 
     players=random      its policy against each of these, with commas between: random, twoply (Connect Four and
                         tic-tac-toe: looks two moves ahead), perfect (tic-tac-toe), RUN, RUN@ITERATION of a version
@@ -154,7 +155,7 @@ def _matches(
     seed: int = 0,
     workers: int | None = None,
     max_steps: int = MAX_STEPS,
-    stochastic: bool = True,
+    stochastic: bool | None = None,
     json: Path | None = None,
     **others: Any,
 ) -> None:
@@ -178,15 +179,18 @@ def _matches(
         "seed": seed,
         "episodes": episodes,
         **settings,
+        "stochastic": stochastic is not False,
         **played.plain(),
     }
     _print({"run": run, "policy": f"@{iteration}, {describe_moment(progress)}"})
-    drawn = "drawn, as in training" if stochastic else "the most likely ones"
     half = (
         "half of them on exchanged sides" if are_alike(algorithm.env) else "in pairs on exchanged sides, won together"
     )
     _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
-    _print({"actions": f"{drawn}, of learned policies"})
+    _print({"actions": played.actions()})
+    if alike := played.alike():
+        same = "does the same every time: where a game has no chance in it, all of two such on the same sides are equal"
+        _print({"": f"each of {', '.join(alike)} {same}"})
     print("", *played.table(), "", sep="\n")
     for key, out in (("matrix", matrix), ("json", json)):
         if out is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
-from algos.learning.policy import Drawing
+from algos.learning.policy import can_draw
 from algos.networks.flat import Population
 from algos.networks.inputs import blanks, row_of
 from envs.native.networks import Normalizer
@@ -113,4 +113,4 @@ class RowByRow:
 
 def drawn_in_seat(policy: Any, seed: int, seat: int) -> Any:
     """Return a policy with actions drawn as those of the episode of a seed, in a seat; as it is if it cannot draw."""
-    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if isinstance(policy, Drawing) else policy
+    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if can_draw(policy) else policy

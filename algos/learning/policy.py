@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
     # As in `algos.protocol`, whose readers need not wait for arrays.
@@ -32,6 +32,18 @@ class Drawing(Protocol):
     def drawing(self, generator: np.random.Generator) -> Policy:
         """Return the same policy with actions as training takes them: drawn, from this generator."""
         ...
+
+
+@runtime_checkable
+class MayDraw(Drawing, Protocol):
+    """A policy that says whether it has a distribution to draw from, as others of its class have, or have not."""
+
+    has_distribution: bool  # training draws actions from outputs; not of action values, nor where noise is added
+
+
+def can_draw(policy: object) -> TypeGuard[Drawing]:
+    """Return whether a policy's actions can be drawn as training takes them."""
+    return isinstance(policy, Drawing) and (not isinstance(policy, MayDraw) or policy.has_distribution)
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.policy import Drawing, Policy
+from algos.learning.policy import Policy, can_draw
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
 from algos.networks.inputs import blank
@@ -73,6 +73,11 @@ class SeatedPolicy:
         """The policies of a league, of which any may play any seat, by their names; else nothing."""
         return self._named if len(self._named) > len(set(self._seats.tolist())) else {}
 
+    @property
+    def has_distribution(self) -> bool:
+        """Whether actions of any can be drawn."""
+        return any(can_draw(member.policy) for member in self._members)
+
     def drawing(self, generator: np.random.Generator) -> "SeatedPolicy":
         """Return the same policies with actions drawn from this generator, of those that can draw."""
         drawn = object.__new__(SeatedPolicy)
@@ -120,7 +125,7 @@ class _Member:
         self.policy, self.memory = policy, memory
 
     def drawing(self, generator: np.random.Generator) -> "_Member":
-        return _Member(self.policy.drawing(generator) if isinstance(self.policy, Drawing) else self.policy, self.memory)
+        return _Member(self.policy.drawing(generator) if can_draw(self.policy) else self.policy, self.memory)
 
 
 @final
@@ -146,9 +151,14 @@ class RolePolicy:
             acted = rows
         return widen(acted, self._actions, self._rows.row), told, state
 
+    @property
+    def has_distribution(self) -> bool:
+        """Whether its actions can be drawn."""
+        return can_draw(self._policy)
+
     def drawing(self, generator: np.random.Generator) -> "RolePolicy":
         """Return the same policy with actions drawn from this generator, if it can draw."""
-        policy = self._policy.drawing(generator) if isinstance(self._policy, Drawing) else self._policy
+        policy = self._policy.drawing(generator) if can_draw(self._policy) else self._policy
         return RolePolicy(policy, self._observations, self._actions, self._rows)
 
 

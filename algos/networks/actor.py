@@ -103,6 +103,11 @@ class ActorPolicy:
         return self.architecture.inputs
 
     @property
+    def has_distribution(self) -> bool:
+        """Whether training draws actions from its outputs."""
+        return self.architecture.has_distribution
+
+    @property
     def draws(self) -> bool:
         """Whether actions are drawn."""
         return self._generator is not None

@@ -33,6 +33,7 @@ class Architecture:
     initial_log_std: float  # of a Gaussian head
     support: Support | None = None  # of returns, whose logits the network gives for each choice; None: it gives scores
     layer_norm: bool = False  # hidden layers and convolutions are normalized before they are activated
+    values: bool = False  # outputs are action values
 
     @classmethod
     def for_spaces(
@@ -49,6 +50,7 @@ class Architecture:
         initial_log_std: float,
         support: Support | None = None,
         layer_norm: bool = False,
+        values: bool = False,
     ) -> "Architecture":
         """The architecture for an environment; `auto` takes convolutions for images of bytes.
 
@@ -62,7 +64,7 @@ class Architecture:
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )
         check_hidden(hidden, [64, 64], (1 if shared else 2) * hidden[-1] if lstm else 0)
-        rest = (hidden, activation, shared, lstm, initial_log_std, support, layer_norm)
+        rest = (hidden, activation, shared, lstm, initial_log_std, support, layer_norm, values)
         if network is not None:
             require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")
             require(encoder == "auto", f"encoder={encoder} and network= are given; leave encoder= out, at auto")
@@ -91,6 +93,11 @@ class Architecture:
     def is_dense(self) -> bool:
         """Whether it is dense layers alone, which do without torch."""
         return self.encoder == "mlp" and not self.lstm and not self.layer_norm
+
+    @property
+    def has_distribution(self) -> bool:
+        """Whether training draws actions from the outputs: not where it takes the best one, or adds noise to it."""
+        return not self.values and all(leaf.kind != "tanh" for leaf in self.head.leaves)
 
     @property
     def outputs(self) -> int:

@@ -17,7 +17,7 @@ from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import as_exception
-from algos.protocol import Drawing, LearnsInEnv
+from algos.protocol import LearnsInEnv, can_draw
 from envs.errors import ConfigError, require
 from envs.machine import usable_cores
 from envs.spec import EnvSpec
@@ -112,7 +112,7 @@ def evaluate(
     else:
         spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
     drawn = "has no distribution of actions to draw from; leave stochastic= out"
-    require(not stochastic or isinstance(policy, Drawing), f"stochastic=true: {type(algorithm).__name__} {drawn}")
+    require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {drawn}")
     what = Performance(spec, policy, max_steps, stochastic)
     film = None if video is None else film_episode(what, seeds[0], video)
     started = time.perf_counter()

@@ -34,6 +34,22 @@ class Matches:
     players: tuple[MatchPlayer, ...]
     results: matches.Results
     ratings: Ratings | None  # None: not all met all
+    drawn: tuple[bool, ...]  # of each player, whether its actions were drawn; of a scripted one, if it can
+
+    def actions(self) -> str:
+        """Say how learned policies chose their actions."""
+        certain = [player.name for player in self.players if player.certain]
+        if len(certain) == sum(player.learned for player in self.players):
+            return "the most likely ones, of learned policies, which have no distribution to draw from"
+        if not any(drawn for player, drawn in zip(self.players, self.drawn, strict=True) if player.learned):
+            return "the most likely ones, of learned policies"
+        but = f"; the most likely ones of {', '.join(certain)}, without a distribution to draw from" if certain else ""
+        return f"drawn, as in training, of learned policies{but}"
+
+    def alike(self) -> list[str]:
+        """Return the learned policies that did the same every time, where two such met or more: see `docs/selfplay`."""
+        same = [k for k, player in enumerate(self.players) if player.learned and not self.drawn[k]]
+        return [self.players[k].name for k in same if self.results.games[k, same].any()]
 
     def table(self) -> Iterator[str]:
         """Lines of text: each player with what it came to in all its games, the highest rating first."""
@@ -62,8 +78,14 @@ class Matches:
         ]
         return {
             "players": [
-                {"name": player.name, "iteration": player.iteration, **_population(player), **of}
-                for player, of in zip(self.players, rated, strict=True)
+                {
+                    "name": player.name,
+                    "iteration": player.iteration,
+                    **_population(player),
+                    **_drawn(player, drawn),
+                    **of,
+                }
+                for player, drawn, of in zip(self.players, self.drawn, rated, strict=True)
             ],
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
             **{name: finite(getattr(results, name).tolist()) for name in ("points", "returns")},
@@ -102,7 +124,7 @@ def play_matches(
     words: Sequence[str],
     *,
     everybody: bool,
-    stochastic: bool,
+    stochastic: bool | None,
     workers: int | None,
     max_steps: int,
 ) -> Matches:
@@ -114,12 +136,12 @@ def play_matches(
         seeds: of games; each two play two from each seed, on exchanged sides.
         words: others, as `find_players` takes them.
         everybody: the versions that it keeps play too, and all against all; else its policy against each other.
-        stochastic: learned policies draw their actions.
+        stochastic: learned policies draw their actions; None: those that have a distribution of them.
         workers: processes; None: this one alone.
         max_steps: after which a game is cut off.
 
     Raises:
-        PaddockError: it learned in no world, or a player is none there.
+        PaddockError: it learned in no world, a player is none there, or one has nothing to draw from and is to.
     """
     in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
     require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")
@@ -131,13 +153,16 @@ def play_matches(
     if twice is not None:
         raise ConfigError(f"players: {twice} plays already; name each once")
     require(len(players) > 1, "players= names nobody, and the run keeps no earlier versions; such as players=random")
+    certain = [player.name for player in players if player.certain]
+    lacking = f"{', '.join(certain)} without a distribution of actions to draw from; leave stochastic= out"
+    require(not (stochastic and certain), f"stochastic=true: {lacking}")
     pairs = list(itertools.combinations(range(len(players)), 2))
     pairs = pairs if everybody else [(i, j) for i, j in pairs if i < len(own) <= j]
-    drawn = tuple(stochastic or not player.learned for player in players)
+    drawn = tuple(not player.learned or (stochastic is not False and not player.certain) for player in players)
     who = matches.MatchPlayers(env, tuple(player.policy for player in players), drawn, max_steps)
     with closing(_pool(env.id, words, workers)) as pool:
         results = matches.play_all(who, pairs, seeds, pool, _tell)
-    return Matches(players, results, rate(results.wins, results.draws) if everybody else None)
+    return Matches(players, results, rate(results.wins, results.draws) if everybody else None, drawn)
 
 
 def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
@@ -157,6 +182,10 @@ def _tell(done: int, count: int) -> None:
 
 def _population(player: MatchPlayer) -> dict[str, str]:
     return {"population": player.population} if player.population else {}
+
+
+def _drawn(player: MatchPlayer, drawn: bool) -> dict[str, bool]:
+    return {"drawn": drawn} if player.learned else {}
 
 
 def _share(count: float, games: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from algos.learning.seated import SeatedPolicy
 from algos.networks.inputs import spaces_of, spaces_of_role
-from algos.protocol import KeepsVersions, LearnsInEnv, Policy
+from algos.protocol import KeepsVersions, LearnsInEnv, Policy, can_draw
 from envs.errors import nearest, require
 from envs.spec import EnvSpec
 
@@ -33,6 +33,11 @@ class MatchPlayer:
     def learned(self) -> bool:
         """Whether it is a run's."""
         return self.iteration is not None
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is a run's that has no distribution of actions to draw from: it does the same every time."""
+        return self.learned and not can_draw(self.policy)
 
 
 def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlayer]:

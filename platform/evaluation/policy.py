@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from algos.learning.seated import SeatedPolicy
 from algos.networks.inputs import blank, spaces_of, spaces_of_role
-from algos.protocol import Drawing, ReadsInputs
+from algos.protocol import ReadsInputs, can_draw
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Misfit
@@ -134,7 +134,8 @@ class TrainedPolicy:
 
     def _drawing(self, seed: Seed) -> Any:
         drawn = "this policy has no distribution of actions to draw from; leave deterministic=False out"
-        require(isinstance(self.policy, Drawing), drawn)
+        if not can_draw(self.policy):
+            raise ConfigError(drawn)
         if isinstance(seed, np.random.Generator):
             generator = seed
         else:

@@ -37,6 +37,16 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that learned action values in the same world."""
+    path = tmp_path_factory.mktemp("matches") / "values"
+    words = ["algo=dqn", "compute=serial", "algo.hidden=[4]", "algo.eval_episodes=1", "env=gymnasium", "seed=2"]
+    world = ["env.id=agents:Turns", "env.fresh=false", "budget.iterations=1", "algo.row_every=8", f"run.dir={path}"]
+    assert call_main(*words, *world) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
 def league(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two policies that meet each other."""
     path = tmp_path_factory.mktemp("matches") / "league"
@@ -86,6 +96,24 @@ def test_a_run_plays_against_each_and_the_same_again(turns: Path, main: Any) -> 
         f"{wins[:, 0].sum() / 20:.1%}",
         f"{wins[0].sum() / 20:.1%}",
     ]
+
+
+def test_who_learned_action_values_takes_the_best_ones_and_it_is_told(turns: Path, values: Path, main: Any) -> None:
+    each = []
+    for word in ("", "stochastic=false"):
+        code, out, _ = main(values, "players=random", "episodes=40", "json=v.json", *filter(None, [word]))
+        told = json.loads(Path("v.json").read_text())
+        assert code == 0 and "actions       the most likely ones, of learned policies" in out
+        assert told["players"][0]["drawn"] is False and "drawn" not in told["players"][1]
+        each.append((told["wins"], told["returns"]))
+    assert each[0] == each[1]
+    Path("twin").symlink_to(values)
+    _, out, _ = main(turns, f"players={values},twin", "episodes=2")
+    assert f"drawn, as in training, of learned policies; the most likely ones of {values}, twin, without" in out
+    assert "does the same every time" not in out  # of those who met
+    _, out, _ = main(turns, f"players={values},twin", "episodes=2", "matrix=m.json")
+    assert f"each of {values}, twin does the same every time: where a game has no chance in it, all" in out
+    assert [player["drawn"] for player in json.loads(Path("m.json").read_text())["players"]] == [True, False, False]
 
 
 def test_a_player_may_be_called_anything(turns: Path, main: Any) -> None:
@@ -144,6 +172,10 @@ BAD = {
     "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),
     "another world": (["TURNS", "players=ALONE"], "players=ALONE learned where agents see or do other things than in"),
     "one agent": (["ALONE", "players=random"], "ALONE is a run of one agent, which has nobody to play against"),
+    "nothing to draw": (
+        ["VALUES", "players=random", "stochastic=true"],
+        "stochastic=true: @1 without a distribution of actions to draw from; leave stochastic= out",
+    ),
     "film": (["TURNS", "players=random", "video=a.mp4"], "video= cannot go with matches; leave it out"),
     "other env": (["TURNS", "players=random", "env=tictactoe"], "players= plays where the run has learned; leave it"),
     "no file": (["TURNS", "matrix=m.gif"], "allowed: *.json, *.csv, *.png, *.pdf, *.svg"),
@@ -152,9 +184,9 @@ BAD = {
 
 @pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
 def test_bad_input_ends_in_one_line(
-    arguments: list[str], said: str, turns: Path, league: Path, alone: Path, main: Any
+    arguments: list[str], said: str, turns: Path, values: Path, league: Path, alone: Path, main: Any
 ) -> None:
-    names = {"TURNS": str(turns), "LEAGUE": str(league), "ALONE": str(alone)}
+    names = {"TURNS": str(turns), "VALUES": str(values), "LEAGUE": str(league), "ALONE": str(alone)}
     for name, path in names.items():
         arguments = [word.replace(name, path) for word in arguments]
     code, out, err = main(*arguments)

@@ -54,6 +54,7 @@ KINDS = {
     "boxes": [*PPO_TINY, "env=pendulum", "budget.iterations=1", "algo.eval_every=9"],
     "dictionaries": [*PPO_TINY, TOY, "env.id=toy_envs:Parts-v0", "budget.iterations=1"],
     "numbers": [*PPO_TINY, TOY, "env.id=toy_envs:Cell-v0", "env.max_episode_steps=20", "budget.iterations=1"],
+    "values": ["algo=dqn", "compute=serial", "env=cartpole", "budget.iterations=1", "algo.row_every=8"],
     "memory": [*PPO_TINY, "env=recall", "algo.lstm=true", "budget.iterations=1"],
 }
 
@@ -349,8 +350,11 @@ def test_drawn_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> 
     assert np.array_equal(first, policy.act(observation, deterministic=False, seed=generator))
     assert not np.array_equal(first, policy.act(observation, deterministic=False, seed=generator))
     assert (policy.act(observation) == policy.act(observation)).all()
-    with pytest.raises(ConfigError, match="no distribution of actions to draw from"):
-        make("es").policy().act(np.zeros(4), deterministic=False)
+    for kind in ("es", "values"):
+        with pytest.raises(ConfigError, match="no distribution of actions to draw from"):
+            make(kind).policy().act(np.zeros(4), deterministic=False)
+    with pytest.raises(ConfigError, match="stochastic=true: DQN has no distribution of actions to draw from"):
+        make("values").evaluate(stochastic=True)
 
 
 def test_a_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> None:

@@ -12,6 +12,7 @@ from conftest import ROOT, Main
 
 from algos.networks.flat import MLP, FlatPolicy
 from algos.pool.serial import SerialPool
+from algos.protocol import can_draw
 from envs.errors import ConfigError
 from envs.sanity.suite import SUITE
 from envs.sanity.task import Bar
@@ -144,6 +145,15 @@ def test_settings_are_of_keys_and_tasks_that_there_are(path: Path) -> None:
     for own in (settings["algo"], *(task.get("algo", {}) for task in settings["tasks"].values())):
         assert own.keys() <= known.keys()
     assert settings["tasks"].keys() <= TASKS.keys()
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
+def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp_path: Path) -> None:
+    for exam in prepare_exams([f"algo={path.stem}"], ["puffer_bandit", "aim"], [1]):
+        for lesson in exam.lessons:  # none where actions of the kind are not for it
+            files = {"folder": tmp_path} if lesson.keeps_files else {}
+            policy = lesson.algorithm.make_alone(lesson.env, lesson.vec, lesson.seed, **files).policy()
+            assert can_draw(policy) is yaml.safe_load(path.read_text())["draws"]
 
 
 def test_an_override_holds_for_all_tasks_and_comes_before_the_settings_of_the_suite() -> None:

@@ -259,6 +259,7 @@ class OffPolicy(abc.ABC):
             initial_log_std=0.0,
             support=self._support,
             layer_norm=self._normalizes_layers,
+            values=self.learns_values,
         )
 
     def _drawn(self, k: int, part: PolicyPart) -> PacedLearner:
