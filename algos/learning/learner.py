@@ -138,7 +138,7 @@ def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tup
     """
     inputs = architecture.inputs
     if inputs.sparse is None:
-        return as_features(architecture.prepare(rows, weights)), None
+        return as_features(architecture.prepare(rows, weights), inputs.greatest), None
     legal = inputs.legal(rows)
     legal = np.zeros((len(rows), 0), np.bool_) if legal is None else legal
     return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)

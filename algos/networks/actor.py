@@ -69,7 +69,7 @@ class DenseActor:
         if inputs.sparse is not None:
             return expand(inputs.sparse, inputs.layout.octets(obs), self._weights.normalizer)
         numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
-        return numbers if numbers.dtype == np.float32 and numbers.ndim == 2 else as_features(numbers)
+        return numbers if numbers.dtype == np.float32 and numbers.ndim == 2 else as_features(numbers, inputs.greatest)
 
     def forward(self, features: Features) -> NDArray[np.float32]:
         """Return what the last layer gives for rows [B]; see `outputs_of`."""
@@ -130,7 +130,7 @@ class ActorPolicy:
         return self._actor.act(obs, state)
 
 
-def as_features(obs: NDArray[Any]) -> NDArray[np.float32]:
-    """Observations as flat rows of float32; pixels from 0 to 1."""
+def as_features(obs: NDArray[Any], greatest: int) -> NDArray[np.float32]:
+    """Observations as flat rows of float32; bytes up to the greatest from 0 to 1."""
     flat = obs.reshape(len(obs), -1).astype(np.float32)
-    return flat / np.float32(255) if obs.dtype == np.uint8 else flat
+    return flat / np.float32(greatest) if obs.dtype == np.uint8 else flat

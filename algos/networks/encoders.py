@@ -46,8 +46,9 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     elif not inputs.plain:
         layers = [NumberColumns(inputs.width)]
     else:
-        image, layer_norm = architecture.encoder == "cnn", architecture.layer_norm
-        layers = list(convolutions(inputs.shape, generator, layer_norm)) if image else [FlatRows()]
+        greatest, layer_norm = inputs.greatest, architecture.layer_norm
+        image = architecture.encoder == "cnn"
+        layers = list(convolutions(inputs.shape, greatest, generator, layer_norm)) if image else [FlatRows(greatest)]
     with torch.no_grad():
         return layers, nn.Sequential(*layers)(blank_input(inputs)).shape[1]
 
@@ -137,7 +138,10 @@ class Beside(nn.Module):
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
         self.names = [dotted(leaf.path) for leaf in inputs.raw]
-        self.layers = [nn.Sequential(*convolutions(shape, generator, layer_norm)) for shape in self.shapes]
+        self.layers = [
+            nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm))
+            for shape, leaf in zip(self.shapes, inputs.raw, strict=True)
+        ]
         self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -222,34 +226,40 @@ def _tuples(tree: Any) -> Any:
 
 
 class Pixels(nn.Module):
-    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
+    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes up to the greatest from 0 to 1."""
 
-    def __init__(self, last: bool, large: bool) -> None:
+    def __init__(self, last: bool, large: bool, greatest: int) -> None:
         super().__init__()
-        self.last = last
+        self.last, self.greatest = last, greatest
         # How they lie in memory; a CPU convolves large ones in four fifths of the time where channels lie together.
         self.laid = torch.channels_last if large else torch.contiguous_format
 
     def forward(self, obs: Tensor) -> Tensor:
-        scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
+        scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
         image = scaled.permute(0, 3, 1, 2) if self.last else scaled
         return image.contiguous(memory_format=self.laid) if image.device.type == "cpu" else image
 
 
 class FlatRows(nn.Module):
-    """Observations to flat rows of floats; bytes from 0 to 1."""
+    """Observations to flat rows of floats; bytes up to the greatest from 0 to 1."""
+
+    def __init__(self, greatest: int) -> None:
+        super().__init__()
+        self.greatest = greatest
 
     def forward(self, obs: Tensor) -> Tensor:
-        return (obs.float() / 255 if obs.dtype == torch.uint8 else obs).flatten(1)
+        return (obs.float() / self.greatest if obs.dtype == torch.uint8 else obs).flatten(1)
 
 
-def convolutions(shape: tuple[int, ...], generator: torch.Generator, layer_norm: bool) -> Iterator[nn.Module]:
+def convolutions(
+    shape: tuple[int, ...], greatest: int, generator: torch.Generator, layer_norm: bool
+) -> Iterator[nn.Module]:
     """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
     last = shape[2] < min(shape[:2])  # an image has more pixels a side than channels
     channels, *sides = (shape[2], *shape[:2]) if last else shape
     large = min(sides) >= NATURE
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
-    yield Pixels(last, large)
+    yield Pixels(last, large, greatest)
     for filters, kernel, stride in plan:
         layer = undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
         yield _orthogonal(layer, SQRT2, generator)

@@ -66,6 +66,11 @@ class Inputs:
         return self.layout.row.base
 
     @property
+    def greatest(self) -> int:
+        """Of a Box of bytes the greatest that is declared, by which networks divide them."""
+        return self.layout.leaves[0].greatest
+
+    @property
     def width(self) -> int:
         """F, numbers of one observation."""
         return int(np.prod(self.shape)) if self.plain else self._features.width

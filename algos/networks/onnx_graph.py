@@ -227,7 +227,7 @@ def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[
         elif isinstance(layer, Pixels | FlatRows):
             value = graph.cast(value, FLOAT)
             if dtype == np.uint8:
-                value = graph.add("Div", value, graph.constant(255.0, np.float32))
+                value = graph.add("Div", value, graph.constant(layer.greatest, np.float32))
             if isinstance(layer, FlatRows):
                 value = graph.rows(value)
             elif layer.last:

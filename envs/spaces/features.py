@@ -72,6 +72,13 @@ def width_of(leaf: Leaf) -> int:
     return leaf.count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
 
 
+def divisor_of(leaf: Leaf) -> int:
+    """Return by what a leaf's numbers are divided as they become features."""
+    if leaf.kind == "pixels":
+        return leaf.greatest
+    return max(leaf.sizes[0] - 1, 1) if leaf.kind == "links" else 1
+
+
 def _spread(leaf: Leaf) -> Spread:
     """What writes the features of a leaf's numbers."""
     if leaf.kind in ("choice", "choices", "tag"):
@@ -90,9 +97,7 @@ def _spread(leaf: Leaf) -> Spread:
     if leaf.kind == "length":
         items = np.arange(leaf.sizes[0])
         return lambda numbers, out: np.greater(numbers[:, :, None], items, out=out.reshape(*numbers.shape, -1))
-    if leaf.kind == "pixels":
-        return partial(_divide, 255)
-    return partial(_divide, max(leaf.sizes[0] - 1, 1)) if leaf.kind == "links" else _copy
+    return partial(_divide, divisor_of(leaf)) if leaf.kind in ("pixels", "links") else _copy
 
 
 def _divide(by: int, numbers: Array, out: Array) -> None:

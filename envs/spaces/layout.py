@@ -168,7 +168,8 @@ class _Builder:
             case spaces.MultiBinary():
                 return space, NumbersPart(path, "bits", np.dtype(space.dtype), lead, space.shape)
             case spaces.Box():
-                return space, NumbersPart(path, _kind(space), np.dtype(space.dtype), lead, space.shape)
+                dtype, greatest = np.dtype(space.dtype), _greatest(space)
+                return space, NumbersPart(path, _kind(space), dtype, lead, space.shape, greatest=greatest)
             case spaces.Text():
                 return space, Text(path, lead, space.max_length)
             case spaces.OneOf():
@@ -242,6 +243,10 @@ def _kind(box: spaces.Box) -> Kind:
     if box.dtype == np.bool_:
         return "bits"
     return "pixels" if box.dtype == np.uint8 and len(box.shape) >= 2 else "real"
+
+
+def _greatest(box: spaces.Box) -> int:
+    return max(int(box.high.max(initial=1)), 1) if box.dtype == np.uint8 else 1
 
 
 def _key(path: Path) -> str:

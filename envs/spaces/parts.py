@@ -39,6 +39,7 @@ class Leaf:
         shape: of its numbers in one row, with the places for what comes in numbers before it.
         sizes: numbers of choices, one for each number of the shape's last part; of a length its bound; else empty.
         starts: the smallest choice of each, beside `sizes`.
+        greatest: of bytes of a Box the greatest that is declared, at least 1: where they are scaled, it becomes 1.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class Leaf:
     shape: tuple[int, ...]
     sizes: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
+    greatest: int = 1
 
     @property
     def count(self) -> int:
@@ -162,12 +164,14 @@ class NumbersPart(Part):
         shape: tuple[int, ...],
         sizes: tuple[int, ...] = (),
         starts: tuple[int, ...] = (),
+        greatest: int = 1,
     ) -> None:
         self.path, self.kind, self.base, self.shape, self.sizes, self.starts = path, kind, dtype, shape, sizes, starts
-        self.dtype = np.dtype((dtype, (*lead, *shape)))
+        self.dtype, self.greatest = np.dtype((dtype, (*lead, *shape))), greatest
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
-        yield Leaf(self.path, self.kind, offset, self.base.str, self.dtype.shape, self.sizes, self.starts)
+        more = self.sizes, self.starts, self.greatest
+        yield Leaf(self.path, self.kind, offset, self.base.str, self.dtype.shape, *more)
 
     def views(self, array: Array) -> Views:
         return array

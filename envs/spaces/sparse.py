@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.spaces.features import Features, width_of
+from envs.spaces.features import Features, divisor_of, width_of
 from envs.spaces.parts import Array, Leaf
 
 SHARE = 4  # features to each that is a number and nearly never 0, from which on it is worth it
@@ -100,8 +100,7 @@ class SparseFeatures:
                     found.append((0, offset, first, leaf.sizes[0], 2, type_, 1))
                     first += leaf.sizes[0]
                 else:
-                    by = 255 if leaf.kind == "pixels" else max(leaf.sizes[0] - 1, 1) if leaf.kind == "links" else 1
-                    found.append((0, offset, first, 1, 1, type_, by))
+                    found.append((0, offset, first, 1, 1, type_, divisor_of(leaf)))
                     first += 1
         return np.array(found, NUMBER)
 

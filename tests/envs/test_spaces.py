@@ -196,11 +196,12 @@ def test_rows_are_looked_at_without_a_copy_and_padding_stays_zero() -> None:
     assert rows.view(U1).reshape(2, 24)[0, 3:8].tolist() == [0] * 5
     fields = layout.fields(rows)
     assert np.shares_memory(fields["a"], rows) and np.shares_memory(fields["b"], rows)
+    same = {"kind": "real", "sizes": [], "starts": []}
     assert layout.describe() == {
         "itemsize": 24,
         "leaves": [
-            {"path": ["a"], "kind": "real", "offset": 0, "dtype": "|u1", "shape": [3], "sizes": [], "starts": []},
-            {"path": ["b"], "kind": "real", "offset": 8, "dtype": "<f8", "shape": [2], "sizes": [], "starts": []},
+            {"path": ["a"], "offset": 0, "dtype": "|u1", "shape": [3], "greatest": 255, **same},
+            {"path": ["b"], "offset": 8, "dtype": "<f8", "shape": [2], "greatest": 1, **same},
         ],
     }
 

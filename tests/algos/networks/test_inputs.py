@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from algos.learning.learner import see
 from algos.learning.torch_learner import TorchLearner
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
@@ -37,6 +38,7 @@ SPACES: dict[str, gymnasium.Space] = {
     "image alone": spaces.Tuple([IMAGE]),
     "text": spaces.Dict(mission=spaces.Text(8), speed=VECTOR),
 }
+MANY = spaces.MultiDiscrete([20] * 9)
 MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), speed=VECTOR)
 
 
@@ -116,10 +118,43 @@ def test_an_image_is_convolved_the_same_with_its_channels_last_or_first(sides: t
     first = last.permute(0, 3, 1, 2).contiguous()
     outs = []
     for image in (last, first):
-        layers = nn.Sequential(*convolutions(tuple(image.shape[1:]), torch.Generator().manual_seed(0), False))
+        layers = nn.Sequential(*convolutions(tuple(image.shape[1:]), 255, torch.Generator().manual_seed(0), False))
         with torch.no_grad():
             outs.append(layers(image))
     assert torch.equal(*outs) and len(outs[0].unique(dim=0)) == 2
+
+
+BYTES: dict[str, Any] = {
+    "array": (lambda high: spaces.Box(0, high, (4,), np.uint8), {}),
+    "array in torch": (lambda high: spaces.Box(0, high, (4,), np.uint8), {"layer_norm": True}),
+    "image": (lambda high: spaces.Box(0, high, (6, 5, 3), np.uint8), {}),
+    "image beside": (lambda high: spaces.Dict(a=spaces.Box(0, high, (6, 5, 3), np.uint8), b=VECTOR), {}),
+    "numbers": (lambda high: spaces.Dict(a=spaces.Box(0, high, (2, 3), np.uint8), b=VECTOR), {}),
+    "few among choices": (lambda high: spaces.Dict(a=spaces.Box(0, high, (2, 3), np.uint8), b=MANY), {}),
+}
+
+
+@pytest.mark.parametrize("high", [1, 5])
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_are_seen_as_shares_of_the_greatest_that_is_declared(name: str, high: int) -> None:
+    of, changes = BYTES[name]
+    few, many = (Layout.of(of(most), {}, ()) for most in (high, 255))
+    rows = rows_of(of(high), few)
+    scaled = rows.copy()
+    fields = many.fields(scaled)
+    fields = fields if many.plain else fields["a"]
+    assert fields.max() == high
+    fields *= 255 // high
+    seen = []
+    for layout, each in ((few, rows), (many, scaled)):
+        arch = architecture(layout, **changes)
+        weights = weights_of(arch)
+        out, _ = ActorPolicy(arch, weights).outputs(each)
+        dense, sparse = see(arch, each, weights) if arch.is_dense else (out, None)
+        assert (sparse is not None) == (name == "few among choices")
+        seen.append([out, dense, *([] if sparse is None else [sparse.value])])
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_normalization_leaves_all_but_real_numbers_alone() -> None:

@@ -326,11 +326,12 @@ def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
 
     objective = QObjective(double=True, huber=0.5, tau=0.3, target_every=1, max_grad_norm=1.0)
     found: dict[str, bytes] = {}
+    greatest = arch.inputs.greatest
     for whole in (True, False):
         for kind, backend in backends(arch, monkeypatch, sparse=not whole):
             learner = make(arch, objective, backend)
             if whole:
-                learner._see = lambda obs: (as_features(prepare_rows(arch, obs)), None)  # type: ignore[method-assign]
+                learner._see = lambda obs: (as_features(prepare_rows(arch, obs), greatest), None)  # type: ignore[method-assign]
             else:
                 del learner._see
             # Twice: the second time, weights are not touched that the first one touched.

@@ -100,7 +100,8 @@ class DenseActorCritic:
 
     def _features(self, obs: NDArray[Any]) -> Floats:
         """Observations of U updates [U, B, ...] as a network sees them [U, B, width]."""
-        return as_features(prepare_rows(self.architecture, obs)).reshape(*obs.shape[:2], -1)
+        rows, greatest = prepare_rows(self.architecture, obs), self.architecture.inputs.greatest
+        return as_features(rows, greatest).reshape(*obs.shape[:2], -1)
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `OffPolicyLearner.at_work`."""
