@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
@@ -173,6 +174,9 @@ class Own(nn.Module):
         kept = [name for name, _ in self.encoder.named_buffers()]
         what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
         require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
+        drop = next((name for name, layer in self.encoder.named_modules() if _drops(layer)), None)
+        what = f"algo.network: {target} drops features at random{f' in {drop}' if drop else ''}, by no seed of the run"
+        require(drop is None, f"{what}; set dropout=0")
         self.plain = inputs.plain
         self.unflatten = None if inputs.plain else Unflatten(inputs)
         self.reals, start = [], 0
@@ -208,6 +212,13 @@ class Own(nn.Module):
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
+
+
+def _drops(layer: nn.Module) -> bool:
+    """Whether a layer draws what it leaves out, from torch's global generator."""
+    if isinstance(layer, _DropoutNd):
+        return layer.p > 0
+    return isinstance(layer, nn.MultiheadAttention | nn.RNNBase) and layer.dropout > 0
 
 
 def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:

@@ -225,6 +225,16 @@ class Keeps(Telling):
         self.norm = nn.BatchNorm1d(4)
 
 
+class Drops(Telling):
+    """Drops features by each of the layers that can, of which each may be told not to."""
+
+    def __init__(self, which: int, p: float = 0.5) -> None:
+        super().__init__(4)
+        each = [p if k == which else 0.0 for k in range(4)]
+        attention, memory = nn.MultiheadAttention(4, 2, each[2]), nn.GRU(4, 4, 2, dropout=each[3])
+        self.drop = nn.Sequential(nn.Dropout(each[0]), nn.AlphaDropout(each[1]), attention, memory)
+
+
 def own(target: str, **arguments: Any) -> dict[str, Any]:
     return {"_target_": f"{__name__}.{target}", **arguments}
 
@@ -281,6 +291,14 @@ def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
 def test_an_encoder_that_is_none_is_refused(network: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         ActorCritic(architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=network), 0)
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_an_encoder_that_drops_features_is_refused(which: int) -> None:
+    layout = Layout.of(spaces.Box(-1, 1, (3,)), {}, ())
+    with pytest.raises(ConfigError, match=rf"Drops drops features at random in drop.{which}, .*; set dropout=0"):
+        ActorCritic(architecture(layout, network=own("Drops", which=which)), 0)
+    ActorCritic(architecture(layout, network=own("Drops", which=which, p=0.0)), 0)
 
 
 @pytest.mark.parametrize(
