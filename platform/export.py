@@ -47,10 +47,11 @@ Write a run's policy as an ONNX file: its network, with the normalization of obs
     agent=3             in its place the agent of this niche
 
 Input: `observation` [B, *shape], in the dtype in which the environment gives it. Of dictionaries, tuples and choices it
-is the numbers [B, F] of all parts in their order, choices one-hot; images come as inputs of their own, by their paths,
-and where a mask says what is legal, `legal` [B, W]. Outputs: `action` [B, ...], the most likely one, as the environment
-takes it (of a dictionary or tuple of actions one for each part, such as `action.arm` and `action.legs.0`), and `output`
-[B, W], what the network gives for it: a score for each choice, or the mean of an action.
+is the numbers [B, F] of all parts in their order, choices one-hot; images come as inputs of their own, by their paths
+(as `observation.state` where `state` is a name of something else), and where a mask says what is legal, `legal` [B, W].
+Outputs: `action` [B, ...], the most likely one, as the environment takes it (of a dictionary or tuple of actions one
+for each part, such as `action.arm` and `action.legs.0`), and `output` [B, W], what the network gives for it: a score
+for each choice, or the mean of an action.
 A policy with a memory also takes `state` [B, S], zeros before an episode, and gives `next_state`.
 
 Where onnxruntime is installed, the file is compared with the policy on observations of the environment before it is

@@ -14,7 +14,7 @@ from algos.networks.flat import Activation
 from algos.networks.inputs import Inputs
 from envs.errors import ConfigError, require, resolve
 from envs.frozen import thaw
-from envs.spaces.parts import Leaf, dotted
+from envs.spaces.parts import Leaf
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -138,7 +138,7 @@ class Beside(nn.Module):
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
-        self.names = [dotted(leaf.path) for leaf in inputs.raw]
+        self.names = inputs.raw_names
         self.layers = [
             nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm))
             for shape, leaf in zip(self.shapes, inputs.raw, strict=True)

@@ -26,6 +26,7 @@ from envs.worlds.roles import Role, SeatRows, widen
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
 MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
+TAKEN = "observation", "legal", "state", "action", "output", "next_state"  # by what else an exported policy has
 
 
 @dataclass(frozen=True)
@@ -136,16 +137,23 @@ class Inputs:
             out[:, legal_at : legal_at + self.legal_width] = legal
         return out
 
+    @property
+    def raw_names(self) -> list[str]:
+        """Names of the raw leaves in an exported policy: their paths, behind `observation` where those are taken."""
+        paths = [leaf.path for leaf in self.raw]
+        return [dotted(path if dotted(path) not in TAKEN else ("observation", *path)) for path in paths]
+
     def feed(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return what an exported policy takes for rows of observations [B, ...]: its inputs by their names.
 
         An array is `observation` as it is. Of any other space `observation` is its numbers [B, F]; images come beside
-        them, by their paths; and where there is a mask, `legal` says which choices are, [B, W].
+        them, by `raw_names`; and where there is a mask, `legal` says which choices are, [B, W].
         """
         if self.plain:
             return {"observation": rows}
         octets, legal = self.layout.octets(rows), self.legal(rows)
-        images = {dotted(leaf.path): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in self.raw}
+        each = zip(self.raw_names, self.raw, strict=True)
+        images = {name: numbers_of(leaf, octets).reshape(-1, *leaf.shape) for name, leaf in each}
         return {"observation": self.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
 
     @functools.cached_property

@@ -49,7 +49,8 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
-    inputs += [_value(dotted(leaf.path), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
+    each = zip(seen.raw_names, seen.raw, strict=True)
+    inputs += [_value(name, np.dtype(leaf.dtype), *leaf.shape) for name, leaf in each]
     if seen.legal_width:
         inputs.append(_value("legal", np.dtype(np.bool_), seen.legal_width))
     outputs = []

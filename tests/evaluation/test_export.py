@@ -15,7 +15,7 @@ from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic, acting_part
 from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import make_head
-from algos.networks.inputs import Inputs
+from algos.networks.inputs import TAKEN, Inputs
 from algos.networks.support import Support
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
@@ -191,6 +191,7 @@ STRUCTURED: dict[str, spaces.Space] = {
         speed=spaces.Box(-5, 5, (3,), np.float64),
         back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
     ),
+    "names that are taken": spaces.Dict({name: spaces.Box(0, 255, (5, 5), np.uint8) for name in TAKEN}),
     "masked": spaces.Dict(action_mask=spaces.MultiBinary(3), speed=spaces.Box(-5, 5, (3,), np.float64)),
 }
 
@@ -224,7 +225,8 @@ def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     given = policy.inputs.feed(rows) | ({} if state is None else {"state": state})
     assert {value.name for value in session.get_inputs()} == given.keys()
-    assert len(given) == {"numbers": 1, "images": 1 if kind == "flat" else 3, "masked": 2}[name] + (state is not None)
+    images = 0 if kind == "flat" else {"images": 2, "names that are taken": len(TAKEN)}.get(name, 0)
+    assert len(given) == 1 + images + (name == "masked") + (state is not None)
     action_, output, *_ = session.run(["action", "output"], given)
     np.testing.assert_allclose(output, policy.outputs(rows, state)[0], rtol=1e-4, atol=1e-5)
     assert np.array_equal(action_, policy.act(rows, state)[0]) and len(np.unique(action_)) > 1
