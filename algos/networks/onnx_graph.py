@@ -170,10 +170,8 @@ def _action(graph: _Graph, head: LeafHead, out: str) -> str:
         return _choices(graph, head.sizes, head.low, out)
     if head.kind == "binary":
         return graph.cast(graph.add("Greater", out, graph.constant(0.0, np.float32)), FLOAT)
-    if head.kind == "unbounded":
-        return out
     low, half, high = head.bounds
-    if head.kind != "gaussian":
+    if head.kind not in ("gaussian", "unbounded"):
         shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
         out = graph.add("Add", graph.add("Mul", shifted, graph.constant(half)), graph.constant(low))
     return graph.clipped(out, low, high)

@@ -56,6 +56,7 @@ ACTIONS = {
     "binary": spaces.MultiBinary((2, 2)),
     "bounded": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 1), np.float64),
+    "bounded in part": spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 0.1], np.float32)),
 }
 PAIR: spaces.Space = spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (), np.float32)])
 MIXED = spaces.Dict({**ACTIONS, "pair": PAIR})
@@ -159,7 +160,7 @@ def test_a_network_that_spreads_returns_over_atoms_is_exported_with_what_it_expe
 @pytest.mark.parametrize("kind", ["flat", "clipped", "squashed"])
 def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
     obs = np.random.default_rng(2).normal(size=(64, 5)).astype(np.float32) * 3
-    bounded = {name: space for name, space in MIXED.items() if name != "unbounded"}
+    bounded = {name: space for name, space in MIXED.items() if name not in ("unbounded", "bounded in part")}
     space = spaces.Dict(bounded) if kind == "squashed" else MIXED
     policy: Any = flat_policy(space, normalized=True)
     if kind != "flat":

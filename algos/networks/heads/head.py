@@ -268,13 +268,14 @@ class LeafHead(Head):
         return sum_columns(log_tangent_slope(action) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        if self.high and self.kind != "unbounded":
+        if self.high:
             low, half, high = self.bounds
-            if self.kind != "gaussian":
+            if self.kind not in ("gaussian", "unbounded"):
                 action = (quick_tangent(action) if self.kind == "squashed" else action) + np.float32(1)
                 action *= half
                 action += low
-            # Also of what was bounded: rounding may step over a bound by one unit in the last place.
+            # Also of what was bounded: rounding may step over a bound by one unit in the last place. Of what is called
+            # unbounded a part may have bounds, or a side.
             action = np.minimum(np.maximum(action, low), high)
         elif self.sizes and any(self.low):
             action = action + np.array(self.low, np.int64)

@@ -77,6 +77,16 @@ def test_the_environment_gets_actions_of_its_space(name: str, gaussian: str) -> 
     assert all(SPACES[name].contains(action) for action in elements(undrawn, undrawn(out)))
 
 
+@pytest.mark.parametrize("draws", [False, True])
+def test_numbers_stay_inside_of_bounds_that_only_some_sides_have(draws: bool) -> None:
+    low, high = np.array([0, -np.inf, -np.inf], np.float32), np.array([np.inf, 1, np.inf], np.float32)
+    space, out = spaces.Box(low, high), np.array([[-2, 3, -4], [5, -6, 7]], np.float32)
+    for head in (make_head(space, drawn=draws), make_head(spaces.Dict(only=space), drawn=draws)):
+        got = as_batch(head, head.to_env(head.sample(out, np.zeros(head.num_log_std, np.float32), None)))
+        got = got["only"] if isinstance(head, MixedHead) else got
+        assert got.tolist() == [[0, 1, -4], [5, -6, 7]]
+
+
 @pytest.mark.parametrize(("name", "gaussian"), KINDS)
 def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str, gaussian: str) -> None:
     head = head_of(name, gaussian)
