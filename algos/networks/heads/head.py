@@ -155,10 +155,10 @@ class LeafHead(Head):
         at = f" at {dotted(path)}" if path else ""
         if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
-            kind: Kind = "gaussian" if drawn else "bounded" if space.is_bounded() else "unbounded"
+            kind: Kind = "gaussian" if drawn else "bounded" if _has_width(space) else "unbounded"
             if drawn and gaussian == "squashed":
                 bounds = f"gaussian=squashed needs bounds, which the action space{at} {space} lacks"
-                require(space.is_bounded(), f"{bounds}; use gaussian=clipped, or wrap the environment")
+                require(_has_width(space), f"{bounds}; use gaussian=clipped, or wrap the environment")
                 kind = "squashed"
             return cls(kind, space.shape, (), low, high, str(space.dtype), path)
         raise ConfigError(
@@ -172,9 +172,10 @@ class LeafHead(Head):
         Raises:
             ConfigError: the action space is none.
         """
-        bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()
+        bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and _has_width(space)
         others = "algo=dqn and algo=sac take one choice, algo=ppo actions of every kind"
-        require(bounded, f"algo={algorithm} takes one Box of floats between finite bounds, not {space}; {others}")
+        wanted = f"algo={algorithm} takes one Box of floats between finite bounds, less than 3.4e38 apart"
+        require(bounded, f"{wanted}, not {space}; {others}")
         return replace(cls.for_leaf(space, (), True, "squashed", chosen=True), kind=kind)
 
     @property
@@ -297,14 +298,21 @@ class LeafHead(Head):
     @functools.cached_property
     def bounds(self) -> tuple[Floats, Floats, Floats]:
         """Lower bound, half the width and upper bound, each [K]."""
-        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        return low, np.float32(0.5) * (high - low), high
+        with np.errstate(over="ignore"):  # of what is called unbounded
+            low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
+            return low, np.float32(0.5) * (high - low), high
 
     @functools.cached_property
     def log_half(self) -> Floats:
         """Logarithm [K] of half the width between bounds; 0 where they are equal, and nothing has a density."""
         half = self.bounds[1]
         return quick_log(np.where(half > 0, half, np.float32(1)))
+
+
+def _has_width(box: spaces.Box) -> bool:
+    """Whether all bounds of a Box are so far apart as single precision can tell."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(box.high.astype(np.float32) - box.low.astype(np.float32)).all())
 
 
 def sum_columns(terms: Floats) -> Floats:

@@ -344,6 +344,20 @@ def test_an_unsupported_action_space_is_one_line_with_its_path(space: Any, named
     assert "\n" not in str(caught.value)
 
 
+def test_bounds_farther_apart_than_single_precision_tells_are_none_to_scale_to() -> None:
+    far, near = (spaces.Box(-half, half, (2,), np.float32) for half in (3e38, 1e38))
+    with pytest.raises(ConfigError, match=r"takes one Box of floats between finite bounds, less than 3.4e38 apart"):
+        LeafHead.for_replay(far, "soft", "sac")
+    with pytest.raises(ConfigError, match="gaussian=squashed needs bounds"):
+        make_head(far, gaussian="squashed")
+    out = np.array([[-1e38, 0], [1, 3.3e38]], np.float32)
+    within = np.array([[-1e38, 0], [1, 3e38]], np.float32)
+    for draws in (False, True):
+        assert np.array_equal(make_head(far, drawn=draws)(out), within)
+    heads = LeafHead.for_replay(near, "tanh", "td3"), make_head(near, drawn=False), make_head(near, gaussian="squashed")
+    assert all(np.isfinite(head(np.array([[-1, 0]], np.float32))).all() for head in heads)
+
+
 def test_squashed_numbers_need_bounds() -> None:
     space = spaces.Dict({"arm": spaces.Dict({"force": spaces.Box(0, np.inf, (2,), np.float32)})})
     with pytest.raises(ConfigError, match=r"gaussian=squashed needs bounds, .* at arm\.force .*; use gaussian=clipped"):
