@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from algos.common.divergence import Diverged
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
@@ -300,7 +301,7 @@ ACTIONS = 2
 def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR, **changes: Any) -> Architecture:
     kind: Literal["soft", "tanh"] = "soft" if objective.soft else "tanh"
     head = LeafHead.for_replay(spaces.Box(-2, 2, (ACTIONS,), np.float32), kind, "sac")
-    return architecture(observation, head=head)
+    return architecture(observation, head=head, **changes)
 
 
 def actor_critic(of: Architecture, objective: ActorCriticObjective, **changes: Any) -> TorchActorCritic:
@@ -337,6 +338,26 @@ def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spac
     np.testing.assert_allclose(values_of(of, whole.weights(4), seen), expected, rtol=1e-5, atol=1e-6)
     encoders = {id(each) for each in (whole.actor.policy_encoder, *(one.observation_encoder for one in whole.critics))}
     assert len(encoders) == 1 + objective.critics  # each has its own
+
+
+class HalfFrozen(nn.Sequential):
+    """An encoder of which the first layer is not to learn."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+        self[0].requires_grad_(False)
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None:
+    objective = OBJECTIVES[name]
+    own = actor_critic(actor_of(objective, network={"_target_": f"{__name__}.HalfFrozen"}), objective)
+    each: list[Any] = [own.actor.policy_encoder, *(one.observation_encoder for one in own.critics)]
+    before = [[part.detach().clone() for part in encoder.parameters()] for encoder in each]
+    own.update(moves(own.architecture), 0.01)
+    for encoder, was in zip(each, before, strict=True):
+        same = [torch.equal(part, old) for part, old in zip(encoder.parameters(), was, strict=True)]
+        assert same[:2] == [True, True] and not any(same[2:4])
 
 
 @pytest.mark.parametrize("name", ["SAC", "TD3"])

@@ -280,7 +280,8 @@ class TorchActorCritic:
     def _differentiate(self, name: str, network: nn.Module, loss: Tensor) -> None:
         """Leave the gradients of one network alone in their vector."""
         self._vectors[name].gradient.zero_()
-        loss.backward(inputs=[parameter for parameter in network.parameters() if parameter.numel()])
+        learned = [parameter for parameter in network.parameters() if parameter.numel() and parameter.requires_grad]
+        loss.backward(inputs=learned)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
