@@ -259,7 +259,8 @@ class FlatRows(nn.Module):
         self.greatest = greatest
 
     def forward(self, obs: Tensor) -> Tensor:
-        return (obs.float() / self.greatest if obs.dtype == torch.uint8 else obs).flatten(1)
+        scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
+        return scaled.unsqueeze(-1).flatten(1)  # also of a number alone, [B]
 
 
 def convolutions(

@@ -63,6 +63,7 @@ MIXED = spaces.Dict({**ACTIONS, "pair": PAIR})
 NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "normalized doubles": (spaces.Box(-5, 5, (3, 2), np.float64), {}),
     "bytes": (spaces.Box(0, 255, (4,), np.uint8), {"activation": "relu"}),
+    "a number alone": (spaces.Box(-1, 1, (), np.float32), {}),
     "bits in bytes": (spaces.Box(0, 1, (4,), np.uint8), {}),
     "images of few colours": (spaces.Box(0, 10, (6, 5, 3), np.uint8), {"encoder": "cnn"}),
     "images, channels last": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn"}),

@@ -124,6 +124,19 @@ def test_an_image_is_convolved_the_same_with_its_channels_last_or_first(sides: t
     assert torch.equal(*outs) and len(outs[0].unique(dim=0)) == 2
 
 
+@pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"lstm": True}], ids=str)
+def test_a_number_alone_is_an_observation(changes: dict[str, Any]) -> None:
+    arch = architecture(Layout.of(spaces.Box(-1, 1, (), np.float32), {}, ()), **changes)
+    made = TorchLearner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    weights, rows = made.weights(0), np.array([-1, 0.5, 0.75], np.float32)
+    out, _ = ActorPolicy(arch, weights).outputs(rows)
+    assert out.shape == (3, 3) and len(np.unique(out, axis=0)) == 3
+    seen = as_tensor(arch.prepare(rows, weights), made.device)
+    with torch.no_grad():
+        expected, *_ = made.network.step(seen, torch.zeros(3, arch.state_width))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
 BYTES: dict[str, Any] = {
     "array": (lambda high: spaces.Box(0, high, (4,), np.uint8), {}),
     "array in torch": (lambda high: spaces.Box(0, high, (4,), np.uint8), {"layer_norm": True}),
