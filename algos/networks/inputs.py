@@ -39,6 +39,8 @@ class Inputs:
     real_only: bool = False  # of the numbers, only reals: a network of somebody's own has the rest raw
 
     def __post_init__(self) -> None:
+        some = not self.plain or self.width > 0
+        require(some, f"env: an observation of {self.layout.space} has no numbers; wrap the environment")
         require(
             self.plain or self.width <= MOST,
             f"env: an observation of {self.layout.space} is {self.width:,} numbers for a dense network; {MOST:,} are "

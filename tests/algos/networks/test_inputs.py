@@ -318,10 +318,11 @@ def test_an_encoder_that_drops_features_is_refused(which: int) -> None:
     ("space", "changes", "said"),
     [
         (SPACES["numbers"], {"encoder": "cnn"}, "encoder=cnn needs images"),
+        (spaces.Box(-1, 1, (2, 0)), {}, r"env: an observation of Box\(.*\) has no numbers; wrap the environment"),
         (SPACES["numbers"], {"encoder": "mlp", "network": {"_target_": "x"}}, "leave encoder= out"),
         (spaces.Dict(x=spaces.Discrete(70_000)), {}, "70,000 numbers for a dense network; 65,536 are allowed"),
     ],
-    ids=range(3),
+    ids=range(4),
 )
 def test_what_cannot_be_encoded_is_refused(space: gymnasium.Space, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
