@@ -36,6 +36,7 @@ REMEDIES = {
     "atoms": "set algo.atoms, algo.v_min and algo.v_max as that run has them, or choose another run",
     "numbers": "algo.gaussian={} of algo=ppo and algo=a2c takes them so",
     "observation_clip": "set algo.observation_clip={}",
+    "bytes": "set algo.normalize_observations=true in both, or choose another run",
 }
 CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
 
@@ -131,7 +132,8 @@ class InitialPolicy:
 
     def _check(self, wanted: Mapping[str, Any]) -> None:
         for name, remedy in REMEDIES.items():
-            got, want = self.kind[name], wanted[name]
+            want = wanted[name]
+            got = self.kind.get(name, want)  # what was kept of a policy before its bytes were told has none of them
             if got != want and name == "observation_clip" and None in (got, want):
                 here, there = (str(clip is not None).lower() for clip in (want, got))
                 said = f"it was learned with algo.normalize_observations={there}, and this run has {here}"
@@ -239,7 +241,16 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
+        "bytes": _bytes(network) if clip is None else None,
     }
+
+
+def _bytes(network: Architecture | MLP) -> str | None:
+    """Between which numbers dense layers see the bytes of a Box; None: it has none."""
+    inputs = network.inputs
+    if not inputs.plain or inputs.dtype != np.uint8:
+        return None
+    return f"0 to {inputs.greatest if isinstance(network, MLP) else 1}"
 
 
 def _encoder(network: Architecture | MLP) -> str:

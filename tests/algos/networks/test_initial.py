@@ -201,6 +201,27 @@ def test_what_does_not_fit_is_refused_with_the_first_difference(
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
+def test_bytes_that_are_seen_otherwise_are_refused_and_normalized_ones_are_taken() -> None:
+    common = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "algo.hidden=[8,6]"]
+    flat = "algo.encoder=mlp"
+    kinds = {"es": ["algo=es", PLAIN], "ppo": ["algo=ppo", flat], "dqn": ["algo=dqn", TANH, flat]}
+    known = {name: learned(*words, *common).initial_policy() for name, words in kinds.items()}
+    for source, target in (("es", "ppo"), ("dqn", "es")):
+        with pytest.raises(
+            ConfigError, match=r"bytes: 0 to \d+, this run's: 0 to \d+; set algo.normalize_observations"
+        ):
+            build(*kinds[target], *common).start_from(known[source])
+    obs = np.random.default_rng(2).integers(0, 256, (20, 44, 40, 3), np.uint8)
+    scaled = {"es": ["algo=es"], "ppo": ["algo=ppo", flat, SCALED, "algo.observation_clip=5"]}
+    for one, other in (("es", "es"), ("dqn", "ppo"), ("scaled es", "scaled ppo")):
+        words = scaled if one.startswith("scaled") else kinds
+        source, target = (name.removeprefix("scaled ") for name in (one, other))
+        begun, begins = learned(*words[source], *common), build(*words[target], *common)
+        begins.start_from(begun.initial_policy())
+        wanted, found = (algo.policy().outputs(obs)[0] for algo in (begun, begins))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 # The run
 
 
