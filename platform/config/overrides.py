@@ -7,11 +7,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from envs.errors import ConfigError, PaddockError, require
 
@@ -55,7 +55,9 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
     path, folder = (given and move(given) for given in (flags.config_path, flags.config_dir))
     named = {"--config-path": path, "--config-name": flags.config_name, "--config-dir": folder}
     words = [word for pair in named.items() if pair[1] for word in pair]
-    for item in overrides:
+    # With what Hydra puts into `${...}`, which may be nobody's to read, left to the job.
+    raw = OmegaConf.to_container(overrides, resolve=False) if isinstance(overrides, ListConfig) else overrides
+    for item, written in zip(overrides, cast(Sequence[str], raw), strict=True):
         key, _, value = item.partition("=")
         if key.lstrip("+") == "hydra.searchpath":
             old = split_sources(value)
@@ -63,7 +65,7 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
         elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
-            words.append(item)
+            words.append(written)
     return words
 
 

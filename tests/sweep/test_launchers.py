@@ -144,11 +144,15 @@ def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkey
         DaskKeys(**given, cpus=1, memory_gb=0.0, gpus=0, retries=1).open()
 
 
-def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = [*TINY, "compute=serial", "--multirun", "seed=1,2", "hydra/launcher=local", "dry_run=true"]
-    assert call_main(*line, "+hydra.job.env_set.MINE=a b") == 0
+    monkeypatch.setenv("SECRET", "two, words")  # which is not to be told on a command line
+    assert call_main(*line, "+hydra.job.env_set.MINE=a b", "+hydra.job.env_set.TOLD=${oc.env:SECRET}") == 0
     jobs = [shlex.split(job) for job in capsys.readouterr().out.splitlines()]
-    assert ["+hydra.job.env_set.MINE=a b" in job for job in jobs] == [True, True]
+    for own in ("+hydra.job.env_set.MINE=a b", "+hydra.job.env_set.TOLD=${oc.env:SECRET}"):
+        assert [own in job for job in jobs] == [True, True]
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
