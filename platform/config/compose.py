@@ -130,13 +130,19 @@ def check_sweep(
             if listed and item.is_sweep_override():
                 listed = next(iter(item.sweep_iterator()), None) is not None  # range(3,3) lists none
             require(listed, f"{item.input_line} lists no values, of which a grid is made; {remedy}")
+        in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
+        handlers = (master.hydra.job_logging or {}).get("handlers") or {}
+        puts_files = master.hydra.output_subdir is not None or any("filename" in one for one in handlers.values())
+        what = "hydra.output_subdir and hydra/job_logging would have Hydra put files where each run is to be made"
+        require(
+            in_processes or not puts_files, f"{what}; leave them out, as a run's folder has config.yaml and log.txt"
+        )
         jobs = split_grid(parsed)
         met: set[str] = set()
         users: dict[Path, int] = {}
         for number, job in enumerate(jobs):
             if len(jobs) > CHECKED_JOBS and met.issuperset(job):
                 continue
-            in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
             if in_processes and not met.issuperset(item for item in job if item.startswith(SWEEP_FILE)):
                 check_sweep_file(loader, master, job)
             met.update(job)

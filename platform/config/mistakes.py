@@ -24,7 +24,6 @@ from .vocabulary import find_usual, suggest_command, suggest_function, suggest_k
 
 SHOWN = 12  # names in a list of what there is
 EXAMPLES = 3  # where even these are too many to read
-FILELESS = ("null", "disabled", "none", "stdout")  # values of keys by which Hydra writes files, with which it does not
 PLUGGED = ("launcher", "sweeper")  # groups of Hydra's own
 
 
@@ -50,14 +49,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         require(kind not in PLUGGED or not value, f"{argument} sets no key; write hydra/{kind}={value} to choose one")
         elsewhere = arguments.multirun and key in ("run.root", "run.name") and f"${{{key}}}" not in told
         require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
-        in_folder = arguments.multirun and key in ("hydra.output_subdir", "hydra/job_logging") and value not in FILELESS
-        said = f"{argument} would have Hydra put files where each run is to be made"
-        require(not in_folder, f"{said}; leave it out, as a run's folder has config.yaml and log.txt")
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
-    part = arguments.cfg and arguments.package
-    if part not in (None, "_global_") and part not in _known_keys(part, arguments):
-        raise ConfigError(_explain_unknown(part, None, False, arguments))
 
 
 def _check_source(source: str) -> None:
@@ -126,7 +119,7 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
     if unknown:
         key = unknown.group(1).lstrip("+~")
         if "delete from config" in text and key in _known_keys(key, arguments):
-            return ConfigError(f"~{key} would delete a key that is null; leave it out")
+            return ConfigError(f"~{key} deletes no key that is null, or has another value than is said; leave it out")
         inner = re.search(r"Key '([^']+)' is not in struct", text)
         return ConfigError(
             _explain_unknown(key, inner and inner.group(1), "No match in the defaults" in text, arguments)
