@@ -14,7 +14,7 @@ from envs.errors import PaddockError, nearest, require
 from ..runs.folder import FolderError, read_config, read_json
 from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value
 from ..runs.journal import name_damage, warn_of_damage
-from ..runs.results import Columns, find_runs, find_sweeps, read_states
+from ..runs.results import Columns, find_runs, find_sweeps, read_columns, read_states
 from .curves import EVALUATION, TRAINING
 from .drawing import COLORS
 
@@ -107,9 +107,14 @@ def read_numbers(run: Path, damage: Callable[[Path, Sequence[int]], None] = warn
         FolderError: a journal cannot be read.
     """
     # Polars is half a second to import, and this module is read by `--help` too.
+    import polars as pl
+
     from ..runs.frames import read_journals
 
-    rows = read_journals([run], damage).drop("run")
+    try:
+        rows = read_journals([run], damage).drop("run")
+    except pl.exceptions.PolarsError:  # of rows of somebody's own that are no table, such as with mappings in them
+        return read_columns(run)
     return {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
 
 
