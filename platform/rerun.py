@@ -133,8 +133,9 @@ def _command(arguments: Sequence[str]) -> bool:
     require(come > 0, f"{run} has no iteration yet; wait for one")
     iterations = options.get("iterations", come)
     require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
-    place = run.resolve()  # of `.` too
-    out = options.get("out") or Path(shown(place.with_name(f"{place.name}-rerun")))
+    named = f"{run.resolve().name}-rerun"
+    beside = run.with_name(named) if run.name not in ("", "..") else Path(shown(run.resolve().with_name(named)))
+    out = options.get("out", beside)
     require(out.resolve() != run.resolve(), f"out={out} is the run itself; choose another folder")
     found = rerun(run, out, iterations, options.get("compute"))
     if found is None:

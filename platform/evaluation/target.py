@@ -150,9 +150,11 @@ def find_policy(
 def _find_best(run: Path) -> int | None:
     """The iteration whose policy was evaluated best, as journals tell; None where they do not say."""
     columns = read_columns(run)
-    if EVALUATION_OF not in columns or np.isnan(returns := columns["eval/return_mean"]).all():
+    told = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
+    if told[0] is None or told[1] is None or np.isnan(told[1]).all():
         return None
-    return int(columns[EVALUATION_OF][np.nanargmax(returns)])
+    best = told[0][np.nanargmax(told[1])]
+    return int(best) if np.isfinite(best) else None  # rows of before that was told
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:

@@ -42,7 +42,7 @@ BEGUN = (
     *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
 # One of which a run's folder has from the first moment, and one of other settings has not.
-BESIDE = ("lock", "provenance.json", "metrics.jsonl")
+BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json", "checkpoints")
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"

@@ -129,7 +129,7 @@ def find_sweeps(folder: Path) -> list[Path]:
         # Runs hold no sweeps, and may hold many files.
         inner[:] = (
             []
-            if "config.yaml" in files and any(name in files for name in BESIDE)
+            if "config.yaml" in files and any(name in [*files, *inner] for name in BESIDE)
             else sorted(name for name in inner if not name.startswith("."))
         )
     return sweeps

@@ -1,5 +1,6 @@
 """Where runs stand: told from their folders, the locks on them, and Slurm's queue where they were submitted."""
 
+import datetime
 import fcntl
 import os
 import re
@@ -206,7 +207,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _holds_run(folder: Path) -> bool:
     # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
-    begun = os.path.isfile(folder / "config.yaml") and any(os.path.isfile(folder / name) for name in BESIDE)
+    begun = os.path.isfile(folder / "config.yaml") and any(os.path.exists(folder / name) for name in BESIDE)
     return begun or os.path.isfile(folder / "submission.json")
 
 
@@ -246,8 +247,14 @@ def _goes_on(run: Path, submission: Submission | None, job_state: str) -> bool:
     """Whether somebody is at a run that has ended before, or is to be, as where its budget was raised."""
     if submission is None or job_state not in (*WAITING, *RUNNING):
         return is_locked(run)
-    # Not by which is later: a node's clock may be another than that of the machine that submits.
-    return submission.ended is not None and submission.ended == read_json(run / "done.json").get("time")
+    ended = read_json(run / "done.json").get("time")
+    if "ended" in read_json(run / "submission.json"):
+        # Not by which is later: a node's clock may be another than that of the machine that submits.
+        return submission.ended is not None and submission.ended == ended
+    try:
+        return datetime.datetime.fromisoformat(str(ended)) <= datetime.datetime.fromisoformat(submission.submitted)
+    except (ValueError, TypeError):  # damaged, or of somebody who left the zone out
+        return False
 
 
 def is_locked(run: Path) -> bool:
