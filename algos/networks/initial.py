@@ -241,16 +241,18 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
-        "bytes": _bytes(network) if clip is None else None,
+        "bytes": _bytes(network, clip is not None),
     }
 
 
-def _bytes(network: Architecture | MLP) -> str | None:
-    """Between which numbers dense layers see the bytes of a Box; None: it has none."""
+def _bytes(network: Architecture | MLP, normalized: bool) -> str | None:
+    """By what bytes of a Box, or of images within a structure, are divided; None: there are none."""
     inputs = network.inputs
-    if not inputs.plain or inputs.dtype != np.uint8:
-        return None
-    return f"0 to {inputs.greatest if isinstance(network, MLP) else 1}"
+    if inputs.plain:
+        divides = inputs.dtype == np.uint8 and not normalized
+        return f"divided by {1 if isinstance(network, MLP) else inputs.greatest}" if divides else None
+    images = [leaf.greatest for leaf in inputs.layout.leaves if leaf.kind == "pixels"]
+    return f"divided by {', '.join(map(str, images))}" if images else None
 
 
 def _encoder(network: Architecture | MLP) -> str:

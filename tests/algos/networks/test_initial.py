@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import final_state
+from gymnasium import spaces
 from learned import algorithm
 
 import paddock
@@ -208,7 +210,7 @@ def test_bytes_that_are_seen_otherwise_are_refused_and_normalized_ones_are_taken
     known = {name: learned(*words, *common).initial_policy() for name, words in kinds.items()}
     for source, target in (("es", "ppo"), ("dqn", "es")):
         with pytest.raises(
-            ConfigError, match=r"bytes: 0 to \d+, this run's: 0 to \d+; set algo.normalize_observations"
+            ConfigError, match=r"bytes: divided by \d+, this run's: divided by \d+; set algo.normalize_obs"
         ):
             build(*kinds[target], *common).start_from(known[source])
     obs = np.random.default_rng(2).integers(0, 256, (20, 44, 40, 3), np.uint8)
@@ -220,6 +222,31 @@ def test_bytes_that_are_seen_otherwise_are_refused_and_normalized_ones_are_taken
         begins.start_from(begun.initial_policy())
         wanted, found = (algo.policy().outputs(obs)[0] for algo in (begun, begins))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Bytes(gymnasium.Env):
+    """Tells four bytes up to one that is declared."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, greatest: int) -> None:
+        self.observation_space = spaces.Box(0, greatest, (4,), np.uint8)
+
+
+def test_bytes_of_another_greatest_are_refused() -> None:
+    def words(greatest: int) -> list[str]:
+        return [
+            "algo=ppo",
+            "env=gymnasium",
+            f"env.id={__name__}:Bytes",
+            f"+env.kwargs.greatest={greatest}",
+            "algo.hidden=[8]",
+        ]
+
+    initial = build(*words(1)).initial_policy()
+    build(*words(1)).start_from(initial)
+    with pytest.raises(ConfigError, match=r"bytes: divided by 1, this run's: divided by 255; "):
+        build(*words(255)).start_from(initial)
 
 
 # The run
