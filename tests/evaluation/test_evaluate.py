@@ -541,6 +541,9 @@ def test_the_best_policy_is_the_one_evaluated_best_though_the_end_alone_has_told
         policy, iteration = find_policy(algorithm, run, "best", None, progress)
         assert iteration == best
         np.testing.assert_array_equal(policy.parameters, parameters[best])
+    told = [{name: row[name] for name in row if name != "eval/of_iteration"} for row in told]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))  # as before that was told
+    assert find_policy(algorithm, run, "best", None, progress)[1] == 2
 
 
 def test_help_is_a_guide(main: Main) -> None:

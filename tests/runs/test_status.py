@@ -272,6 +272,20 @@ def test_a_run_that_ended_and_was_submitted_again_is_not_done_before_its_job_is(
     assert run_state.state == state
 
 
+@pytest.mark.parametrize(("ended", "state"), [("2026-01-01T00:00:00+00:00", "requeued"), (None, "done")])
+def test_a_note_of_before_it_told_when_its_run_had_ended_is_read_by_times(
+    ended: str | None, state: str, queue: Callable[..., None], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", done="budget.steps=3000", at=ended or "2999-01-01T00:00:00+00:00")
+    submitted(run, "7_0")
+    note = json.loads((run / "submission.json").read_text())
+    del note["ended"]
+    note["submitted"] = "2026-06-01T00:00:00+00:00"
+    (run / "submission.json").write_text(json.dumps(note))
+    queue("7_0|PENDING|Priority|paddock-sweep")
+    assert read_run_states([run])[0].state == state
+
+
 def test_a_name_of_a_job_that_is_no_text_hides_no_run(
     queue: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +411,9 @@ def test_settings_alone_are_no_run_and_hide_none(tmp_path: Path) -> None:
     for journal in ("metrics.jsonl", "system.jsonl"):
         (runs[1] / journal).unlink()  # of one that has only just begun
     (runs[0] / "lock").unlink()
+    runs.append(make_run(tmp_path / "conf/runs/some", done="budget.steps=3000"))
+    for name in ("lock", "metrics.jsonl", "system.jsonl"):
+        (runs[3] / name).unlink()  # of one that was copied in part
     (tmp_path / "conf/config.yaml").write_text("defaults: [algo: es]")
     assert find_runs(tmp_path) == runs
     (tmp_path / "conf/runs/sweep.json").touch()
