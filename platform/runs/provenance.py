@@ -7,10 +7,11 @@ import os
 import platform
 import re
 import shlex
+import stat
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from .checkpoint import write_atomically
@@ -20,8 +21,10 @@ COMPUTING = {  # modules of which another version may give other numbers
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
 }
 MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
+BEGUN = ("lock", "config.yaml")  # what the folder of a run holds together from its first moment
 CODE = (".py", ".yaml")  # of new files, those that are told with the edits
 NEW_BYTES = 10**6  # of them, at most
+NEW_S = 20.0  # to find them, at most
 GIT_S = 60.0  # to look through a large tree on a slow file system
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
@@ -68,33 +71,76 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
         return None, None
     commit, top = told.split("\n")[0], Path(told.split("\n")[1])
     diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=top, timeout_s=GIT_S)
-    new = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=top, timeout_s=GIT_S)
+    new = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=top, timeout_s=NEW_S)
     if diff is None or new is None:
         return commit, None
-    files = leave_out_runs([PurePath(name) for name in new.split("\0") if name])
-    return commit, diff + "".join(_tell_new(top, [file for file in files if file.suffix in CODE]))
+    return commit, diff + "".join(_tell_new(top, leave_out_runs(new.split("\0"), CODE)))
 
 
-def leave_out_runs(files: Sequence[PurePath]) -> list[PurePath]:
-    """Those of some files that are in no folder of a run or of a sweep, which they tell themselves."""
-    made = {file.parent for file in files if file.name in MADE}
-    return [file for file in files if made.isdisjoint(file.parents)]
+def leave_out_runs(files: Sequence[str], ends: str | tuple[str, ...] = "") -> list[str]:
+    """Those of some files, with one of these ends, that are in no folder of a run or of a sweep: those tell their own.
+
+    Args:
+        files: relative to one folder, with slashes; as text, for there may be a hundred thousand.
+    """
+    split = [file.rpartition("/") for file in files]
+    made = {folder for folder, _, name in split if name in MADE}
+    locked, set_up = ({folder for folder, _, name in split if name == one} for one in BEGUN)
+    made |= locked & set_up
+    code = [(folder, file) for (folder, _, _), file in zip(split, files, strict=True) if file.endswith(ends)]
+    outside = {folder for folder in {folder for folder, _ in code} if made.isdisjoint(_with_parents(folder))}
+    return [file for folder, file in code if folder in outside]
 
 
-def _tell_new(top: Path, files: Sequence[PurePath]) -> Iterator[str]:
+def _with_parents(folder: str) -> Iterator[str]:
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
+    yield ""
+
+
+def _tell_new(top: Path, files: Sequence[str]) -> Iterator[str]:
     """Yield new files as edits that git can make again, or, of one for which there is no room, its name."""
     room = NEW_BYTES
     for file in sorted(files):
         try:
-            size = os.lstat(top / file).st_size
-        except OSError:  # it has gone since it was listed
+            told = os.lstat(f"{top}/{file}")  # there may be many, and to make a path takes longer than to look
+            content = _read(top / file, told.st_mode) if told.st_size <= room else None
+        except FileNotFoundError:  # it has gone since it was listed
             continue
-        if size > room:
-            yield f"new, and left out: {file} ({size} bytes)\n"
+        except OSError as error:
+            yield f"new, and left out: {_quote(file)} ({error.strerror})\n"
             continue
-        room -= max(size, NEW_BYTES // 100)  # nor are they too many
-        words = ("--no-color", "--no-ext-diff", "--no-index", "--", os.devnull, str(file))
-        yield ask("git", "diff", *words, folder=top, codes=(0, 1)) or ""
+        if content is None or b"\0" in content:  # git makes no edits of bytes like these
+            yield f"new, and left out: {_quote(file)} ({told.st_size} bytes)\n"
+            continue
+        room -= max(told.st_size, NEW_BYTES // 100)  # nor are they too many
+        yield _tell_file(file, told.st_mode, content)
+
+
+def _read(path: Path, mode: int) -> bytes:
+    return os.fsencode(os.readlink(path)) if stat.S_ISLNK(mode) else path.read_bytes()
+
+
+def _tell_file(name: str, mode: int, content: bytes) -> str:
+    """A new file as git tells it; a process of git for each would take longer than all else."""
+    kind = "120000" if stat.S_ISLNK(mode) else "100755" if mode & stat.S_IXUSR else "100644"
+    new = _quote(f"b/{name}")
+    head = f"diff --git {_quote(f'a/{name}')} {new}\nnew file mode {kind}\n"
+    if not content:
+        return head
+    *lines, rest = content.decode(errors="surrogateescape").split("\n")
+    end = f"+{rest}\n\\ No newline at end of file\n" if rest else ""
+    tab = "\t" if " " in name else ""  # else what is behind a space may be a date
+    head += f"--- /dev/null\n+++ {new}{tab}\n@@ -0,0 +1,{len(lines) + bool(rest)} @@\n"
+    return head + "".join(f"+{line}\n" for line in lines) + end
+
+
+def _quote(name: str) -> str:
+    """A name as git spells it in its edits."""
+    raw = name.encode(errors="surrogateescape")
+    quoted = re.sub(rb'[\x00-\x1f\x7f-\xff"\\]', lambda found: b"\\%03o" % found[0][0], raw)
+    return name if quoted == raw else f'"{quoted.decode()}"'
 
 
 def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:

@@ -68,8 +68,9 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
         return None
     top = Path(top_line.rstrip("\n"))
     tracked, new = _list(top)
+    others = map(PurePath, leave_out_runs([str(file) for file in new]))
     aside = PurePath(leave_out.relative_to(top)) if leave_out.is_relative_to(top) else None
-    code = [*tracked, *(file for file in leave_out_runs(new) if aside not in file.parents)]
+    code = [*tracked, *(file for file in others if aside not in file.parents)]
     # Git ignores what is compiled, which no job builds: environments, dense networks, batches of a replay.
     # Gymnasium comes with it, and takes long to import: only those who submit wait for it.
     from algos.learning.replay import library as batches

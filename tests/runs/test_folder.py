@@ -292,6 +292,48 @@ def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_pat
     assert not any(name in diff for name in ("config.yaml", "data.csv"))
 
 
+def test_new_files_are_told_as_edits_that_make_the_same_again(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "-q")
+    git("commit", "-qm", "none", "--allow-empty")
+    names = ["a b/c d.py", 'quo"te\\.py', "n\u00e9.py", "tab\t.yaml", os.fsdecode(b"latin\xe9.py"), "x.py.py"]
+    new = {name: b"1\n\x0c2\r\n\xe9" for name in names}
+    new |= {"empty.py": b"", "one.yaml": b"\n", "whole.py": b"- 1\n+ 2\n"}
+    for name, content in new.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "one.yaml").chmod(0o755)
+    (tmp_path / "link.py").symlink_to("whole.py")
+    (tmp_path / "bytes.py").write_bytes(b"\0")
+    _, diff = find_source(tmp_path)
+    assert diff is not None and "new, and left out: bytes.py (1 bytes)" in diff
+    for name in (*new, "link.py", "bytes.py"):
+        (tmp_path / name).unlink()
+    (tmp_path / "code.diff").write_bytes(diff.encode(errors="surrogateescape"))
+    git("apply", "code.diff")
+    assert {name: (tmp_path / name).read_bytes() for name in new} == new
+    assert os.access(tmp_path / "one.yaml", os.X_OK) and os.readlink(tmp_path / "link.py") == "whole.py"
+    assert not (tmp_path / "bytes.py").exists()
+
+
+def test_runs_that_begin_in_the_tree_of_the_code_are_no_edits_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["init", "-q"], ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "0", "--allow-empty"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    for name in ("runs/sibling/lock", "runs/sibling/config.yaml", "own/config.yaml", "other/lock", "other/new.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a: 1\n")
+    monkeypatch.setattr("paddock.runs.folder.__file__", str(tmp_path / "folder.py"))
+    folder = RunFolder.open(tmp_path / "runs/mine", {})
+    folder.begin({"seed": 1})
+    folder.release()
+    told = (tmp_path / "runs/mine/code.diff").read_text().splitlines()
+    assert [line for line in told if line.startswith("+++")] == ["+++ b/other/new.py", "+++ b/own/config.yaml"]
+
+
 def test_edits_that_git_does_not_tell_are_said_to_be_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
