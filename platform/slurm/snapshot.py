@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePath
 
 from envs.errors import ConfigError, require
@@ -15,6 +16,11 @@ from envs.errors import ConfigError, require
 from ..runs.provenance import GIT_S, SNAPSHOT, find_source, leave_out_runs
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
+LINKED_BYTES = 10**6  # of a file elsewhere that a link leads to; one with more is data, and stays there
+CODE = {  # ends of files that are code however large they are
+    *(".py", ".pyi", ".pyx", ".sh", ".so", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".rs"),
+    *(".yaml", ".yml", ".toml", ".json", ".txt", ".cfg", ".ini"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,11 @@ class Tree:
     def holds(self, path: Path) -> bool:
         """Whether a file, or a folder with some of them, would be copied."""
         here = PurePath(os.path.relpath(path, self.top))
-        return any(here == file or here in file.parents for file in self.files)
+        return here in self._held
+
+    @cached_property
+    def _held(self) -> frozenset[PurePath]:
+        return frozenset(path for file in self.files for path in (file, *file.parents))
 
     def copy(self, target: Path) -> None:
         """Copy the files, and note which commit they were edited from.
@@ -37,22 +47,27 @@ class Tree:
         """
         for file in self.files:
             (target / file.parent).mkdir(parents=True, exist_ok=True)
-            if (self.top / file).is_symlink():
-                self._copy_link(file, target / file)
-            else:
+            link = self.find_link(file)
+            if link is None:
                 _copy_file(self.top / file, target / file)
+            else:
+                (target / file).symlink_to(link)
         commit, diff = find_source(self.top)
         (target / SNAPSHOT).write_text(json.dumps({"folder": str(self.top), "commit": commit, "diff": diff}, indent=2))
 
-    def _copy_link(self, file: PurePath, target: Path) -> None:
-        """Have a link lead to what is copied, or be a copy; to a folder elsewhere, as of data, it stays a link."""
-        there = Path(os.path.realpath(self.top / file))
+    def find_link(self, file: PurePath) -> str | None:
+        """Where a link in the copy leads: to what is copied, or to data elsewhere; None where bytes are copied.
+
+        A link to code elsewhere, or to a small file, is a copy of it.
+        """
+        path = self.top / file
+        if not path.is_symlink():
+            return None
+        there = Path(os.path.realpath(path))
         if there.is_relative_to(self.top) and self.holds(there):
-            target.symlink_to(os.path.relpath(there, (self.top / file).parent))
-        elif there.is_file():
-            _copy_file(there, target)
-        else:
-            target.symlink_to(there)
+            return os.path.relpath(there, path.parent)
+        size = _size(there)
+        return str(there) if size is None or (there.suffix not in CODE and size > LINKED_BYTES) else None
 
 
 def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
@@ -80,12 +95,13 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     libraries = [*built(), *find_built(dense.FOLDER, "_dense"), *find_built(batches.FOLDER, "_replay")]
     compiled = [path.resolve() for path in libraries]
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
-    sizes = {file: size for file in code if (size := _size(top / file)) is not None}
+    tree = Tree(top, [file for file in code if _size(top / file) is not None])
+    sizes = {file: _size(top / file, follow=tree.find_link(file) is None) or 0 for file in tree.files}
     total_mb = sum(sizes.values()) / 1e6
     largest = max(sizes, key=lambda file: sizes[file], default=None)
     remedy = f"put what is not code into .gitignore, such as {largest}"
     require(total_mb <= MAX_MB, f"the code in {top} is {total_mb:.0f} MB and at most {MAX_MB} are copied; {remedy}")
-    return Tree(top, list(sizes))
+    return tree
 
 
 def _copy_file(source: Path, target: Path) -> None:
@@ -99,13 +115,13 @@ def _copy_file(source: Path, target: Path) -> None:
         require(error.errno == errno.ENOENT, f"{what}; mend that, or put it into .gitignore")
 
 
-def _size(path: Path) -> int | None:
-    """The bytes that a copy takes, which of a link to a file may be the file's; None where there is nothing to copy.
+def _size(path: Path, *, follow: bool = False) -> int | None:
+    """The bytes that a copy takes, with `follow` of what a link leads to; None where there is nothing to copy.
 
     A tracked file may be gone, and a repository in the tree is a folder.
     """
     try:
-        told = os.stat(path, follow_symlinks=path.is_file())
+        told = os.stat(path, follow_symlinks=follow)
     except OSError:
         return None
     return told.st_size if stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode) else None
@@ -121,11 +137,22 @@ def _list(top: Path) -> tuple[list[PurePath], list[PurePath]]:
     for names, known in ((tuple(tracked), tracked), (tuple(new), new)):
         for name in names:
             note = top / name / ".git"
-            if note.exists() and not (note.is_file() and "/worktrees/" in note.read_text()):  # of this one, once more
+            # What a link leads to may be anywhere, and even this repository.
+            if note.exists() and not (top / name).is_symlink() and not _is_worktree(note, top):
                 inner, others = _list(top / name)
                 known += [name / file for file in inner]
                 new += [name / file for file in others]
     return tracked, new
+
+
+def _is_worktree(note: Path, top: Path) -> bool:
+    """Whether what git notes of a folder says that it is a work tree of the repository in `top`, once more."""
+    if not note.is_file():
+        return False
+    noted = os.fsdecode(note.read_bytes()).removeprefix("gitdir:").strip()
+    above = Path(os.path.realpath(note.parent / noted)).parent
+    common = (_ask_git(top, "rev-parse", "--git-common-dir") or "").rstrip("\n")
+    return above.name == "worktrees" and above.parent == Path(os.path.realpath(top / common))
 
 
 def _ask_git(folder: Path, *words: str) -> str | None:

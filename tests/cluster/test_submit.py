@@ -622,6 +622,52 @@ def test_a_copy_of_the_code_has_what_repositories_in_it_hold(tmp_path: Path) -> 
     assert sorted(map(str, tree.files)) == kept
 
 
+def test_a_copy_of_the_code_follows_no_link_to_a_repository(tmp_path: Path) -> None:
+    make_repository(tmp_path / "lib", "lib.py")
+    top = make_repository(tmp_path / "top", "top.py")
+    for name, there in {"self": ".", "lib": "../lib", "new": "../lib"}.items():
+        (top / name).symlink_to(there)
+    subprocess.run(["git", "add", "self", "lib"], cwd=top, check=True)
+    tree = find_tree(top, ".", tmp_path)
+    assert tree is not None and sorted(map(str, tree.files)) == ["lib", "new", "self", "top.py"]
+    tree.copy(tmp_path / "copy")
+    assert (tmp_path / "copy/self").resolve() == tmp_path / "copy"
+    assert (tmp_path / "copy/lib").resolve() == tmp_path / "lib"
+
+
+def test_a_copy_of_a_linked_work_tree_has_its_submodules(tmp_path: Path) -> None:
+    lib, top = make_repository(tmp_path / "lib", "lib.py"), make_repository(tmp_path / "top", "top.py")
+    allowed = ["-c", "protocol.file.allow=always", "-c", "user.name=me", "-c", "user.email=me@here"]
+    linked = tmp_path / "linked"
+    for folder, words in (
+        (top, ["submodule", "--quiet", "add", str(lib), "sub"]),
+        (top, ["commit", "-qm", "second"]),
+        (top, ["worktree", "add", "--quiet", "--detach", str(linked)]),
+        (linked, ["submodule", "--quiet", "update", "--init"]),
+        (lib, ["worktree", "add", "--quiet", "--detach", str(linked / "theirs")]),
+        (linked, ["worktree", "add", "--quiet", "--detach", str(linked / "once_more")]),
+    ):
+        subprocess.run(["git", *allowed, *words], cwd=folder, check=True, capture_output=True)
+    assert "/worktrees/" in (linked / "sub/.git").read_text()
+    tree = find_tree(linked, ".", tmp_path)
+    assert tree is not None
+    assert sorted(map(str, tree.files)) == [".gitmodules", "sub/lib.py", "theirs/lib.py", "top.py"]
+
+
+def test_a_link_to_much_data_elsewhere_stays_one_and_counts_as_one(tmp_path: Path) -> None:
+    top = make_repository(tmp_path / "top", "top.py")
+    for name, size in {"huge.npy": (MAX_MB + 1) * 10**6, "large.json": 2 * 10**6, "small.bin": 10**6}.items():
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size)
+        (top / name).symlink_to(f"../{name}")
+    tree = find_tree(top, ".", tmp_path)
+    assert tree is not None
+    copy = tmp_path / "copy"
+    tree.copy(copy)
+    assert os.readlink(copy / "huge.npy") == str(tmp_path / "huge.npy")
+    assert [(copy / name).is_symlink() for name in ("large.json", "small.bin")] == [False, False]
+
+
 def test_links_in_a_copy_of_the_code_lead_to_the_copy_or_are_one(tmp_path: Path) -> None:
     top = make_repository(tmp_path / "top", "pkg/a.py")
     (tmp_path / "data").mkdir()
