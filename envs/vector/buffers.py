@@ -123,8 +123,11 @@ class NumberBuffer(Buffer):
                         raise ValueError
                     self.array[rows] = joined.reshape(-1, *inner)
                 return
-            except (ValueError, TypeError):
+            except ValueError:
                 pass  # one by one, they say what is wrong
+            except TypeError:  # also of integers of a wider dtype, as int64 into int32
+                if self._write_wider(rows, elements):
+                    return
         elif self._choices is not None:
             low, high = self._choices
             try:
@@ -137,6 +140,22 @@ class NumberBuffer(Buffer):
         beside, write = self._beside
         write_each(write, rows, elements)
         self.array[rows] = beside[rows]
+
+    def _write_wider(self, rows: RowIndex, elements: Sequence[Any]) -> bool:
+        """Write integers of a dtype that the array's does not include; False, and none written, where one changes."""
+        if self._dtype.kind not in "iu":
+            return False
+        try:
+            joined = np.concatenate(elements)
+        except (ValueError, TypeError):
+            return False
+        if joined.dtype.kind not in "iu" or joined.shape[1:] != self._inner[1:]:
+            return False
+        cast = joined.astype(self._dtype)
+        if not (cast == joined).all():
+            return False
+        self.array[rows] = cast.reshape(-1, *self._inner)
+        return True
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
         batch = self._given[rows]

@@ -28,7 +28,7 @@ from vector_cases import (  # noqa: F401
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
-from envs.vector import EnvError, VectorMisuse
+from envs.vector import EnvError, VectorMisuse, buffers
 from envs.vector.buffers import MANY, Buffer, Refused
 
 FROZEN_LAKE = env_spec("FrozenLake-v1")
@@ -241,6 +241,16 @@ class Restless(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return np.ones(2, np.uint8), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), np.array([1, 0])], ids=["slice", "index"])
+def test_wider_integers_that_fit_are_joined(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout.of(space := spaces.Box(0, 10, (2, 2), np.int32), {}, [])
+    buffer = Buffer.of(space, layout, array := layout.zeros(2))
+    monkeypatch.setattr(buffers, "write_each", lambda *_: pytest.fail("went one by one"))
+    ones = np.arange(8).reshape(2, 2, 2)
+    buffer.write(rows, list(ones))
+    assert np.array_equal(array[rows], ones)
 
 
 def test_what_an_episode_begins_with_is_of_the_kind_of_its_space_whichever_episode() -> None:
