@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.spaces.parts import Array, Choice, NumbersPart, Part, Views
+from envs.spaces.parts import Array, Choice, NumbersPart, Part, Views, finder
 from envs.spaces.structures import Record
 
 Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
@@ -50,6 +50,7 @@ def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
     if not shape or dtype.itemsize * int(np.prod(shape)) > LARGE:
         return None
     first, rest = {shape[0]}, shape[1:]
+    has_other = finder(part, len(view)) if part.kind == "choices" else None
 
     def fill(rows: Any, elements: Sequence[Any]) -> None:
         if set(map(len, elements)) != first:
@@ -58,7 +59,9 @@ def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
         if joined.dtype != dtype or joined.shape[1:] != rest:
             raise ValueError
         each = joined.reshape(-1, *shape)
-        view[rows] = part.fit(each, each.shape[:1]) if part.kind == "choices" else each
+        if has_other is not None and has_other(each):
+            part.fit(each, each.shape[:1])  # says which
+        view[rows] = each
 
     return fill
 

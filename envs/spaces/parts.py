@@ -168,6 +168,9 @@ class NumbersPart(Part):
     ) -> None:
         self.path, self.kind, self.base, self.shape, self.sizes, self.starts = path, kind, dtype, shape, sizes, starts
         self.dtype, self.greatest = np.dtype((dtype, (*lead, *shape))), greatest
+        if kind == "choices":
+            self._low = np.array(starts).reshape(shape)
+            self._high = self._low + np.array(sizes).reshape(shape) - 1
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
         more = self.sizes, self.starts, self.greatest
@@ -188,9 +191,7 @@ class NumbersPart(Part):
             f"    x = {fit}(x)",
         )
         if self.kind == "choices":
-            source.add(
-                f"elif {source.bind(finder(self.base, self.shape, self.sizes, self.starts))}(x):", f"    {fit}(x)"
-            )
+            source.add(f"elif {source.bind(finder(self))}(x):", f"    {fit}(x)")
         source.add(f"{target} = x")
 
     def fit(self, value: Any, rows: tuple[int, ...] = ()) -> Array:
@@ -213,8 +214,7 @@ class NumbersPart(Part):
         if whole and (cast != array).any():
             raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
         if self.kind == "choices":
-            low = np.array(self.starts).reshape(self.shape)
-            high = low + np.array(self.sizes).reshape(self.shape) - 1
+            low, high = self._low, self._high
             for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
                 told = f"{cast[tuple(k)]}{place((*self.path, *own))}"
@@ -294,20 +294,28 @@ class Choice(Part):
         self.fit(element)
 
 
-def finder(
-    dtype: np.dtype[Any], shape: tuple[int, ...], sizes: tuple[int, ...], starts: tuple[int, ...]
-) -> Callable[[Array], bool]:
-    """Return a function that says whether an array of this dtype and shape has a number that is none of its choices."""
-    low, counts = np.array(starts, dtype).reshape(shape), np.array(sizes, np.uint64).reshape(shape)
-    above, wrong = np.zeros(shape, dtype), np.zeros(shape, np.bool_)
-    unsigned = above.view(f"u{dtype.itemsize}")  # in which what lies below the smallest choice is large
+def finder(part: NumbersPart, most: int | None = None) -> Callable[[Array], bool]:
+    """Return a function that says whether an element has a number that is none of its choices.
+
+    It takes arrays of the part's dtype and shape; where `most` is given, batches [B, *shape] of at most so many.
+    """
+    shape = part.shape if most is None else (most, *part.shape)
+    low, counts = np.array(part.starts, part.base).reshape(part.shape), np.array(part.sizes, np.uint64)
+    above, wrong = np.zeros(shape, part.base), np.zeros(shape, np.bool_)
+    unsigned = above.view(f"u{part.base.itemsize}")  # in which what lies below the smallest choice is large
+    highest = np.minimum(counts - 1, np.iinfo(unsigned.dtype).max).astype(unsigned.dtype).reshape(part.shape)
 
     def has_other(array: Array) -> bool:
         np.subtract(array, low, above)
-        np.greater_equal(unsigned, counts, wrong)
+        np.greater(unsigned, highest, wrong)
         return 1 in wrong.tobytes()  # a tenth of what any() takes
 
-    return has_other
+    def have_other(batch: Array) -> bool:
+        count = len(batch)
+        np.subtract(batch, low, above[:count])
+        return bool(np.greater(unsigned[:count], highest, wrong[:count]).any())
+
+    return has_other if most is None else have_other
 
 
 def dotted(path: Path) -> str:

@@ -335,6 +335,23 @@ def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: lis
             enter(wrong)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
+def test_a_number_at_either_end_of_its_choices_is_told_from_the_next(dtype: Any) -> None:
+    size, start = (255, 0) if dtype == np.uint8 else (100, 20)
+    space = spaces.MultiDiscrete(np.array([size, 3], dtype), dtype=dtype, start=np.array([start, 1], dtype))
+    layout = Layout.of(space, {}, [])
+    rows = layout.zeros(5)
+    fill = layout.filler(rows)
+    assert fill is not None
+    good = [np.array([first, 1 + k], dtype) for k, first in enumerate((start, start + size // 2, start + size - 1))]
+    fill(slice(1, 4), good)
+    held = layout.fields(rows)
+    assert np.array_equal(held[1:4], good) and not held[[0, 4]].any()
+    for wrong in (0, 4):
+        with pytest.raises(Misfit, match=rf"^{wrong} at \[1\] where 1 to 3 is declared$"):
+            fill(slice(1, 4), [*good[:2], np.array([start, wrong], dtype)])
+
+
 def test_a_part_that_is_not_there_is_named() -> None:
     layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
     write = layout.writer(layout.zeros(1))
