@@ -117,7 +117,7 @@ class WorkerProcess:
             timeout_s: that it has to close its environments.
         """
         number = self._job.number
-        for patience_s in (CLOSE_S, min(timeout_s, CLOSING_S)):
+        for patience_s in (CLOSE_S, max(CLOSE_S, min(timeout_s, CLOSING_S))):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.child.popen.wait(max(0.0, begun + patience_s - time.monotonic()))
                 return
@@ -167,12 +167,15 @@ def _not_started(job: WorkerJob, error: OSError) -> EnvError:
     return EnvError(f"worker {job.number} of {job.workers} cannot be started ({error.strerror}); {remedy}")
 
 
-def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int, timeout_s: float) -> None:
+def end(
+    processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int, timeout_s: float = 0.0
+) -> None:
     """End workers: they are asked, and killed with a warning if they do not in time.
 
     Args:
         timeout_s: for which those that close their environments are waited for, at most CLOSING_S; one that is at work
-            until then may hang, and has CLOSE_S.
+            until then may hang, and has CLOSE_S, as all have where none is given: of a vector that is let go, not
+            closed, Python runs this where it drops a KeyboardInterrupt.
     """
     if os.getpid() != parent:  # a fork of it
         return

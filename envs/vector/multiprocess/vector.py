@@ -107,7 +107,8 @@ class MultiprocessVectorEnv(VectorEnv):
             os.close(memory)
             raise
         processes: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid(), timeout_s)
+        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid())
+        self._timeout_s = timeout_s
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             jobs = [
@@ -221,8 +222,9 @@ class MultiprocessVectorEnv(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers; Gymnasium's `close` calls this once."""
-        if self._finalizer is not None:
-            self._finalizer()
+        if self._finalizer is not None and (held := self._finalizer.detach()) is not None:
+            _, end_workers, given, _ = held
+            end_workers(*given, self._timeout_s)
 
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
         """Have workers start episodes in some environments; whatever these were at is dropped."""

@@ -111,6 +111,20 @@ def test_ctrl_c_ends_the_wait_for_workers_that_close_and_leaves_nothing(
     assert not set(os.listdir("/proc/self/fd")) - before
 
 
+def test_a_vector_that_is_let_go_waits_for_no_worker_that_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_module, "CLOSE_S", 0.3)
+    vec = multiprocess(num_envs=1, workers=1, timeout_s=60.0).make(diary(tmp_path))
+    (process,) = workers_of(vec)
+    vec.set_attr("nap_s", 1000)
+    started = time.monotonic()
+    del vec
+    gc.collect()
+    assert time.monotonic() - started < 10 and not process.is_running()
+    assert "had not ended 0.3 s after the close" in caplog.text
+
+
 @pytest.mark.parametrize("step", ["lay_out", "initialize", "Table"])
 def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*given: Any) -> None:
