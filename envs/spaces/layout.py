@@ -107,13 +107,16 @@ class Layout:
         """Rows [N] in Gymnasium's batch form: views, and tuples of elements for what varies in size."""
         return self._root.batch(self.fields(rows))
 
-    def pack(self, batch: Any, rows: Array) -> None:
+    def pack(self, batch: Any, rows: Array, choices: bool = False) -> None:
         """Write a batch in Gymnasium's form into rows [N].
+
+        Args:
+            choices: whether numbers of a MultiDiscrete have to be its choices, as in observations.
 
         Raises:
             Misfit: it is not of that form.
         """
-        self._root.pack(self.fields(rows), batch)
+        self._root.pack(self.fields(rows), batch, choices)
 
     @property
     def is_real(self) -> Array:

@@ -116,8 +116,12 @@ class Part(abc.ABC):
         """All elements in Gymnasium's batch form: views, or a tuple of elements where they vary in size."""
 
     @abc.abstractmethod
-    def pack(self, views: Views, batch: Any) -> None:
+    def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         """Write a batch in Gymnasium's form.
+
+        Args:
+            choices: whether numbers of a MultiDiscrete have to be its choices, as those of actions that nobody looks at
+                have not.
 
         Raises:
             Misfit: it is not of that form.
@@ -194,11 +198,12 @@ class NumbersPart(Part):
             source.add(f"elif {source.bind(finder(self))}(x):", f"    {fit}(x)")
         source.add(f"{target} = x")
 
-    def fit(self, value: Any, rows: tuple[int, ...] = ()) -> Array:
+    def fit(self, value: Any, rows: tuple[int, ...] = (), choices: bool = True) -> Array:
         """Return an element, or a batch of so many rows, as the row holds it.
 
         Raises:
-            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold, or no choices.
+            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold, or, where
+                `choices` says so, no choices.
         """
         at, shape = place(self.path), (*rows, *self.shape)
         try:
@@ -213,7 +218,7 @@ class NumbersPart(Part):
         cast = array.astype(self.base, copy=False)
         if whole and (cast != array).any():
             raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
-        if self.kind == "choices":
+        if choices and self.kind == "choices":
             low, high = self._low, self._high
             for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
@@ -227,8 +232,8 @@ class NumbersPart(Part):
     def batch(self, views: Views) -> Any:
         return views
 
-    def pack(self, views: Views, batch: Any) -> None:
-        views[...] = self.fit(batch, views.shape[: views.ndim - len(self.shape)])
+    def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
+        views[...] = self.fit(batch, views.shape[: views.ndim - len(self.shape)], choices)
 
     def rows_in(self, batch: Any) -> int:
         return len(batch)
@@ -277,7 +282,7 @@ class Choice(Part):
     def batch(self, views: Views) -> Any:
         return views
 
-    def pack(self, views: Views, batch: Any) -> None:
+    def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         array, at = np.asarray(batch), place(self.path)
         if array.shape != views.shape:
             raise Misfit(f"shape {array.shape}{at} where {views.shape} is declared")

@@ -47,10 +47,10 @@ class Record(Part):
     def batch(self, views: Views) -> Any:
         return self._join([part.batch(view) for part, view in zip(self.parts.values(), self._each(views), strict=True)])
 
-    def pack(self, views: Views, batch: Any) -> None:
+    def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         self._check(batch)
         for (key, part), view in zip(self.parts.items(), self._each(views), strict=True):
-            part.pack(view, batch[key])
+            part.pack(view, batch[key], choices)
 
     def rows_in(self, batch: Any) -> int:
         key, part = next(iter(self.parts.items()))

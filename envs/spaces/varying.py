@@ -42,7 +42,7 @@ class Varying(Part):
         read = self.reader(views)
         return tuple([read(row) for row in range(len(first(views)))])
 
-    def pack(self, views: Views, batch: Any) -> None:
+    def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         write, rows = self.write(views), len(first(views))
         if not isinstance(batch, Sequence | np.ndarray) or len(batch) != rows:
             got = f"{len(batch)}" if isinstance(batch, Sequence | np.ndarray) else f"{type(batch).__name__}"
@@ -148,7 +148,7 @@ class Items(Varying):
             before = int(length[index])
             at = deeper(index)
             if self.stacked:
-                self.item.pack(select(items, (*at, slice(0, count))), element)
+                self.item.pack(select(items, (*at, slice(0, count))), element, choices=True)
             else:
                 for place_, item in enumerate(element):
                     write_item((*at, place_), item)
@@ -212,12 +212,12 @@ class Graph(Varying):
             if edges > self.most[1]:
                 raise _overflow(edges, "edges", self)
             clear(arrays, index)
-            self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes)
+            self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes, choices=True)
             views["num_nodes"][index] = nodes
             if self.edge is not None:
                 views["num_edges"][index] = edges
                 if edges >= 0:
-                    self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges)
+                    self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges, choices=True)
                     links = self.record.parts["edge_links"]
                     links.pack(views["edge_links"][(*at, slice(0, edges))], element.edge_links)
 

@@ -232,14 +232,17 @@ class RowBuffer(Buffer):
             return
         check_form(self._space, actions, count, "")
         try:
-            self.pack(rows, actions)
+            self._pack(rows, actions, choices=False)  # those of agents that do not act are not looked at
         except Misfit as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
 
     def pack(self, rows: RowIndex, batch: Any) -> None:
+        self._pack(rows, batch, choices=True)
+
+    def _pack(self, rows: RowIndex, batch: Any, choices: bool) -> None:
         packed = self._layout.zeros(len(numbers(rows)))
-        self._layout.pack(batch, packed)
+        self._layout.pack(batch, packed, choices)
         self.array[rows] = packed
 
     # Made when they are needed, as each is compiled for this space and this array.

@@ -127,7 +127,7 @@ class TrainedPolicy:
             if batch is None:
                 layout.writer(rows)(0, read)
             else:
-                layout.pack(read, rows)
+                layout.pack(read, rows, choices=True)
         except Misfit as error:
             raise ConfigError(f"observation: {error}") from error
         return rows, batch is None

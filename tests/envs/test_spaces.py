@@ -328,7 +328,7 @@ def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: lis
         lambda one: write(0, np.array(one)),
         lambda one: write(0, one),
         lambda one: fill_both(slice(0, 2), [np.array([1, 7]), np.array(one)]),
-        lambda one: layout.pack(np.array([[1, 7], one]), rows),
+        lambda one: layout.pack(np.array([[1, 7], one]), rows, choices=True),
     ):
         enter([0, 5])
         with pytest.raises(Misfit, match=r"^-?\d at \[[01]\] where (0 to 1|5 to 7) is declared$"):

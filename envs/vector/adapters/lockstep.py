@@ -87,7 +87,7 @@ class LockStepVectorEnv(VectorEnv):
         assert self._layout is not None
         rows = self._layout.zeros(self.num_envs)
         try:
-            self._layout.pack(observation, rows)
+            self._layout.pack(observation, rows, choices=True)
         except Misfit as misfit:
             what = f"{self._id} returned observations with {misfit}"
             raise EnvError(f"{what}; mend the environment or its observation_space") from None

@@ -27,6 +27,7 @@ from vector_cases import (  # noqa: F401
 
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
+from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 from envs.vector import EnvError, VectorMisuse, buffers
 from envs.vector.buffers import MANY, Buffer, Refused
@@ -251,6 +252,16 @@ def test_wider_integers_that_fit_are_joined(rows: Any, monkeypatch: pytest.Monke
     ones = np.arange(8).reshape(2, 2, 2)
     buffer.write(rows, list(ones))
     assert np.array_equal(array[rows], ones)
+
+
+def test_choices_are_asked_of_observations_and_not_of_actions_that_nobody_may_look_at() -> None:
+    space = spaces.Dict(x=spaces.MultiDiscrete([2, 3], start=[1, 1]))
+    layout = Layout.of(space, {}, [])
+    buffer = Buffer.of(space, layout, layout.zeros(2))
+    zeros = {"x": np.zeros((2, 2), int)}
+    buffer.put(slice(0, 2), zeros, 2)
+    with pytest.raises(Misfit, match=r"0 at .*where 1 to 2 is declared"):
+        buffer.pack(slice(0, 2), zeros)
 
 
 def test_what_an_episode_begins_with_is_of_the_kind_of_its_space_whichever_episode() -> None:
