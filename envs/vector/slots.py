@@ -232,11 +232,9 @@ class Slots(EnvSlots):
             arrays.truncated[rows] = cuts
             check_types(chain(rewards, ends, cuts))
         except RAISED as error:
-            given = zip(envs, rewards, ends, cuts, strict=True)
-            k = next((k for k, (_, *three) in enumerate(given) if not all(map(is_number, three))), -1)
-            got = "{}, {} and {}".format(*(type(one[k]).__name__ for one in (rewards, ends, cuts)))
-            what = f"environment {envs[k]} ({self._spec.id}) returned reward, terminated and truncated as {got}"
-            raise EnvError(f"{what} ({one_line(error)}); mend its step to return one number for each") from error
+            given = list(zip(rewards, ends, cuts, strict=True))
+            k = next((k for k, three in enumerate(given) if not all(map(is_number, three))), -1)
+            raise no_numbers(error, self._spec, envs[k], given[k]) from error
         self._write(rows, observations)
         fresh = []
         for k in over:
@@ -315,6 +313,13 @@ def check_types(values: Iterable[Any]) -> None:
     """Raise TypeError where there is text or None, which NumPy takes for numbers: None is nan, and "False" true."""
     if not NO_NUMBERS.isdisjoint(map(type, values)):
         raise TypeError("text or None is no number")
+
+
+def no_numbers(error: BaseException, spec: EnvSpec, i: int, given: Sequence[Any]) -> EnvError:
+    """Return what to raise for a reward and flags of environment i that arrays of numbers have no place for."""
+    got = "{}, {} and {}".format(*(type(one).__name__ for one in given))
+    what = f"environment {i} ({spec.id}) returned reward, terminated and truncated as {got}"
+    return EnvError(f"{what} ({one_line(error)}); mend its step to return one number for each")
 
 
 def is_number(value: Any) -> bool:

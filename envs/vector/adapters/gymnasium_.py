@@ -34,7 +34,7 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.infos import check_names
-from envs.vector.slots import check_started, named, rebuild
+from envs.vector.slots import check_started, check_types, named, no_numbers, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -225,9 +225,13 @@ class Slot(gymnasium.Wrapper):
         """Step the environment."""
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
-            self._return += float(reward)
         except RAISED as error:
             raise named(error, self._recipe, self._number, "step") from error
+        try:
+            check_types((reward, terminated, truncated))
+            self._return += float(reward)
+        except RAISED as error:
+            raise no_numbers(error, self._recipe, self._number, (reward, terminated, truncated)) from error
         self._length += 1
         if terminated or truncated:
             observation = deepcopy(observation)  # Gymnasium keeps it while the reset may write over it

@@ -16,7 +16,19 @@ import numpy as np
 import pytest
 from conftest import call_main, env_spec, wait_until
 from toy_envs import Faulty
-from vector_cases import FAULTS, SERIAL, TRACES, N, assert_same, faulty, make_fixture, multiprocess, samples, workers_of  # noqa: F401
+from vector_cases import (
+    FAULTS,
+    GYMNASIUM,
+    SERIAL,
+    TRACES,
+    N,
+    assert_same,
+    faulty,
+    make_fixture,  # noqa: F401
+    multiprocess,
+    samples,
+    workers_of,
+)
 
 import envs.making
 from envs.errors import PaddockError, split_details
@@ -143,6 +155,22 @@ def test_a_reward_or_a_flag_that_is_no_number_is_named_with_its_environment(
     monkeypatch.setattr(Faulty, "step", pay)
     with pytest.raises(EnvError, match=r"environment 1 .*Faulty-v0. returned reward, .* one number for each$"):
         vec.step(np.zeros(N, int))
+
+
+@pytest.mark.parametrize(("place", "value"), [(1, "1.5"), (1, None), (2, "False"), (3, None)])
+def test_gymnasiums_vectors_refuse_text_and_none_for_numbers_in_the_same_words(
+    make: Any, place: int, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Faulty.step
+    monkeypatch.setattr(Faulty, "step", lambda *given: (*(told := step(*given))[:place], value, *told[place + 1 :]))
+    said = []
+    for recipe in (SERIAL, GYMNASIUM):
+        vec = make(recipe, faulty(""))
+        vec.reset(seed=100)
+        with pytest.raises(EnvError, match=r"returned reward, terminated and truncated as .*text or None") as caught:
+            vec.step(np.zeros(N, int))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
 
 
 def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
