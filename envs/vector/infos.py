@@ -12,11 +12,11 @@ OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # w
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
 
 
-def check_names(info: Mapping[Any, Any]) -> None:
+def check_names(info: Mapping[Any, Any], who: str = "") -> None:
     """Raise EnvError where an environment's info has a key that readers of a vector's infos take for the vector's."""
     if not RESERVED.isdisjoint(info):
         names = ", ".join(sorted(RESERVED.intersection(info)))
-        raise EnvError(f"an info has {names}, which a vector says itself; rename it, or drop it by a wrapper")
+        raise EnvError(f"{who}an info has {names}, which a vector says itself; rename it, or drop it by a wrapper")
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:

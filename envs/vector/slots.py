@@ -182,6 +182,13 @@ class EnvSlots(ABC):
         check_started(started, self._spec, i)
         return started
 
+    def _tell(self, infos: dict[str, Any], info: dict[str, Any], row: int, rows: int, i: int) -> None:
+        """Enter an info of environment i, as `add_info` does."""
+        try:
+            add_info(infos, info, row, rows)
+        except EnvError as error:
+            raise EnvError(f"environment {i} ({self._spec.id}): {error}") from None
+
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:
             self._observation.write(rows, observations)
@@ -219,7 +226,7 @@ class Slots(EnvSlots):
                     if info:
                         add_own(infos, {"final_info": info}, len(rewards), len(envs))
                 elif info:
-                    add_info(infos, info, len(rewards), len(envs))
+                    self._tell(infos, info, len(rewards), len(envs), i)
                 observations.append(observation)
                 rewards.append(reward)
                 ends.append(terminated)
@@ -243,7 +250,7 @@ class Slots(EnvSlots):
             observation, info = self._reset(i, seed, {})
             fresh.append(observation)
             if info:
-                add_info(infos, info, k, len(envs))
+                self._tell(infos, info, k, len(envs), i)
         # Entered last: where an environment fails above, episodes have not ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += 1
@@ -278,7 +285,7 @@ class Slots(EnvSlots):
         for k, (i, seed) in enumerate(zip(envs, seeds, strict=True)):
             observation, info = self._reset(i, seed, options)
             observations.append(observation)
-            add_info(infos, info, k, len(envs))
+            self._tell(infos, info, k, len(envs), i)
         if observations:
             self._write(rows, observations)
         self._arrays.running_return[rows] = 0

@@ -193,6 +193,7 @@ class Slot(gymnasium.Wrapper):
         super().__init__(spec.make())
         self._recipe = spec
         self._number = number
+        self._who = f"environment {number} ({spec.id}): "
         self._statistics = statistics
         self._lived = False
         self._key: int | None = None
@@ -218,7 +219,7 @@ class Slot(gymnasium.Wrapper):
         except RAISED as error:
             raise named(error, self._recipe, self._number, "reset") from error
         check_started(started, self._recipe, self._number)
-        check_names(started[1])
+        check_names(started[1], self._who)
         return started
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -239,5 +240,5 @@ class Slot(gymnasium.Wrapper):
         if self._statistics and (terminated or truncated):
             info = {"episode": {"r": self._return, "l": self._length}, **info}  # which becomes `final_info`
         else:
-            check_names(info)
+            check_names(info, self._who)
         return observation, reward, terminated, truncated, info

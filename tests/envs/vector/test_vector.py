@@ -393,10 +393,13 @@ def test_an_info_that_says_what_a_vector_says_is_refused(
     venv = make(vec, faulty(""))
     assert venv.reset(seed=0)[1]["deep"][key].tolist() == [1] * N
     said[key] = 1
-    with pytest.raises(EnvError, match=f"^an info has {key}, which a vector says itself; rename it, or drop it"):
+    with pytest.raises(
+        EnvError,
+        match=rf"^environment 0 \(toy_envs:Faulty-v0\): an info has {key}, which a vector says itself; rename it",
+    ):
         venv.step(np.zeros(N, int))
     venv = make(vec, faulty(""))
-    with pytest.raises(EnvError, match=f"^an info has {key}, which"):
+    with pytest.raises(EnvError, match=rf"^environment 0 \(toy_envs:Faulty-v0\): an info has {key}, which"):
         venv.reset(seed=0)
 
 
