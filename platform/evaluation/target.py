@@ -150,10 +150,10 @@ def find_policy(
 def _find_best(run: Path) -> int | None:
     """The iteration whose policy was evaluated best, as journals tell; None where they do not say."""
     columns = read_columns(run)
-    told = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
-    if told[0] is None or told[1] is None or np.isnan(told[1]).all():
+    iterations, returns = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
+    if iterations is None or returns is None or np.isnan(returns).all():
         return None
-    best = told[0][np.nanargmax(told[1])]
+    best = iterations[np.nanargmax(returns)]
     return int(best) if np.isfinite(best) else None  # rows of before that was told
 
 

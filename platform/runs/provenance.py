@@ -39,21 +39,16 @@ def spell_command(words: Sequence[str]) -> str:
     return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
 
 
-def ask(
-    *command: str, folder: Path | None = None, timeout_s: float = 10.0, codes: Collection[int] = (0,)
-) -> str | None:
+def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
     """What a command prints, in a folder; None where there is none, it fails, or does not answer in time.
 
     Bytes that are no UTF-8 stand in it as in names of files: `errors="surrogateescape"` gives them again.
-
-    Args:
-        codes: of its end, that are no failure.
     """
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return result.stdout.decode(errors="surrogateescape") if result.returncode in codes else None
+    return result.stdout.decode(errors="surrogateescape") if result.returncode == 0 else None
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
