@@ -5,6 +5,7 @@ python -m platform algo=es env=bipedal compute=dask
 
 import argparse
 import contextlib
+import errno
 import logging
 import os
 import shlex
@@ -26,7 +27,7 @@ from algos.protocol import ChecksRoom, Describes
 from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
-from .config.command import complain, fall_silent, open_standard_files, saying
+from .config.command import complain, saying, to_its_end
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, in_own_folder, packages
 from .config.help import print_help
@@ -35,7 +36,7 @@ from .config.mistakes import check_arguments, composition_error
 from .config.overrides import spell_run_dir, spell_sources
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle, take_up
-from .runs.checkpoint import StorageError, measure
+from .runs.checkpoint import FULL, StorageError, measure
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, Signals, exit_at_once, run
@@ -56,10 +57,14 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """The command `paddock`.
 
-    Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk is full or gone, 75 another process is at it, 128 + n
-    stopped by signal n.
+    Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk or that of its output is full or gone, 75 another
+    process is at it, 128 + n stopped by signal n.
     """
-    open_standard_files()
+    return to_its_end(_launch)
+
+
+def _launch() -> int:
+    """Do what the command line says; returns the exit code."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
     runs: list[Path] = []  # of this process, in a sweep
@@ -75,7 +80,7 @@ def main() -> int:
         try:
             check_runs_here()
             return in_own_folder(begin)
-        except (PaddockError, OmegaConfBaseException) as error:
+        except (PaddockError, OmegaConfBaseException, OSError) as error:
             # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 raise
@@ -107,12 +112,9 @@ def main() -> int:
         return code
     except PaddockError as error:
         return complain(error, _exit_code(error, runs))
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return fall_silent()
     except Exception as error:
-        explained = None if arguments is None else composition_error(error, arguments)
+        unwritten = isinstance(error, OSError) and error.errno in (*FULL, errno.EPIPE)
+        explained = None if arguments is None or unwritten else composition_error(error, arguments)
         if explained is None:
             raise
         return complain(explained, 2)

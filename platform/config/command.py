@@ -18,19 +18,32 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
     """Run a command on the process's arguments, or print its help page.
 
     Returns:
-        The exit code: what the command says, or else 0 done, 2 bad input, 74 the disk behind the output is full, 130
-        stopped by Ctrl-C, 141 nobody reads the output any more.
+        The exit code: what the command says, or else 0 done, 2 bad input, or that of `to_its_end`.
     """
-    arguments, code = sys.argv[1:], None
+
+    def begin() -> int | None:
+        arguments = sys.argv[1:]
+        if {"--help", "-h"} & set(arguments):
+            return print(help_page)
+        try:
+            return command(arguments)
+        except PaddockError as error:
+            return complain(error, 2)
+
+    return to_its_end(begin)
+
+
+def to_its_end(command: Callable[[], int | None]) -> int:
+    """Run a command until all of its output is written.
+
+    Returns:
+        The exit code: what the command says, or else 0 done, 74 the disk behind the output is full, 130 stopped by
+        Ctrl-C, 141 nobody reads the output any more.
+    """
     open_standard_files()
     try:
-        if {"--help", "-h"} & set(arguments):
-            print(help_page)
-        else:
-            code = command(arguments)
-        sys.stdout.flush()
-    except PaddockError as error:
-        return complain(error, 2)
+        code = command()
+        print(end="", flush=True)  # to no stream at all where the shell has closed it
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

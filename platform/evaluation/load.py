@@ -32,7 +32,7 @@ def load(run: Path) -> tuple[Any, Progress]:
         FolderError: there is no run.
         CheckpointError: there is no checkpoint, or none is whole.
     """
-    config = read_config(run)
+    config = read_config(run, ("algo", "env", "vec", "checkpoint"))
     import_from_where_it_began(run)
     # Its own vec may need what only the machine of its training has.
     algorithm = build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))

@@ -259,8 +259,11 @@ def has_ended(path: Path) -> bool:
     return reason is not None and not reason.startswith(("failed: ", "SIG"))
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[str, Any]:
     """The configuration of the run in a folder.
+
+    Args:
+        sections: which it must have.
 
     Raises:
         FolderError: there is no run, or its configuration is damaged or of another program.
@@ -269,7 +272,7 @@ def read_config(path: Path) -> dict[str, Any]:
         config = yaml.load((path / "config.yaml").read_text(), LOADER)
         if not isinstance(config, dict):
             raise FolderError(f"{path / 'config.yaml'} is damaged: it holds no mapping")
-        for section in ("algo", "env"):
+        for section in sections:
             if not isinstance(config.get(section), dict):  # settings of another program, mostly
                 raise FolderError(
                     f"{path / 'config.yaml'} is of no run: it has no section {section}; name a run's folder"

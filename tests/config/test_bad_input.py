@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main
 from refusals import Refused, refused_fixture  # noqa: F401
 
-from envs.errors import EXTRAS
+from envs.errors import EXTRAS, NO_ROOM
 from paddock import COMMANDS
 from paddock.config.command import open_standard_files
 from paddock.runs import late
@@ -409,6 +409,22 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["dry_run=true"], ["--cfg", "job"], ["-m", "seed=1,2", "dry_run=true"]]
+)
+def test_a_full_disk_behind_the_output_is_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert call_main(*arguments) == NO_ROOM
+    assert capfd.readouterr() == (
+        "",
+        "paddock: the output cannot be written (No space left on device); make room, or choose another disk\n",
+    )
 
 
 # Sweeps

@@ -385,9 +385,15 @@ def test_a_configuration_that_cannot_be_read_is_no_missing_run(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("settings", "lacking"),
-    [("{}", "algo"), ("model: gpt", "algo"), ("{algo: 3, env: {}}", "algo"), ("{algo: {}, env: [x]}", "env")],
+    [
+        ("{}", "algo"),
+        ("model: gpt", "algo"),
+        ("{algo: 3, env: {}}", "algo"),
+        ("{algo: {}, env: [x]}", "env"),
+        ("{algo: {}, env: {}}", "vec"),
+    ],
 )
 def test_settings_of_another_program_are_no_run_of_ours(settings: str, lacking: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(settings)
     with pytest.raises(FolderError, match=f"config.yaml is of no run: it has no section {lacking}; name a run's"):
-        read_config(tmp_path)
+        read_config(tmp_path, ("algo", "env", "vec"))
