@@ -232,3 +232,12 @@ def free_ports(count: int) -> list[int]:
             if len(chosen) == count:
                 break
     return chosen
+
+
+def stand_in_for_slurm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an sbatch of this shell script, and what else is asked for, first on the PATH."""
+    folder.mkdir()
+    for name in ("sbatch", "srun", "scontrol", "squeue"):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")

@@ -1,7 +1,6 @@
-"""Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed; what they run."""
+"""Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed."""
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
@@ -10,29 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 from conftest import ROOT, TINY, assert_same_run, call_main, rows, wait_until
 from own_package import write_package
-from slurm_cluster import CPUS, Slurm, at_slurm, slurm  # noqa: F401, fixtures
-from submitit.slurm.slurm import SlurmJobEnvironment
+from slurm_cluster import CPUS, Slurm, at_slurm, slurm, stand_in_for_slurm  # noqa: F401, fixtures
 
-from algos.learning.replay import library as replay_library
-from algos.networks.dense import library as dense_library
-from envs.errors import IN_USE, NO_ROOM, ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from paddock import CONF
 from paddock.compute.slurm import Jobs
 from paddock.slurm import submit as slurm_submit
-from paddock.slurm.job import SlurmJob
 from paddock.slurm.queue import submit_commands
-from paddock.slurm.snapshot import MAX_MB, Tree, find_tree
+from paddock.slurm.snapshot import Tree, find_tree
 from paddock.slurm.submit import SlurmLauncher
 from paddock.slurm.submitted import Queued
 from paddock.sweep.placement import End, Plan
@@ -432,15 +425,6 @@ def test_bad_input_is_one_line_before_anything_is_written(
     assert not Path("sweep").exists()
 
 
-def stand_in_for_slurm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put an sbatch of this shell script, and what else is asked for, first on the PATH."""
-    folder.mkdir()
-    for name in ("sbatch", "srun", "scontrol", "squeue"):
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
 def test_a_cluster_out_of_reach_is_one_line_and_leaves_nothing(
     call: Call, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -576,167 +560,6 @@ def test_a_trial_finds_its_groups_in_the_copy_of_the_code(tmp_path: Path, monkey
     assert plan.command[-3:-1] == ["--config-dir", f"{tmp_path}/code/mine"]
 
 
-def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    made = ["sweep/multirun.yaml", "sweep/0/metrics.jsonl", "runs/a/provenance.json", "runs/a/checkpoints/1.npz"]
-    made += ["sweeps/es/sweep.json", "sweeps/es/code/0/here/tool.py"]
-    code = ["tool.py", "deep/er.py", ".gitignore"]
-    for name in [*code, *made, "ignored.bin", "chosen/x.py", "gone.py"]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("*.bin\n")
-    subprocess.run(["git", "add", "gone.py", "tool.py"], cwd=tmp_path, check=True)
-    (tmp_path / "gone.py").unlink()
-    tree = find_tree(tmp_path / "deep", ".", leave_out=tmp_path / "chosen")
-    assert tree is not None and tree.top == tmp_path
-    assert sorted(map(str, tree.files)) == sorted(code)
-    assert find_tree(tmp_path / "deep", "no.py", tmp_path) is None
-    with open(tmp_path / "big.dat", "wb") as big:
-        big.truncate((MAX_MB + 1) * 10**6)
-    with pytest.raises(ConfigError, match=r"is 201 MB .* \.gitignore, such as big\.dat"):
-        find_tree(tmp_path, ".", tmp_path / "chosen")
-
-
-def make_repository(path: Path, *files: str) -> Path:
-    """A git repository in which these files are committed."""
-    for name in files:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(name)
-    who = ["-c", "user.name=me", "-c", "user.email=me@here"]
-    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
-        subprocess.run(["git", *words], cwd=path, check=True)
-    return path
-
-
-def test_a_copy_of_the_code_has_what_repositories_in_it_hold(tmp_path: Path) -> None:
-    lib, top = make_repository(tmp_path / "lib", "lib.py"), make_repository(tmp_path / "top", "top.py")
-    submodule = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(lib), "sub"]
-    for words in (submodule, ["worktree", "add", "--quiet", "--detach", "once_more"]):
-        subprocess.run(["git", *words], cwd=top, check=True, capture_output=True)
-    make_repository(top / "mine", "old.py")
-    for name in ("sub/new.py", "mine/new.py", "mine/runs/a/provenance.json"):
-        (top / name).parent.mkdir(parents=True, exist_ok=True)
-        (top / name).touch()
-    tree = find_tree(top, ".", tmp_path)
-    assert tree is not None
-    kept = [".gitmodules", "mine/new.py", "mine/old.py", "sub/lib.py", "sub/new.py", "top.py"]
-    assert sorted(map(str, tree.files)) == kept
-
-
-def test_a_copy_of_the_code_follows_no_link_to_a_repository(tmp_path: Path) -> None:
-    make_repository(tmp_path / "lib", "lib.py")
-    top = make_repository(tmp_path / "top", "top.py")
-    for name, there in {"self": ".", "lib": "../lib", "new": "../lib"}.items():
-        (top / name).symlink_to(there)
-    subprocess.run(["git", "add", "self", "lib"], cwd=top, check=True)
-    tree = find_tree(top, ".", tmp_path)
-    assert tree is not None and sorted(map(str, tree.files)) == ["lib", "new", "self", "top.py"]
-    tree.copy(tmp_path / "copy")
-    assert (tmp_path / "copy/self").resolve() == tmp_path / "copy"
-    assert (tmp_path / "copy/lib").resolve() == tmp_path / "lib"
-
-
-def test_a_copy_of_a_linked_work_tree_has_its_submodules(tmp_path: Path) -> None:
-    lib, top = make_repository(tmp_path / "lib", "lib.py"), make_repository(tmp_path / "top", "top.py")
-    allowed = ["-c", "protocol.file.allow=always", "-c", "user.name=me", "-c", "user.email=me@here"]
-    linked = tmp_path / "linked"
-    for folder, words in (
-        (top, ["submodule", "--quiet", "add", str(lib), "sub"]),
-        (top, ["commit", "-qm", "second"]),
-        (top, ["worktree", "add", "--quiet", "--detach", str(linked)]),
-        (linked, ["submodule", "--quiet", "update", "--init"]),
-        (lib, ["worktree", "add", "--quiet", "--detach", str(linked / "theirs")]),
-        (linked, ["worktree", "add", "--quiet", "--detach", str(linked / "once_more")]),
-    ):
-        subprocess.run(["git", *allowed, *words], cwd=folder, check=True, capture_output=True)
-    assert "/worktrees/" in (linked / "sub/.git").read_text()
-    tree = find_tree(linked, ".", tmp_path)
-    assert tree is not None
-    assert sorted(map(str, tree.files)) == [".gitmodules", "sub/lib.py", "theirs/lib.py", "top.py"]
-
-
-def test_a_link_to_much_data_elsewhere_stays_one_and_counts_as_one(tmp_path: Path) -> None:
-    top = make_repository(tmp_path / "top", "top.py")
-    for name, size in {"huge.npy": (MAX_MB + 1) * 10**6, "large.json": 2 * 10**6, "small.bin": 10**6}.items():
-        with open(tmp_path / name, "wb") as file:
-            file.truncate(size)
-        (top / name).symlink_to(f"../{name}")
-    tree = find_tree(top, ".", tmp_path)
-    assert tree is not None
-    copy = tmp_path / "copy"
-    tree.copy(copy)
-    assert os.readlink(copy / "huge.npy") == str(tmp_path / "huge.npy")
-    assert [(copy / name).is_symlink() for name in ("large.json", "small.bin")] == [False, False]
-
-
-def test_links_in_a_copy_of_the_code_lead_to_the_copy_or_are_one(tmp_path: Path) -> None:
-    top = make_repository(tmp_path / "top", "pkg/a.py")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "outside.py").write_text("as it was")
-    leads = {"near": "pkg/a.py", "far.py": "../outside.py", "whole": f"{top}/pkg", "data": "../data", "gone": "nowhere"}
-    for name, target in leads.items():
-        (top / name).symlink_to(target)
-    tree = find_tree(top, ".", tmp_path)
-    assert tree is not None
-    copy = tmp_path / "deep/er/copy"
-    tree.copy(copy)
-    (tmp_path / "outside.py").write_text("edited")
-    assert (copy / "far.py").read_text() == "as it was" and not (copy / "far.py").is_symlink()
-    for name, there in {"near": copy / "pkg/a.py", "whole": copy / "pkg", "data": tmp_path / "data"}.items():
-        assert (copy / name).is_symlink() and (copy / name).resolve(strict=True) == there
-    assert (copy / "gone").is_symlink()
-
-
-def test_a_file_that_goes_or_is_closed_while_code_is_copied_is_no_fault_of_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    top = make_repository(tmp_path / "top", "a.py", "b.py", "c.py")
-    tree = find_tree(top, ".", tmp_path)
-    assert tree is not None
-    (top / "b.py").unlink()
-    tree.copy(tmp_path / "copy")
-    assert sorted(path.name for path in (tmp_path / "copy").glob("*.py")) == ["a.py", "c.py"]
-
-    def refuse(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
-
-    monkeypatch.setattr("paddock.slurm.snapshot.shutil.copy2", refuse)
-    with pytest.raises(
-        ConfigError, match=r"top/a\.py cannot be copied with the code \(Permission denied\); mend that, or"
-    ):
-        tree.copy(tmp_path / "other")
-
-
-def test_code_that_git_refuses_to_tell_of_is_not_left_behind_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    top = make_repository(tmp_path / "top", "top.py")
-    assert find_tree(tmp_path, ".", tmp_path) is None
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    with pytest.raises(
-        ConfigError, match=r"as git rev-parse says: .*dubious ownership.* safe\.directory .*; mend that"
-    ):
-        find_tree(top, ".", tmp_path)
-
-
-def test_a_copy_of_the_code_has_the_compiled_libraries_that_git_ignores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, elsewhere = (f"_lanes{suffix}" for suffix in (library.EXTENSION_SUFFIXES[0], ".cpython-30-vax.so"))
-    others = [f"{name}{library.EXTENSION_SUFFIXES[0]}" for name in ("_dense", "_replay")]
-    (tmp_path / "native").mkdir()
-    for name in ("tool.py", *(f"native/{name}" for name in (here, elsewhere, *others))):
-        (tmp_path / name).write_text(name)
-    (tmp_path / ".gitignore").write_text("_lanes*\n_dense*\n_replay*\n")
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for each in (library, dense_library, replay_library):
-        monkeypatch.setattr(each, "FOLDER", tmp_path / "native")
-    tree = find_tree(tmp_path, "tool.py", tmp_path / "sweep")
-    assert tree is not None
-    tree.copy(tmp_path / "sweep/code")
-    copied = {str(path.relative_to(tmp_path / "sweep/code")) for path in (tmp_path / "sweep/code").rglob("*.*")}
-    assert copied == {".gitignore", ".submitted.json", "tool.py", *(f"native/{name}" for name in (here, *others))}
-
-
 def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:
     if not any(path.is_relative_to(ROOT) for path in library.built()):
         pytest.skip("the native environments are not built here, or from older sources")
@@ -747,126 +570,3 @@ def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:
         [sys.executable, "-P", "-c", where], cwd=desk.here, env=desk.environment, capture_output=True, text=True
     )
     assert Path(found.stdout.strip()).parent == desk.house / "envs/native"
-
-
-# Inside a job
-
-CHILD = """
-import os, signal, sys, time
-heard = []
-signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-print("ready", flush=True)
-while not heard:
-    time.sleep(0.01)
-deadline = time.monotonic() + 2.5
-while time.monotonic() < deadline:
-    time.sleep(0.01)
-print("heard", len(heard), flush=True)
-sys.exit(143)
-"""
-
-
-@pytest.fixture
-def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Start what a Slurm job would, around a child that runs a script; it looks at once whether another has gone."""
-    started = []
-
-    def begin(script: str, waits_s: float = 60.0) -> subprocess.Popen[str]:
-        call = f"import sys; from paddock.slurm import job; job.AGAIN_S, job.OTHER_S = 0.1, {waits_s}"
-        call += f"; job.SlurmJob([sys.executable, '-c', {script!r}], 60.0)()"
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", call],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return started[-1]
-
-    yield begin
-    for process in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-@pytest.mark.real_start
-@pytest.mark.parametrize("everybody", [True, False], ids=["to all processes", "to the first process"])
-def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
-    everybody: bool, start_job: Callable[[str], subprocess.Popen[str]]
-) -> None:
-    job = start_job(CHILD)
-    assert job.stdout is not None and job.stdout.readline() == "ready\n"
-    (os.killpg if everybody else os.kill)(job.pid, signal.SIGTERM)
-    assert job.stdout.readline() == "heard 1\n"
-    # It stays until Slurm ends it, so that a preempted job is requeued.
-    wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in psutil.Process(job.pid).children()[1:]))
-    assert job.poll() is None
-
-
-def test_a_job_waits_for_another_process_at_its_run(
-    start_job: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    # As one that Slurm put into the queue again when it lost sight of a node, where the run still goes on.
-    other = tmp_path / "other"
-    other.touch()
-    script = f"import os; print('begun', flush=True); exit(75 if os.path.exists({str(other)!r}) else 0)"
-    job, brief = start_job(script), start_job(script, 0.2)
-    assert job.stdout is not None
-    assert [job.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
-    assert job.poll() is None
-    assert brief.wait(30) == 75, "not for ever"
-    other.unlink()
-    assert job.wait(30) == 0
-
-
-def test_a_job_that_is_told_to_end_while_it_waits_for_another_process_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[int] = []
-
-    def run(self: SlurmJob, witness: Any) -> int:
-        begun.append(1)
-        return IN_USE
-
-    monkeypatch.setattr(SlurmJob, "_run", run)
-    monkeypatch.setattr(SlurmJob, "_rest", lambda self, seconds: signal.raise_signal(signal.SIGTERM))
-    monkeypatch.setattr("paddock.slurm.job.PATIENCE_S", 0)
-    monkeypatch.setattr("paddock.slurm.job._start", lambda command: SimpleNamespace(kill=lambda: None))
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as end:
-            SlurmJob([], 60.0)()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert (begun, end.value.code) == ([1], 143)
-
-
-def test_a_job_at_its_time_limit_is_put_into_the_queue_again_although_slurm_is_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SlurmJobEnvironment, "_requeue", None)  # which submitit calls next
-    monkeypatch.setattr("paddock.slurm.job.RETRY_S", 0.01)
-    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
-        monkeypatch.setenv(name, value)
-    busy = f"echo $* >> {tmp_path}/tries; [ $(wc -l < {tmp_path}/tries) -ge 3 ]"
-    stand_in_for_slurm(tmp_path / "bin", busy, monkeypatch)
-    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexec sleep 30\n")
-    begun = time.monotonic()
-    SlurmJob([], 2.0).checkpoint()
-    assert time.monotonic() - begun < 2.0
-    SlurmJobEnvironment()._requeue(3)
-    assert (tmp_path / "tries").read_text() == "requeue 7\n" * 3
-
-
-@pytest.mark.parametrize(
-    ("script", "code"), [("exit(0)", 0), ("exit(2)", 2), ("import os; os.kill(os.getpid(), 9)", 137)]
-)
-def test_a_job_ends_as_its_run_did(script: str, code: int, start_job: Callable[[str], subprocess.Popen[str]]) -> None:
-    job = start_job(script)
-    _, err = job.communicate(timeout=30)
-    assert job.returncode == code
-    assert ("ended by SIGKILL" in err) == (code == 137)
