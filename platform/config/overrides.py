@@ -55,7 +55,6 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
     path, folder = (given and move(given) for given in (flags.config_path, flags.config_dir))
     named = {"--config-path": path, "--config-name": flags.config_name, "--config-dir": folder}
     words = [word for pair in named.items() if pair[1] for word in pair]
-    # With what Hydra puts into `${...}`, which may be nobody's to read, left to the job.
     raw = OmegaConf.to_container(overrides, resolve=False) if isinstance(overrides, ListConfig) else overrides
     for item, written in zip(overrides, cast(Sequence[str], raw), strict=True):
         key, _, value = item.partition("=")
@@ -65,8 +64,20 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
         elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
-            words.append(written)
+            words.append(_spell_variable(item, written))
     return words
+
+
+def _spell_variable(item: str, written: str) -> str:
+    """Return an override as a job is to read it: of variables, which may be nobody's to read, as it was written."""
+    others, more = written, True
+    while more:  # from the innermost
+        others, more = re.subn(r"\$\{oc\.\w+:[^${}]*\}", "", others)
+    if others == written:
+        return item
+    remedy = "write the folder or number out, which no job knows"
+    require("${" not in others, f"{written} joins variables with what is of the sweep; {remedy}")
+    return written
 
 
 @contextlib.contextmanager

@@ -147,12 +147,18 @@ def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkey
 def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = [*TINY, "compute=serial", "--multirun", "seed=1,2", "hydra/launcher=local", "dry_run=true"]
     monkeypatch.setenv("SECRET", "two, words")  # which is not to be told on a command line
-    assert call_main(*line, "+hydra.job.env_set.MINE=a b", "+hydra.job.env_set.TOLD=${oc.env:SECRET}") == 0
-    jobs = [shlex.split(job) for job in capsys.readouterr().out.splitlines()]
-    for own in ("+hydra.job.env_set.MINE=a b", "+hydra.job.env_set.TOLD=${oc.env:SECRET}"):
-        assert [own in job for job in jobs] == [True, True]
+    line = [*TINY, "compute=serial", "--multirun", "seed=1,2", "hydra/launcher=local", "hydra.sweep.dir=here"]
+    said = {
+        "MINE=a b": ("MINE=a b", "MINE=a b"),
+        "TOLD='${oc.env:NONE,${oc.env:SECRET}}'": ("TOLD='${oc.env:NONE,${oc.env:SECRET}}'",) * 2,
+        "PLACE=${hydra.sweep.dir}/${hydra:job.num}": ("PLACE=here/0", "PLACE=here/1"),  # a job knows of no sweep
+    }
+    assert call_main(*line, "dry_run=true", *(f"+hydra.job.env_set.{word}" for word in said)) == 0
+    for number, job in enumerate(capsys.readouterr().out.splitlines()):
+        assert {f"+hydra.job.env_set.{each[number]}" for each in said.values()} <= {*shlex.split(job)}
+    assert call_main(*line, "+hydra.job.env_set.BOTH=${hydra.sweep.dir}/${oc.env:SECRET}") == 2
+    assert "joins variables with what is of the sweep; write the folder" in capsys.readouterr().err
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
