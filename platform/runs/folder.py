@@ -42,7 +42,7 @@ BEGUN = (
     *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
 # One of which a run's folder has from the first moment, and one of other settings has not.
-BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json", "checkpoints")
+BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json")
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
@@ -257,6 +257,16 @@ def has_ended(path: Path) -> bool:
     """Whether a run came to its own end: it was neither stopped by a signal nor failed, and has not gone on since."""
     reason = read_end(path)
     return reason is not None and not reason.startswith(("failed: ", "SIG"))
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a folder is a run's, and not another program's that has a configuration too.
+
+    Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
+    """
+    return os.path.isfile(folder / "config.yaml") and (
+        any(os.path.exists(folder / name) for name in BESIDE) or any((folder / "checkpoints").glob("*.npz"))
+    )
 
 
 def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 
-from .folder import BESIDE, FolderError, has_ended, read_config, read_end, read_json
+from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
 from .identity import flatten
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
 from .state import State, find_runs, read_run_states
@@ -127,11 +127,7 @@ def find_sweeps(folder: Path) -> list[Path]:
         if "sweep.json" in files:
             sweeps.append(Path(here))
         # Runs hold no sweeps, and may hold many files.
-        inner[:] = (
-            []
-            if "config.yaml" in files and any(name in [*files, *inner] for name in BESIDE)
-            else sorted(name for name in inner if not name.startswith("."))
-        )
+        inner[:] = [] if holds_run(Path(here)) else sorted(name for name in inner if not name.startswith("."))
     return sweeps
 
 

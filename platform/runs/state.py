@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import BESIDE, FolderError, has_ended, read_config, read_end, read_json
+from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
 from .journal import JOURNALS, parse_row, to_number
 from .loop import Budget, Progress
 from .provenance import SNAPSHOT
@@ -206,9 +206,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _holds_run(folder: Path) -> bool:
-    # Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
-    begun = os.path.isfile(folder / "config.yaml") and any(os.path.exists(folder / name) for name in BESIDE)
-    return begun or os.path.isfile(folder / "submission.json")
+    return holds_run(folder) or os.path.isfile(folder / "submission.json")
 
 
 def _place(run: Path) -> tuple[bool, list[int | str]]:

@@ -407,14 +407,18 @@ def test_links_to_runs_are_followed_and_each_run_is_there_once(
 
 
 def test_settings_alone_are_no_run_and_hide_none(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / "conf/runs" / name) for name in ("copy", "new", "run")]
+    runs = [make_run(tmp_path / "conf/runs" / name) for name in ("bare", "copy", "new", "run")]
+    for name in ("lock", "metrics.jsonl", "system.jsonl"):
+        (runs[0] / name).unlink()  # of one of which only what a policy needs was copied
+    (runs[0] / "checkpoints/00000003.npz").touch()
     for journal in ("metrics.jsonl", "system.jsonl"):
-        (runs[1] / journal).unlink()  # of one that has only just begun
-    (runs[0] / "lock").unlink()
+        (runs[2] / journal).unlink()  # of one that has only just begun
+    (runs[1] / "lock").unlink()
     runs.append(make_run(tmp_path / "conf/runs/some", done="budget.steps=3000"))
     for name in ("lock", "metrics.jsonl", "system.jsonl"):
-        (runs[3] / name).unlink()  # of one that was copied in part
+        (runs[4] / name).unlink()  # of one that was copied in part
     (tmp_path / "conf/config.yaml").write_text("defaults: [algo: es]")
+    (tmp_path / "conf/checkpoints").mkdir()  # which others call so too
     assert find_runs(tmp_path) == runs
     (tmp_path / "conf/runs/sweep.json").touch()
     assert find_sweeps(tmp_path) == [tmp_path / "conf/runs"]
