@@ -19,6 +19,7 @@ from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from paddock.config import experiment
+from paddock.runs import provenance
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder, read_config
 from paddock.runs.provenance import NEW_BYTES, find_source
 from paddock.runs.state import is_locked, last_metrics
@@ -316,6 +317,20 @@ def test_new_files_are_told_as_edits_that_make_the_same_again(tmp_path: Path) ->
     assert {name: (tmp_path / name).read_bytes() for name in new} == new
     assert os.access(tmp_path / "one.yaml", os.X_OK) and os.readlink(tmp_path / "link.py") == "whole.py"
     assert not (tmp_path / "bytes.py").exists()
+
+
+def test_where_git_does_not_tell_new_files_the_edits_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("old\n")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "0"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "a.py").write_text("new\n")
+    told = provenance.ask
+    monkeypatch.setattr(provenance, "ask", lambda *words, **rest: None if "ls-files" in words else told(*words, **rest))
+    _, diff = find_source(tmp_path)
+    assert diff is not None and "-old\n+new\nnew files are not known: " in diff
+    (tmp_path / "code.diff").write_text(diff)
+    subprocess.run(["git", "apply", "-R", "code.diff"], cwd=tmp_path, check=True)
+    assert (tmp_path / "a.py").read_text() == "old\n"
 
 
 def test_runs_that_begin_in_the_tree_of_the_code_are_no_edits_of_it(
