@@ -131,8 +131,9 @@ def check_sweep(
                 listed = next(iter(item.sweep_iterator()), None) is not None  # range(3,3) lists none
             require(listed, f"{item.input_line} lists no values, of which a grid is made; {remedy}")
         in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
-        handlers = (master.hydra.job_logging or {}).get("handlers") or {}
-        puts_files = master.hydra.output_subdir is not None or any("filename" in one for one in handlers.values())
+        logging: Any = OmegaConf.to_container(master.hydra.job_logging or OmegaConf.create(), resolve=False)
+        logs = [(handler or {}).get("filename") for handler in (logging.get("handlers") or {}).values()]
+        puts_files = master.hydra.output_subdir is not None or any("${hydra" in str(log) for log in logs)
         what = "hydra.output_subdir and hydra/job_logging would have Hydra put files where each run is to be made"
         require(
             in_processes or not puts_files, f"{what}; leave them out, as a run's folder has config.yaml and log.txt"

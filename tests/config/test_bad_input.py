@@ -411,6 +411,12 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         os.close(kept)
 
 
+@pytest.mark.parametrize("log", ["file.filename=/elsewhere/all.log", "file=null"])
+def test_a_log_of_hydras_that_lies_in_no_runs_folder_is_a_sweeps_to_have(log: str, tmp_path: Path) -> None:
+    arguments = ("hydra/job_logging=default", f"hydra.job_logging.handlers.{log}", f"hydra.sweep.dir={tmp_path}/sweep")
+    assert call_main("-m", "seed=1,2", "dry_run=true", *arguments) == 0
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["dry_run=true"], ["--cfg", "job"], ["-m", "seed=1,2", "dry_run=true"]]
 )
