@@ -182,12 +182,21 @@ class EnvSlots(ABC):
         check_started(started, self._spec, i)
         return started
 
-    def _tell(self, infos: dict[str, Any], info: dict[str, Any], row: int, rows: int, i: int) -> None:
-        """Enter an info of environment i, as `add_info` does."""
+    def _tell(
+        self, infos: dict[str, Any], info: dict[str, Any], at: int, size: int, row: int, final: bool = False
+    ) -> None:
+        """Enter the info of a row of the vector, or what ended a life in it, at one of so many rows.
+
+        Raises:
+            EnvError: it has names that infos of vectors have no place for.
+        """
         try:
-            add_info(infos, info, row, rows)
+            if final:
+                add_own(infos, {"final_info": info}, at, size)
+            else:
+                add_info(infos, info, at, size)
         except EnvError as error:
-            raise EnvError(f"environment {i} ({self._spec.id}): {error}") from None
+            raise EnvError(f"{self._owner(row)[0]} ({self._spec.id}): {error}") from None
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:
@@ -224,7 +233,7 @@ class Slots(EnvSlots):
                 if same_step and (terminated or truncated):
                     over.append(len(rewards))
                     if info:
-                        add_own(infos, {"final_info": info}, len(rewards), len(envs))
+                        self._tell(infos, info, len(rewards), len(envs), i, final=True)
                 elif info:
                     self._tell(infos, info, len(rewards), len(envs), i)
                 observations.append(observation)

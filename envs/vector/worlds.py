@@ -20,7 +20,7 @@ import numpy as np
 from envs.errors import one_line
 from envs.making import RAISED, close_all
 from envs.vector.contract import EnvError, keyed_seed
-from envs.vector.infos import add_info, add_own
+from envs.vector.infos import add_own
 from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, EnvSlots, Slots, check_types, is_number, named
 from envs.vector.storage import Layouts, RowIndex, numbers
@@ -149,7 +149,7 @@ class WorldSlots(EnvSlots):
         except KeyError:
             return False
         if any(said.values()):
-            self._say(said, given, len(given.rewards), size, ())
+            self._say(said, given, len(given.rewards), size, base, ())
         given.observations += observations
         given.rewards += rewards
         given.seen.append(range(base, base + seats))
@@ -188,21 +188,18 @@ class WorldSlots(EnvSlots):
             given.rewards.append(reward if lived else 0.0)
             alive.append(born or (lived and here))
             acts.append(alive[-1] and agent in acting)
-        self._say({agent: info for agent, info in said.items() if agent in self._seat}, given, at, size, finals)
+        self._say(said, given, at, size, base, finals)
         given.seen.append(observed)
         given.lives.append((i, alive, acts))
         if over:
             given.over.append(i)
 
-    def _say(self, said: Told, given: Given, at: int, size: int, finals: Any) -> None:
-        """Enter what was told beside, at the rows from `at` on."""
+    def _say(self, said: Told, given: Given, at: int, size: int, base: int, finals: Any) -> None:
+        """Enter what was told beside by the world whose first row is base, at the rows from `at` on."""
         for agent, info in said.items():
             if info and agent in self._seat:
-                row = at + self._seat[agent]
-                if agent in finals:
-                    add_own(given.infos, {"final_info": info}, row, size)
-                else:
-                    add_info(given.infos, info, row, size)
+                seat = self._seat[agent]
+                self._tell(given.infos, info, at + seat, size, base + seat, final=agent in finals)
 
     def _known(self, env: Any, i: int) -> set[Any]:
         """Return the agents that a world lists; EnvError where it has no seat for one."""
@@ -255,7 +252,8 @@ class WorldSlots(EnvSlots):
         self._note(i, alive, [agent in acting for agent in self._agents])
         for agent, info in told.items():
             if agent in living:
-                add_info(infos, info, at + self._seat[agent], size)
+                seat = self._seat[agent]
+                self._tell(infos, info, at + seat, size, base + seat)
 
     def _next_seed(self, i: int) -> int | None:
         """Return the seed of a world's next episode; None where the world goes on from the last one's."""

@@ -403,6 +403,16 @@ def test_an_info_that_says_what_a_vector_says_is_refused(
         venv.reset(seed=0)
 
 
+def test_an_info_at_an_episodes_end_that_cannot_be_entered_is_named_too(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Faulty, "step", lambda *given: (np.zeros(2, np.float32), 0.0, True, False, {"x": 1, "_x": 2}))
+    venv = make(SERIAL, faulty(""))
+    venv.reset(seed=0)
+    with pytest.raises(EnvError, match=r"^environment 0 \(toy_envs:Faulty-v0\): an info has 'x' and '_x', which"):
+        venv.step(np.zeros(N, int))
+
+
 def test_infos_of_some_rows_are_picked_whatever_their_keys_are() -> None:
     infos: Any = {}
     for row in range(3):

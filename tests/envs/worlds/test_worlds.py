@@ -58,6 +58,21 @@ def flatten(value: Any) -> Any:
 # The table, by hand
 
 
+@pytest.mark.parametrize("at", ["reset", "step", "end"])
+def test_an_info_that_cannot_be_entered_is_named_with_its_agent(
+    make: Any, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"b": {"x": 1, "_x": 2}}
+    name = "reset" if at == "reset" else "step"
+    own = getattr(Scripted, name)
+    monkeypatch.setattr(Scripted, name, lambda *given, **others: (*own(*given, **others)[:-1], said))
+    end = {"agents": "ac", "terminated": "b"} if at == "end" else {"agents": "abc"}
+    venv = make(Serial(num_envs=2), scripted(end))
+    with pytest.raises(EnvError, match=r"^agent b of world 0 \(.*Scripted\): an info has 'x' and '_x', "):
+        venv.begin(7)
+        venv.step(np.zeros(6, int))
+
+
 def test_each_row_is_what_the_table_says(make: Any) -> None:
     env = scripted(
         {"agents": "abc", "reward": {"a": 1.0, "b": 2.0, "c": 3.0}},
