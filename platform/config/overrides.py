@@ -64,20 +64,8 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
         elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
-            words.append(_spell_variable(item, written))
+            words.append(written if "${oc.env:" in written else item)  # what the shell has may be nobody's to read
     return words
-
-
-def _spell_variable(item: str, written: str) -> str:
-    """Return an override as a job is to read it: of variables, which may be nobody's to read, as it was written."""
-    others, more = written, True
-    while more:  # from the innermost
-        others, more = re.subn(r"\$\{oc\.\w+:[^${}]*\}", "", others)
-    if others == written:
-        return item
-    remedy = "write the folder or number out, which no job knows"
-    require("${" not in others, f"{written} joins variables with what is of the sweep; {remedy}")
-    return written
 
 
 @contextlib.contextmanager

@@ -145,10 +145,19 @@ def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkey
 
 
 def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SECRET", "two, words")  # which is not to be told on a command line
-    line = [*TINY, "compute=serial", "--multirun", "seed=1,2", "hydra/launcher=local", "hydra.sweep.dir=here"]
+    line = [
+        *TINY,
+        "compute=serial",
+        "--multirun",
+        "seed=1,2",
+        "hydra/launcher=local",
+        "hydra.sweep.dir=here",
+        "budget.steps=1",
+    ]
     said = {
         "MINE=a b": ("MINE=a b", "MINE=a b"),
         "TOLD='${oc.env:NONE,${oc.env:SECRET}}'": ("TOLD='${oc.env:NONE,${oc.env:SECRET}}'",) * 2,
@@ -158,7 +167,8 @@ def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
     for number, job in enumerate(capsys.readouterr().out.splitlines()):
         assert {f"+hydra.job.env_set.{each[number]}" for each in said.values()} <= {*shlex.split(job)}
     assert call_main(*line, "+hydra.job.env_set.BOTH=${hydra.sweep.dir}/${oc.env:SECRET}") == 2
-    assert "joins variables with what is of the sweep; write the folder" in capsys.readouterr().err
+    assert "joins variables with what is of the sweep, which no job knows; write" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
