@@ -220,6 +220,8 @@ class Ended:
                 error, text = pickle.loads(self._data)
                 error.__cause__ = RemoteTraceback(text)
         except BaseException as broken:  # even one that leaves as it is loaded
+            if isinstance(broken, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C, which comes there alone, and is no task's
             error = broken
         return Done(self.index, value, error, self._attempts, self._seconds)
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import Dispatcher
 from paddock.compute.dask.membership import Membership
-from paddock.compute.dask.tasks import drain
+from paddock.compute.dask.tasks import Ended, Item, drain
 
 # Two threads
 
@@ -149,6 +150,25 @@ def test_nothing_is_taken_once_the_pool_has_failed_and_its_loop_has_gone() -> No
 
 
 # Faults
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+class Interrupts:
+    """Stands for a value that Ctrl-C comes upon as it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return interrupt, ()
+
+
+def test_an_interrupt_as_a_value_is_loaded_is_no_task_s_own() -> None:
+    end = Ended(Item(None, 0, b"", ()), True, dump(Interrupts()))
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    with ThreadPoolExecutor(1) as thread:  # where none comes, and what raises one by itself must end nobody
+        assert isinstance(thread.submit(end).result().error, KeyboardInterrupt)
 
 
 def test_a_task_ends_though_nobody_can_say_how_its_worker_did() -> None:
