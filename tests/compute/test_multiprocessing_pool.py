@@ -24,6 +24,7 @@ from pool_tasks import fail_on, note, power, square, touch
 from pools import local_fixture, pool_fixture, workers_fixture  # noqa: F401
 
 from algos.pool.protocol import PoolError, WorkerLost
+from algos.pool.script import UNGUARDED_EXIT_CODE
 from envs.errors import ConfigError
 from paddock.compute import Pool
 
@@ -62,11 +63,11 @@ def add(handle: Any, x: int) -> int:
     return int(handle.value + x)
 
 
-def die_with(marker: str, x: int) -> int:
-    """Kill the worker that meets 2 first."""
+def end_on_two(end: Callable[[], object], marker: str, x: int) -> int:
+    """End the worker that meets 2 first."""
     if x == 2 and not Path(marker).exists():
         touch(marker)
-        os.kill(os.getpid(), signal.SIGKILL)
+        end()
     return x
 
 
@@ -346,10 +347,13 @@ def test_a_worker_is_replaced_after_its_tasks() -> None:
     assert len(set(processes)) >= 6
 
 
-def test_a_lost_workers_task_runs_again(local: Pool, tmp_path: Path) -> None:
-    for name, call in (("map", local.map), ("imap", local.imap)):
-        assert list(call(partial(die_with, str(tmp_path / name)), range(8), 1)) == list(range(8))
+def test_a_lost_workers_task_runs_again_and_the_worker_is_replaced(local: Pool, workers: Any, tmp_path: Path) -> None:
+    ends = (signal.raise_signal, signal.SIGKILL), (os._exit, UNGUARDED_EXIT_CODE)  # which a task may have, too
+    for name, call, (end, number) in zip(("map", "imap"), (local.map, local.imap), ends, strict=True):
+        task = partial(end_on_two, partial(end, number), str(tmp_path / name))
+        assert list(call(task, range(8), 1)) == list(range(8))
         assert (tmp_path / name).exists()
+        wait_until(lambda: workers.size == 3)
 
 
 def test_a_task_that_kills_every_worker_is_lost_and_the_others_are_not(local: Pool) -> None:

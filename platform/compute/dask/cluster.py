@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # where the processes of this machine reach each other
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 TRIES = 4  # times that a worker is started which ends at once
-UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 
 
@@ -85,16 +84,19 @@ def local(
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
-        ended, end = partial(_closed, cluster), partial(kill, client.connection_args)
-        cause = exit_report.last_cause
+        cause, end = exit_report.last_cause, partial(kill, client.connection_args)
+
+        async def ended(names: Collection[Any]) -> list[Any]:
+            return _closed(cluster, fleet.came, names)
+
         fleet = WorkerFleet(cluster, bounds, ended, end, cause=cause, tries=TRIES, again_s=0.5, look_s=0.0)
         try:
             echo = Echo(errors)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
         except NoneCame as error:
-            why = cause() or "its errors are above"
-            if why == UNGUARDED:
+            if _is_unguarded(cluster):
                 raise Unguarded from error
+            why = cause() or "its errors are above"
             raise PoolError(f"no worker process starts here, in {TRIES} tries: {why}") from None
         except TimeoutError as error:
             remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
@@ -220,6 +222,7 @@ class StrictNanny(Nanny):
     one closes itself after TRIES, or at once, and the fleet, which hears of it, waits before it starts another.
     """
 
+    exit_code: int | None = None  # of its last process that ended
     _unstarted = 0  # tries in a row, of which no worker came
     _closing: "asyncio.Future[Any] | None" = None
 
@@ -242,6 +245,10 @@ class StrictNanny(Nanny):
         if status is Status.running:
             self._unstarted = 0
         return status
+
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        self.exit_code = exitcode
+        super()._on_worker_exit_sync(exitcode)
 
     def _give_up(self) -> None:
         self._closing = asyncio.ensure_future(self.close(reason="its worker does not start"))
@@ -269,15 +276,23 @@ def _kill_starting(process: Any) -> bool:
     return True
 
 
-async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
+def _closed(cluster: LocalCluster, came: bool, names: Collection[Any]) -> list[Any]:
     """Those of these workers that have ended for good: a nanny replaces its worker, unless it was the first.
+
+    Args:
+        came: whether any worker has, whose tasks may end it with any exit code.
 
     Raises:
         NoneCame: they ended because the script opens workers when it is imported, as the next would.
     """
-    if exit_report.last_cause() == UNGUARDED:
-        raise NoneCame(UNGUARDED)
+    if not came and _is_unguarded(cluster):
+        raise NoneCame("the script opens workers when it is imported")
     return [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
+
+
+def _is_unguarded(cluster: LocalCluster) -> bool:
+    """Whether a worker ended because the script opens workers when it is imported; asked before any worker came."""
+    return any(nanny.exit_code == UNGUARDED_EXIT_CODE for nanny in list(cluster._created))
 
 
 async def _this_loop() -> asyncio.AbstractEventLoop:
