@@ -227,15 +227,18 @@ class Dispatcher:
     def _judge(
         self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
     ) -> tuple[Item, Ended | None]:
-        item = self.workers.release(worker, number)
+        item = worker.items.get(number)
         if item is None or item.over:
+            self.workers.release(worker, number)
             return _NOBODYS, None
         item.source.learn(seconds)
-        if not good and item.errors < item.source.retry_errors:
-            item.errors += 1
-            self._requeue([item])
-            return item, None
-        return item, Ended(item, good, data, seconds)
+        again = not good and item.errors < item.source.retry_errors
+        self.workers.release(worker, number)  # after what may raise: what a worker has goes to others, this not
+        if not again:
+            return item, Ended(item, good, data, seconds)
+        item.errors += 1
+        self._requeue([item])
+        return item, None
 
     def _overdue(self, worker: WorkerConnection, numbers: Sequence[int]) -> None:
         worker.leaving = True  # the others it has are not to blame for its end

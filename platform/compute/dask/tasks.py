@@ -229,15 +229,17 @@ class Ended:
 def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:
     """Tell each source what of its own has ended; None: it goes on."""
     told: dict[Any, list[Ended]] = {}
-    for item, end in ends:
-        if end is not None and not item.over:
-            item.over = True
-            told.setdefault(item.source, []).append(end)
-    for source, its in told.items():
-        try:
-            source.deliver(its)
-        except Exception:
-            log.exception("what receives the ends of tasks raised; %d of them are lost to it", len(its))
+    try:
+        for item, end in ends:
+            if end is not None and not item.over:
+                item.over = True
+                told.setdefault(item.source, []).append(end)
+    finally:  # nobody else will tell of those that were over before one could not be judged
+        for source, its in told.items():
+            try:
+                source.deliver(its)
+            except Exception:
+                log.exception("what receives the ends of tasks raised; %d of them are lost to it", len(its))
 
 
 def drain(things: deque[Thing]) -> list[Thing]:

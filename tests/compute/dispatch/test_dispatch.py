@@ -274,6 +274,30 @@ def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
     assert (done.value, done.attempts) == ("done", 2)
 
 
+def test_a_fault_in_the_midst_of_a_message_loses_no_end_of_it() -> None:
+    async def stumble() -> list[Done]:
+        dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None), Ends()
+        batches = [dispatcher.open(square, ends, **SETTINGS) for _ in range(2)]
+        serving, workers = [], [FakeWorker(f"tcp://{name}:1", threads=2) for name in "ab"]
+        for batch in batches:
+            batch.put(1)
+        for worker in workers:
+            serving.append(asyncio.ensure_future(dispatcher.serve(worker)))
+            await turns()
+        learn, batches[1].learn = batches[1].learn, None  # type: ignore[assignment, method-assign]
+        with pytest.raises(TypeError):
+            workers[0].answer_all()
+        batches[1].learn = learn  # type: ignore[method-assign]
+        workers[0].end.set_result(None)
+        await turns()
+        workers[1].answer_all()
+        workers[1].end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    assert [(done.value, done.attempts) for done in asyncio.run(stumble())] == [("done", 1), ("done", 2)]
+
+
 def test_a_task_that_is_to_run_alone_joins_no_others_behind_one_that_has_ended_meanwhile() -> None:
     async def feed() -> list[int]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
