@@ -61,6 +61,21 @@ class TaskOptions(TypedDict, total=False):
     renew_after: int | None  # a worker process that ran so many of these tasks is replaced by a new one; else never
 
 
+def check_options(options: TaskOptions) -> None:
+    """Check how tasks are to be run.
+
+    Raises:
+        ConfigError: an option is not of its kind, or out of its range.
+    """
+    needs, retry_errors = options.get("needs", ONE_CPU), options.get("retry_errors", 0)
+    renew_after = options.get("renew_after")
+    require(isinstance(needs, Needs), f"needs={needs!r} says no needs; write Needs(cpu=2)")
+    whole = isinstance(retry_errors, int) and retry_errors >= 0
+    require(whole, f"retry_errors={retry_errors!r} must be a whole number, 0 or more; 0 for no other try")
+    positive = renew_after is None or (isinstance(renew_after, int) and renew_after >= 1)
+    require(positive, f"renew_after={renew_after!r} must be a whole number, 1 or more, or None for never")
+
+
 End = Callable[[], Done]  # unpickles when it is called, which is done once
 
 
@@ -107,6 +122,7 @@ class Stateful(Protocol):
         ...
 
 
+@runtime_checkable
 class Pool(Protocol):
     """Workers that run functions. A task's result may depend on its arguments alone."""
 
@@ -133,6 +149,7 @@ class Pool(Protocol):
         May be called from several threads at once.
 
         Raises:
+            ConfigError: an option is not of its kind, or out of its range.
             PoolError: the pool is closed, its workers are out of reach, or none could ever hold such a task.
         """
         ...

@@ -24,6 +24,7 @@ from algos.pool.protocol import (
     TaskOptions,
     Value,
     as_exception,
+    check_options,
 )
 
 
@@ -41,6 +42,7 @@ class SerialPool:
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
         """Run fn on every task in order; an exception becomes a `Done` with an error."""
+        check_options(options)
         for index, task in enumerate(tasks):
             yield _end(fn, task, index, options.get("retry_errors", 0))
 
@@ -48,6 +50,7 @@ class SerialPool:
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
         """Run each task while it is put in; this process is never renewed."""
+        check_options(options)
         return _Batch(fn, deliver, options.get("retry_errors", 0))
 
     def broadcast(self, value: Value) -> Broadcast[Value]:

@@ -294,6 +294,9 @@ def test_maxtasksperchild_is_a_positive_whole_number(tasks: Any) -> None:
 def test_what_is_asked_for_is_checked_before_anything_starts(workers: Any) -> None:
     with pytest.raises(TypeError, match="initializer must be a callable"):
         Pool(initializer=3)  # type: ignore[arg-type]
+    for settings in ({"retry_errors": None}, {"retry_errors": -1}, {"needs": 2}, {"compute": 3}, {"compute": Pool}):
+        with pytest.raises(ConfigError, match=f"^{min(settings)}=.*"):
+            Pool(1, **settings)
     with pytest.raises(ConfigError, match="did you mean 'local'"):
         Pool(compute="lcal")
     with pytest.raises(ConfigError, match=r"compute.adress is not a key of compute; did you mean 'address'"):

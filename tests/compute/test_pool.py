@@ -35,6 +35,7 @@ from pools import two_fixture, values  # noqa: F401
 from algos.pool import messages
 from algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, WorkerLost
 from algos.pool.serial import SerialPool
+from envs.errors import ConfigError
 from paddock.compute.dask import autoscale
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
@@ -101,6 +102,13 @@ def test_errors_are_retried_only_when_asked(pool: Any, tmp_path: Path) -> None:
         marker.unlink()
     ends = list(pool.imap_unordered(fail_at_first, tasks, retry_errors=1))
     assert values(ends) == [0, 1, 2, 3] and {done.attempts for done in ends} == {2}
+
+
+@pytest.mark.parametrize("option", [{"needs": 2}, {"retry_errors": None}, {"retry_errors": -1}, {"renew_after": 0}])
+def test_options_of_tasks_are_checked_where_they_are_given(pool: Any, option: dict[str, Any]) -> None:
+    for run in (pool.imap_unordered, lambda *given, **options: [pool.open_batch(*given, **options)]):
+        with pytest.raises(ConfigError, match=f"^{min(option)}="):
+            list(run(square, [1], **option))
 
 
 # Broadcasts

@@ -8,7 +8,19 @@ from typing import Any, Unpack
 from distributed import Client
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, Stateful, Task, TaskBatch, TaskOptions, Value
+from algos.pool.protocol import (
+    ONE_CPU,
+    Done,
+    End,
+    Needs,
+    PoolError,
+    Stateful,
+    Task,
+    TaskBatch,
+    TaskOptions,
+    Value,
+    check_options,
+)
 
 from .actors import ActorHandle
 from .autoscale import WorkerFleet
@@ -59,10 +71,11 @@ class DaskPool:
         """Run fn on every task and yield each end as it comes; tasks are taken as workers need them.
 
         Raises:
+            ConfigError: an option is not of its kind, or out of its range.
             PoolError: the pool is closed, the scheduler is gone, or no worker could hold such a task.
         """
         ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
-        self._check(options.get("needs", ONE_CPU))
+        self._check(options)
         batch = self._dispatcher.open(fn, ends.put, **options)
         coming = iter(tasks)
         total = len(tasks) if isinstance(tasks, Sequence) else None
@@ -93,7 +106,7 @@ class DaskPool:
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
         """See `algos.pool.protocol.Pool`."""
-        self._check(options.get("needs", ONE_CPU))
+        self._check(options)
         return self._dispatcher.open(fn, deliver, **options)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
@@ -102,7 +115,7 @@ class DaskPool:
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """See `algos.pool.protocol.Pool`."""
-        self._check(needs)
+        self._check({"needs": needs})
         return ActorHandle(self._dispatcher, self._dispatcher.placement, factory, needs)
 
     def ask(self, workers: int) -> None:
@@ -131,7 +144,9 @@ class DaskPool:
         """One line on where the work happens."""
         return f"{self.size}, {self._where}"
 
-    def _check(self, needs: Needs) -> None:
+    def _check(self, options: TaskOptions) -> None:
+        check_options(options)
+        needs = options.get("needs", ONE_CPU)
         if self._dispatcher.failure is not None:
             raise self._dispatcher.failure
         workers = list(self._dispatcher.workers.values())

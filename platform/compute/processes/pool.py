@@ -20,10 +20,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from algos.pool.calls import Call, Initializer, SentOnce, call
-from algos.pool.protocol import ONE_CPU, Needs
+from algos.pool.protocol import ONE_CPU, Needs, check_options
 from algos.pool.protocol import Pool as SeamPool
 from algos.pool.script import Unguarded, check_guarded
-from envs.errors import ConfigError
+from envs.errors import ConfigError, require
 
 from ...config.build import build
 from .results import AsyncResult, Callback, ResultIterator, ResultThread, chain
@@ -67,7 +67,7 @@ class Pool(multiprocessing.pool.Pool):
 
         Raises:
             ValueError, TypeError: as `multiprocessing.Pool`.
-            ConfigError: no such option, key or value.
+            ConfigError: no such option, key or value, or needs or retry_errors that cannot be.
             PoolError: the workers are out of reach.
         """
         self._state = CLOSE  # until it is open
@@ -77,6 +77,11 @@ class Pool(multiprocessing.pool.Pool):
             raise ValueError("maxtasksperchild must be a positive int or None")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
+        check_options({"needs": needs, "retry_errors": retry_errors})
+        is_pool = isinstance(compute, SeamPool)
+        require(
+            isinstance(compute, str) or is_pool, f"compute={compute!r} is no option of conf/compute, and no open pool"
+        )
         own = isinstance(compute, str)
         check_guarded()
         try:
