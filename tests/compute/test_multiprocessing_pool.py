@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -25,8 +26,10 @@ from pools import local_fixture, pool_fixture, workers_fixture  # noqa: F401
 
 from algos.pool.protocol import PoolError, WorkerLost
 from algos.pool.script import UNGUARDED_EXIT_CODE
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.compute import Pool
+from paddock.compute.processes.results import ResultThread
 
 initialized: list[int] = []  # in a worker: what its initializer was given
 
@@ -268,6 +271,19 @@ if __name__ == "__main__":
 """)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0.0, 1.0, 2.0]\n", "")
+
+
+def test_a_program_that_ends_meanwhile_waits_for_the_workers_of_a_closed_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: dict[Any, None] = {}
+    waits: list[Any] = []
+    # Of which the thread of a pool that was forgotten before may be taken out, too.
+    registry = SimpleNamespace(register=at_exit.setdefault, unregister=lambda call: at_exit.pop(call, None))
+    monkeypatch.setattr("paddock.compute.processes.results.atexit", registry)
+    thread = ResultThread(partial(SerialPool().open_batch, square), {}, lambda: waits.extend(at_exit))
+    thread.start()
+    thread.close()
+    thread.join(20)
+    assert waits == [thread.let_go] and not at_exit
 
 
 # Opening

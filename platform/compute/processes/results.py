@@ -259,9 +259,11 @@ class ResultThread(threading.Thread):
             del work
         for result in list(self._results.values()):
             result.abandon(PoolError("the pool was terminated before this task ended; close() and join() wait for all"))
-        atexit.unregister(self.let_go)
-        self._batch.cancel()
-        self._release()
+        try:
+            self._batch.cancel()
+            self._release()
+        finally:  # not before: a program that ends meanwhile waits for it
+            atexit.unregister(self.let_go)
 
     def _expect(self, index: int, taker: Taker) -> None:
         if index in self._early:
