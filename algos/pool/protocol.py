@@ -141,6 +141,11 @@ class Pool(Protocol):
         """Whether tasks run in this process, one after the other, when they are asked for."""
         ...
 
+    @property
+    def task_timeout_s(self) -> float | None:
+        """Seconds after which a task that runs is given up; None: never."""
+        ...
+
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:

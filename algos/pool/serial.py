@@ -33,6 +33,7 @@ class SerialPool:
 
     size = threads = 1
     in_process = True
+    task_timeout_s = None
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> "SerialPool":
         """This pool needs no opening."""

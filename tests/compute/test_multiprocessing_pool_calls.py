@@ -95,6 +95,26 @@ def test_starmap_spreads_the_arguments(pool: Pool, chunksize: int | None) -> Non
     assert pool.starmap_async(power, pairs, chunksize).get() == [x**3 for x in range(20)]
 
 
+class Limited(SerialPool):
+    task_timeout_s: Any = 0.5
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "chunks"),
+    [(SerialPool(), {}, 22), (SerialPool(), {"retry_errors": 1}, 64), (Limited(), {}, 64)],  # else 64 // 32 + 1 items
+)
+def test_what_is_run_again_or_given_up_by_default_is_one_item(
+    workers: SerialPool, options: Any, chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pool(compute=workers, **options) as pool:
+        put, calls = pool._thread.put, list[Any]()
+        monkeypatch.setattr(pool._thread, "put", lambda *given: (calls.append(given), put(*given)))
+        assert pool.map(square, range(64)) == [x * x for x in range(64)]
+        assert len(calls) == chunks
+        assert pool.map(square, range(64), 32) == [x * x for x in range(64)]
+        assert len(calls) == chunks + 2
+
+
 def test_no_items_no_values(pool: Pool) -> None:
     assert pool.map(square, []) == [] == pool.starmap(power, [], chunksize=3)
     assert list(pool.imap(square, [])) == [] == list(pool.imap_unordered(square, []))

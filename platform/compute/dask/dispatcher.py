@@ -61,7 +61,7 @@ class Dispatcher:
         self.read_exit: Callable[[WorkerConnection], Any] = _unknown_exit  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._batches: list[DaskBatch] = []
         self._distribution = Distribution(
             self.workers, self._batches, timeout_s, lambda s, fn: loop.call_later(s, self._run, fn)
@@ -142,7 +142,7 @@ class Dispatcher:
                 self._requeue(item for item in worker.items.values() if len(item.holders) < COPIES)
                 self.placement.leave(worker)
             # A task that holds the interpreter keeps its worker from ending it in time.
-            if worker.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
+            if worker.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
                 # What another worker plays too is in time until that one's is up; and once, the worker may have been
                 # stopped, as where jobs are suspended.
@@ -242,13 +242,13 @@ class Dispatcher:
 
     def _overdue(self, worker: WorkerConnection, numbers: Sequence[int]) -> None:
         worker.leaving = True  # the others it has are not to blame for its end
-        limit = f"compute.task_timeout_s={self._timeout_s}"
+        limit = f"compute.task_timeout_s={self.timeout_s}"
         ends = []
         for number in numbers:
             item = self.workers.release(worker, number)
             if item is not None and not item.over:
                 text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
-                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self._timeout_s or 0.0)))
+                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self.timeout_s or 0.0)))
         finish(ends)
 
     def _requeue(self, items: Iterable[Item]) -> None:

@@ -65,6 +65,11 @@ class DaskPool:
         """Of these workers: so many tasks run at once that need one CPU each."""
         return self._dispatcher.workers.slots
 
+    @property
+    def task_timeout_s(self) -> float | None:
+        """See `algos.pool.protocol.Pool`."""
+        return self._dispatcher.timeout_s
+
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:

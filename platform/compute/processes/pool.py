@@ -63,7 +63,8 @@ class Pool(multiprocessing.pool.Pool):
             compute: an option of conf/compute, or an open pool, which then stays open when this one ends.
             needs: what each call occupies on its worker.
             retry_errors: how often a chunk that raises is run again before its exception is raised here.
-            settings: keys of that option, such as address="tcp://...".
+            settings: keys of that option, such as address="tcp://..."; task_timeout_s= is for a chunk, too. With it, or
+                with retry_errors=, a map for which no chunksize is given has chunks of one item.
 
         Raises:
             ValueError, TypeError: as `multiprocessing.Pool`.
@@ -176,8 +177,9 @@ class Pool(multiprocessing.pool.Pool):
         self._check_running()
         items = list(iterable)
         if chunksize is None:
-            # What is retried is a whole chunk.
-            chunksize = 1 if self._retries else len(items) // (max(self._workers.size, 1) * CHUNKS) + 1
+            # What is retried, and may take so long, is a whole chunk.
+            single = self._retries or self._workers.task_timeout_s is not None
+            chunksize = 1 if single else len(items) // (max(self._workers.size, 1) * CHUNKS) + 1
         calls = list(self._chunk_calls(func, items, mapper, chunksize))
         result = AsyncResult(self, len(calls), chain, callback, error_callback)
         self._begin(result, functools.partial(self._put, calls, result))
