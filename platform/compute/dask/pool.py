@@ -75,6 +75,8 @@ class DaskPool:
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; tasks are taken as workers need them.
 
+        Tasks are made in the thread that the ends are yielded in: one that takes long to come keeps them that long.
+
         Raises:
             ConfigError: an option is not of its kind, or out of its range.
             PoolError: the pool is closed, the scheduler is gone, or no worker could hold such a task.
@@ -91,9 +93,8 @@ class DaskPool:
             while True:
                 room = self._ahead(batch.mean_s, ended, total) - (put - ended)
                 if not exhausted and room > 0:
-                    taken = batch.take(coming, room)
+                    taken, exhausted = batch.take(coming, room, lambda: not ends.empty())
                     put += taken
-                    exhausted = taken < room
                 if put == ended:
                     return
                 for end in ends.get():

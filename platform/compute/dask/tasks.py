@@ -20,6 +20,7 @@ Thing = TypeVar("Thing")
 
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # between two looks of the workers at tasks that are being pickled
+HOLD_S = 0.1  # for which ends that have come may wait while more tasks are taken
 
 
 class Driver(Protocol):
@@ -119,13 +120,20 @@ class DaskBatch:
         self._dispatcher.wake()
         return item.index
 
-    def take(self, tasks: Iterator[Any], most: int) -> int:
-        """Add tasks until there are no more, or so many; returns how many there were.
+    def take(self, tasks: Iterator[Any], most: int, ended: Callable[[], bool]) -> tuple[int, bool]:
+        """Add tasks until there are no more, or so many, or ends have waited for HOLD_S and the last task's making.
 
         Workers see what there is every TAKE_S, so that long tasks do not wait for the last to be pickled, and short
         ones do not travel one by one.
+
+        Args:
+            ended: says whether ends wait for this to return.
+
+        Returns:
+            how many were added, and whether there were no more.
         """
-        taken, told = 0, time.monotonic()
+        taken, begun = 0, time.monotonic()
+        told = begun
         fresh: list[Item] = []
 
         def tell() -> None:
@@ -142,9 +150,11 @@ class DaskBatch:
                 tell()
                 time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
                 told = time.monotonic()
+                if told - begun > HOLD_S and ended():
+                    return taken, False
         tell()
         self._check()  # nobody may be left who would see what came in meanwhile
-        return taken
+        return taken, taken < most
 
     def _item(self, task: Any) -> Item:
         with collecting() as met:

@@ -19,11 +19,12 @@ from pool_tasks import Counter, square
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
+from paddock.compute.dask import tasks
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import Dispatcher
 from paddock.compute.dask.membership import Membership
-from paddock.compute.dask.tasks import Ended, Item, drain
+from paddock.compute.dask.tasks import HOLD_S, Ended, Item, drain
 
 # Two threads
 
@@ -147,6 +148,28 @@ def test_nothing_is_taken_once_the_pool_has_failed_and_its_loop_has_gone() -> No
     loop.close()
     with pytest.raises(PoolError, match="gone"):
         batch.put(1)
+
+
+def test_no_end_waits_until_all_tasks_of_a_slow_iterable_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
+    made: list[int] = []
+
+    def make() -> Iterator[int]:
+        nonlocal now
+        for x in range(6):
+            now += 0.6 * HOLD_S
+            made.append(x)
+            yield x
+
+    loop = asyncio.new_event_loop()
+    batch = Dispatcher(loop, retries=0, timeout_s=None).open(square, Ends(), **SETTINGS)
+    coming = make()
+    assert batch.take(coming, 9, lambda: True) == (2, False)
+    assert batch.take(coming, 9, lambda: len(made) == 5) == (3, False)
+    assert batch.take(coming, 9, lambda: False) == (1, True)
+    assert [item.index for item in batch.waiting] == made == list(range(6))
+    loop.close()
 
 
 # Faults
