@@ -12,7 +12,7 @@ from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, Protocol, TypeVar
 
 from algos.pool.broadcast import Broadcast, collecting
-from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError
+from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, TaskTimeout
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,8 @@ class Ended:
         error: BaseException | None = None,
     ) -> None:
         self.index = item.index
-        self._attempts = max(item.losses + item.errors + (error is None), 1)
+        ran = error is None or isinstance(error, TaskTimeout)  # once more than it was lost or raised
+        self._attempts = max(item.losses + item.errors + ran, 1)
         self._good = good
         self._data = data
         self._seconds = seconds

@@ -74,7 +74,7 @@ def test_of_a_worker_that_was_stopped_beyond_its_tasks_time_the_task_runs_again_
 
     (once,), (twice,) = (asyncio.run(be_stopped(times)) for times in (1, 2))
     assert (once.value, once.attempts, once.error) == ("done", 2, None)
-    assert isinstance(twice.error, TaskTimeout)
+    assert isinstance(twice.error, TaskTimeout) and twice.attempts == 2
 
 
 def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_over_is_lost() -> None:
