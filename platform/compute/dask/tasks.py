@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import logging
 import pickle
+import pickletools
 import threading
 import time
 from collections import deque
@@ -12,7 +13,8 @@ from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, Protocol, TypeVar
 
 from algos.pool.broadcast import Broadcast, collecting
-from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, TaskTimeout
+from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, RemoteError, TaskTimeout
+from envs.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -233,8 +235,21 @@ class Ended:
         except BaseException as broken:  # even one that leaves as it is loaded
             if isinstance(broken, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # Ctrl-C, which comes there alone, and is no task's
-            error = broken
+            error = broken if self._good else _in_words(self._data, broken)
         return Done(self.index, value, error, self._attempts, self._seconds)
+
+
+def _in_words(data: bytes, broken: BaseException) -> BaseException:
+    """Tell a task's error, pickled with its traceback, that cannot be loaded in this process."""
+    try:
+        # The traceback ends the pickle, and is read without loading what comes before.
+        text = [value for _, value, _ in pickletools.genops(data) if isinstance(value, str)][-1]
+    except Exception:
+        return broken
+    line = text.strip().rpartition("\n")[2]
+    error = RemoteError(f"{line}; here it cannot be loaded ({type(broken).__name__}: {one_line(broken)})")
+    error.__cause__ = RemoteTraceback(text)
+    return error
 
 
 def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:

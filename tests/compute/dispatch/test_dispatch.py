@@ -17,7 +17,7 @@ from fake_workers import SETTINGS, Ends, FakeWorker, turns
 from pool_tasks import Counter, square
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
+from algos.pool.protocol import ONE_CPU, Done, End, PoolError, RemoteError, WorkerLost
 from algos.pool.script import dump
 from paddock.compute.dask import tasks
 from paddock.compute.dask.actors import ActorHandle
@@ -192,6 +192,25 @@ def test_an_interrupt_as_a_value_is_loaded_is_no_task_s_own() -> None:
         end()
     with ThreadPoolExecutor(1) as thread:  # where none comes, and what raises one by itself must end nobody
         assert isinstance(thread.submit(end).result().error, KeyboardInterrupt)
+
+
+def lack() -> None:
+    raise ImportError("no module named only_there")
+
+
+class Foreign(Exception):
+    """Can be loaded where it was raised, and nowhere else."""
+
+    def __reduce__(self) -> Any:
+        return lack, (), {"argument": "of its own"}
+
+
+def test_an_error_that_cannot_be_loaded_here_is_told_in_words() -> None:
+    data = dump((Foreign("why"), "Traceback (most recent call last):\n  somewhere\nForeign: why\n"))
+    error = Ended(Item(None, 0, b"", ()), False, data)().error
+    assert isinstance(error, RemoteError)
+    assert str(error) == "Foreign: why; here it cannot be loaded (ImportError: no module named only_there)"
+    assert "somewhere" in str(error.__cause__)
 
 
 def test_a_task_ends_though_nobody_can_say_how_its_worker_did() -> None:
