@@ -5,9 +5,11 @@ algo.epochs=int(interval(1, 20))                    a whole number, both bounds 
 algo.num_steps=range(32, 257, 32)                       32, 64, ... 256
 algo.hidden=[32],[64,64]                            one of these; choice([32],[64,64]) is the same
 algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn where that parameter has this value
+algo.gae_lambda=tag("when:algo.advantage=gae", log, interval(0.5, 0.99))   both in one tag
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +30,7 @@ from envs.errors import ConfigError, nearest, require
 from ..config.hydra_private import write_element
 
 LOG, WHEN = "log", "when:"
+QUOTED, TAG = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1"""), re.compile(r"\btag\s*\(")
 BETWEEN = 0.6180339887  # of an interval: no whole number where both bounds are
 Choice = None | bool | int | float | str
 
@@ -128,6 +131,10 @@ def suggest_whole(refusal: str, parameters: Sequence[Parameter]) -> str | None:
 def _read(override: Override) -> Parameter:
     key, value, line = override.get_key_element(), override.value(), override.input_line
     tags = sorted(getattr(value, "tags", None) or ())
+    # Hydra keeps the outermost tag of several, and none inside of an int() of a range or of choices.
+    kept = len(TAG.findall(QUOTED.sub("", line or ""))) <= bool(tags)
+    one = 'write a single one around all else, as tag("when:KEY=VALUE", log, interval(low, high))'
+    require(kept, f"{line}: a tag in another function is lost; {one}")
     whens = [tag.removeprefix(WHEN).strip() for tag in tags if tag.startswith(WHEN)]
     for tag in tags:
         require(tag == LOG or tag.startswith(WHEN), f"{line}: the tag {tag} is unknown; allowed: log, 'when:KEY=VALUE'")

@@ -25,6 +25,8 @@ def read(*overrides: str) -> tuple[list[str], list[Parameter]]:
         ("tag(log, interval(1e-5, 1e-2))", FloatDistribution(1e-5, 1e-2, log=True)),
         ("int(interval(1, 20))", IntDistribution(1, 20)),
         ("int(tag(log, interval(1, 200)))", IntDistribution(1, 200, log=True)),
+        ("tag(log, int(range(1, 9)))", IntDistribution(1, 8, log=True)),
+        ("'tag(a)','tag(\\'b)'", CategoricalDistribution(["'tag(a)'", "'tag(\\'b)'"])),
         ("range(32, 257, 32)", IntDistribution(32, 256, step=32)),  # as Hydra has it, without the stop
         ("range(32, 256, 32)", IntDistribution(32, 224, step=32)),
         ("range(0, 1, 0.25)", FloatDistribution(0, 0.75, step=0.25)),
@@ -76,6 +78,10 @@ def test_a_runs_folder_reaches_its_process_whatever_it_is_called(name: str) -> N
     ("overrides", "says"),
     [
         (["k=tag(lg, interval(1, 2))"], "the tag lg is unknown; allowed: log, 'when:KEY=VALUE'"),
+        (['k=tag("when:j=1", tag(log, interval(1, 2)))', "j=1,2"], "a tag in another function is lost; write a single"),
+        (['k=tag(log, tag("when:j=1", interval(1, 2)))', "j=1,2"], "a tag in another function is lost"),
+        (["k=int(tag(log, range(1, 9)))"], "a tag in another function is lost"),
+        (['k=int(tag("when:j=1", choice(1, 2)))', "j=1,2"], "a tag in another function is lost"),
         (["k=interval(2, 1)"], "2.0 is not less than 1.0"),
         (["k=tag(log, interval(0, 1))"], "with log, 0.0 must be positive"),
         (["k=tag(log, choice(1, 2))"], "choices have no logarithm"),
