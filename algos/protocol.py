@@ -183,12 +183,13 @@ class KeepsFiles(Protocol):
 class ChecksRoom(Algorithm, Protocol):
     """An algorithm that knows, before it begins or goes on, what its files will take of the disk."""
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """Compare what it has yet to take with what the disk has left.
 
         Args:
             checkpoints: that will be written beside its files.
-            checkpoint_bytes: of one of its state as it is now.
+            checkpoint_bytes: of one of the run's state as it is now.
+            members: of a population, each of which takes as much.
 
         Raises:
             PaddockError: the disk has less.

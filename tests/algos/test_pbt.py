@@ -1,10 +1,12 @@
 """Population based training: its rules worked by hand, and the laws that every algorithm keeps."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -531,6 +533,21 @@ def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
     assert 0 < len(rows(run)) < 3
     assert call_main(*words, f"run.dir={run}") == 0
     assert_same_run(run, whole)
+
+
+def test_a_disk_with_room_for_one_replay_and_not_for_all_refuses_the_run_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8_000_000))
+    run = tmp_path / "run"
+    words = [*DQN, "compute=serial", "budget.iterations=1", f"run.dir={run}"]
+    assert call_main(*words, "algo.member.capacity=100000") == 2  # 3.2 MB each
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "for each of 3 members" in line and not run.exists()
+    fits = re.search(r"take at most (\d+), or", line)
+    assert fits is not None and 60_000 < int(fits[1]) < 83_333  # 8 MB by 3 and by 32 bytes, less a file each
+    assert call_main(*words, f"algo.member.capacity={fits[1]}", "dry_run=true") == 0
+    assert "replay each" in capfd.readouterr().out
 
 
 # Whole runs

@@ -67,12 +67,13 @@ class FromReplay(OffPolicy, abc.ABC):
                 stack.enter_context(closing(replay))
             yield stack.enter_context(super().playing())
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """See `ChecksRoom`."""
         states = checkpoints * checkpoint_bytes
         lacking = sum(replay.lacking(checkpoints) for replay in self.replays)
         for replay in self.replays:
-            replay.check_room(checkpoints, states + lacking - replay.lacking(checkpoints))
+            others = lacking - replay.lacking(checkpoints)
+            replay.check_room(checkpoints, states + members * others, members)
 
     def updates_of(self, one: PacedLearner, replay: Replay) -> Generator[Update, None, None]:
         """Draw for a policy and learn for ever, as far as its pace asks for it."""

@@ -152,19 +152,20 @@ class Replay:
         """Return the bytes of the disk that it has yet to take, with what so many checkpoints will hold of it."""
         return (self._capacity - self.size) * self._bytes_beside(checkpoints) + self._file_bytes
 
-    def check_room(self, checkpoints: int = 0, taken: int = 0) -> None:
+    def check_room(self, checkpoints: int = 0, taken: int = 0, members: int = 1) -> None:
         """Compare what it takes when it is full with what there is.
 
         Args:
             checkpoints: that will be written beside it.
             taken: see `check_disk`.
+            members: see `check_disk`.
 
         Raises:
             ReplayError: the disk has less left.
         """
         if self._folder is not None:
             step_bytes = self._bytes_beside(checkpoints)
-            check_disk(self._folder, self._capacity, step_bytes, self.size, self._file_bytes, taken)
+            check_disk(self._folder, self._capacity, step_bytes, self.size, self._file_bytes, taken, members)
 
     def append(self, rollout: Rollout) -> None:
         """Store a rollout, which goes on where the last one ended.

@@ -22,7 +22,9 @@ class ReplayRefused(ReplayError):
     exit_code = NO_ROOM
 
 
-def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, file_bytes: int, taken: int) -> None:
+def check_disk(
+    folder: Path, capacity: int, step_bytes: int, kept: int, file_bytes: int, taken: int, members: int
+) -> None:
     """Compare what a replay takes when it is full with what there is.
 
     Args:
@@ -30,17 +32,19 @@ def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, file_byt
         kept: steps that are there already.
         file_bytes: of the file that it will have beyond its capacity, as old steps are dropped by whole files.
         taken: bytes of the disk that all else of the run has yet to take.
+        members: of a population that have such a replay each.
 
     Raises:
         ReplayError: the disk has less left.
     """
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
-    free = max(shutil.disk_usage(there[0]).free - taken, 0)
+    free = max(shutil.disk_usage(there[0]).free - taken, 0) // members
     if (capacity - kept) * step_bytes + file_bytes > free:
         what = f"capacity={capacity} takes {spell(capacity * step_bytes)} in {folder}"
         # Files of a small one are smaller, too.
         fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
-        left = f"where {spell(free)} are left" + (f" beside {spell(taken)} of checkpoints and others" if taken else "")
+        left = f"where {spell(free)} are left" + (f" for each of {members} members" if members > 1 else "")
+        left += f" beside {spell(taken)} of checkpoints and others" if taken else ""
         raise ReplayError(f"{what}, {left}; take at most {fits}, or another run.dir=")
 
 
