@@ -1,6 +1,7 @@
 """Ranges of settings, declared where their types are: `epochs: PositiveInt`, `sigma: Annotated[float, Range(...)]`."""
 
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from envs.errors import require
@@ -38,14 +39,45 @@ def check_fields(settings: Any) -> None:
     """Check the fields of a dataclass that declare a range or choices; None, where the type allows it, is in any range.
 
     Raises:
-        ConfigError: a value is out of its range, NaN, or none of the choices.
+        ConfigError: a value is of another type, out of its range, NaN, or none of the choices.
     """
     hints = get_type_hints(type(settings), include_extras=True)  # of modules too that postpone annotations
-    for name in (field.name for field in fields(settings)):
-        value, hint = getattr(settings, name, None), hints[name]
-        for mark in getattr(hint, "__metadata__", ()) if value is not None else ():
+    for name in (field.name for field in fields(settings) if hasattr(settings, field.name)):
+        value, hint = getattr(settings, name), hints[name]
+        for mark in getattr(hint, "__metadata__", ()):
+            kinds = get_args(hint.__origin__) or (hint.__origin__,)
+            if value is None and type(None) in kinds:
+                continue
+            fits, kind = (_is_number(value), "a number") if float in kinds else (_is_whole(value), "a whole number")
+            require(fits, f"{name}={value!r} is not {kind}: it {mark.words}")
             within = mark.low <= value <= mark.high and value > mark.above
             require(within, f"{name}={value} {mark.words}")
         if get_origin(hint) is Literal:
             choices = get_args(hint)
             require(value in choices, f"{name}={value} must be one of {', '.join(map(str, choices))}")
+
+
+def check_whole(**arguments: Any) -> None:
+    """Raise ConfigError unless each argument is a whole number, which true and 1.0 are not."""
+    for name, value in arguments.items():
+        require(_is_whole(value), f"{name}={value!r} must be a whole number")
+
+
+def check_numbers(**arguments: Any) -> None:
+    """Raise ConfigError unless each argument is a number, which true is not."""
+    for name, value in arguments.items():
+        require(_is_number(value), f"{name}={value!r} must be a number")
+
+
+def check_bool(**arguments: Any) -> None:
+    """Raise ConfigError unless each argument is true or false."""
+    for name, value in arguments.items():
+        require(isinstance(value, bool), f"{name}={value!r} must be true or false")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

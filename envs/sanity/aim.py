@@ -8,6 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
+from envs.ranges import check_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.98)
@@ -33,6 +34,7 @@ class Aim(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
         """Make the task."""
+        check_numbers(low=low, high=high)
         require(low < high, f"low={low} must be below high={high}")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(low, high, (1,), np.float32)

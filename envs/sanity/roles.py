@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from envs.ranges import check_bool
 from envs.sanity.task import Bar, SanityTask, mean_return
 from envs.worlds.world import Step, Told
 
@@ -35,6 +36,7 @@ class Roles:
         Args:
             blind: whether both see 0, so that policies of their own alone can tell them apart.
         """
+        check_bool(blind=blind)
         self.render_mode = render_mode
         self.agents: list[str] = []
         self._blind = blind

@@ -7,6 +7,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envs.errors import require
+from envs.ranges import check_whole
+
 gymnasium.register(id="paddock/Recall-v0", entry_point="envs.tasks.recall:Recall", kwargs={"delay": 8})
 
 
@@ -19,9 +22,9 @@ class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):
     metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Make the task; ValueError for a negative delay."""
-        if delay < 0:
-            raise ValueError(f"delay={delay} must not be negative; 8 suits most")
+        """Make the task; ConfigError for a negative delay."""
+        check_whole(delay=delay)
+        require(delay >= 0, f"delay={delay} must not be negative; 8 suits most")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
