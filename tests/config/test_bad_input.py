@@ -86,6 +86,8 @@ ARGUMENTS = {
     "compute.retries=-1": ["compute.retries=-1", "between 0 and 100"],
     "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],
     "run.name=a/b": ["run.name=a/b", "run.root="],
+    "algo.name=a/b": ["algo.name='a/b' must be text without '/', or null"],
+    "algo.name={a: 1}": ["algo.name={'a': 1} must be text without '/', or null"],
     "resume=last run.dir=runs/mine": ["run.dir=runs/mine is gone on with if a run is there; leave out resume=last"],
     "algo.hidden=[1,": ["cannot read the argument 'algo.hidden=[1,'", "write key=value"],
     "algo.sigma=uniform(0,1)": ["(Unknown function 'uniform'); write interval(LOW, HIGH)"],
@@ -203,7 +205,7 @@ PLACES = {
 
 def split(arguments: str) -> list[str]:
     """At spaces, but not inside of brackets."""
-    return re.findall(r"\S*\[.*\]|\S+", arguments)
+    return re.findall(r"\S*\[.*\]|\S*{.*}|\S+", arguments)
 
 
 @pytest.mark.parametrize("arguments", [*ARGUMENTS, *ENVIRONMENTS])
