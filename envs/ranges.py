@@ -44,17 +44,22 @@ def check_fields(settings: Any) -> None:
     hints = get_type_hints(type(settings), include_extras=True)  # of modules too that postpone annotations
     for name in (field.name for field in fields(settings) if hasattr(settings, field.name)):
         value, hint = getattr(settings, name), hints[name]
-        for mark in getattr(hint, "__metadata__", ()):
-            kinds = get_args(hint.__origin__) or (hint.__origin__,)
-            if value is None and type(None) in kinds:
-                continue
-            fits, kind = (_is_number(value), "a number") if float in kinds else (_is_whole(value), "a whole number")
-            require(fits, f"{name}={value!r} is not {kind}: it {mark.words}")
-            within = mark.low <= value <= mark.high and value > mark.above
-            require(within, f"{name}={value} {mark.words}")
+        check_range(name, value, hint)
         if get_origin(hint) is Literal:
             choices = get_args(hint)
             require(value in choices, f"{name}={value} must be one of {', '.join(map(str, choices))}")
+
+
+def check_range(name: str, value: Any, hint: Any) -> None:
+    """Raise ConfigError unless a value is in the range that a type such as `PositiveInt` declares, and of its kind."""
+    for mark in getattr(hint, "__metadata__", ()):
+        kinds = get_args(hint.__origin__) or (hint.__origin__,)
+        if value is None and type(None) in kinds:
+            continue
+        fits, kind = (_is_number(value), "a number") if float in kinds else (_is_whole(value), "a whole number")
+        require(fits, f"{name}={value!r} is not {kind}: it {mark.words}")
+        within = mark.low <= value <= mark.high and value > mark.above
+        require(within, f"{name}={value} {mark.words}")
 
 
 def check_whole(**arguments: Any) -> None:

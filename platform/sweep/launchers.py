@@ -17,6 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from algos.pool.protocol import Needs, PoolError
+from envs.errors import require
 from envs.machine import usable_cores
 from envs.ranges import PositiveInt, Range, check_fields
 
@@ -40,6 +41,8 @@ class LocalKeys:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        known = all(gpu != "" if isinstance(gpu, str) else gpu >= 0 for gpu in self.gpus)
+        require(known, f"gpus={list(self.gpus)} must be numbers from 0 on, or names of GPUs; [] shares out none")
 
     def open(self) -> Here:
         """Get ready to start processes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from envs.errors import ConfigError, nearest, require
+from envs.ranges import PositiveInt, Range, check_range
 
 from ..runs.late import optuna
 
@@ -24,6 +25,16 @@ PRUNERS = {
     "successive_halving": "SuccessiveHalvingPruner",
     "hyperband": "HyperbandPruner",
     "none": "NopPruner",
+}
+
+# Of options that Optuna itself takes any number for.
+Percent = Annotated[int, Range("must be between 0 and 100 percent", low=0, high=100)]
+RANGES: Mapping[str, Any] = {
+    "tpe.n_startup_trials": PositiveInt,
+    "median.n_warmup_steps": Percent,
+    "percentile.n_warmup_steps": Percent,
+    "hyperband.min_resource": PositiveInt,
+    "hyperband.reduction_factor": Annotated[int, Range("must be at least 2", low=2)],
 }
 
 
@@ -55,8 +66,9 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
 
 def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
     taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
-    for key in options:
+    for key, value in options.items():
         require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
+        check_range(f"options.{name}.{key}", value, RANGES.get(f"{name}.{key}"))
     try:
         return target(**options, **ours)
     except (TypeError, ValueError, ImportError) as error:

@@ -27,6 +27,10 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
         "algo.population=interval(16, 64)": (
             "a whole number; interval(16, 64) has all numbers between, and int(interval(16, 64)) the whole ones"
         ),
+        f"{SPACE} hydra.sweeper.sampler=tpe hydra.sweeper.options.tpe.n_startup_trials=0": "must be at least 1",
+        f"{SPACE} hydra.sweeper.options.median.n_warmup_steps=101": "must be between 0 and 100 percent",
+        f"{SPACE} hydra.sweeper.pruner=hyperband hydra.sweeper.options.hyperband.min_resource=0": "must be at least 1",
+        f"{SPACE} hydra.launcher.gpus=[-1]": "hydra.launcher.gpus=[-1] must be numbers from 0 on, or names of GPUs",
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
         f"{SPACE} hydra.sweeper.study=..": "hydra.sweeper.study=.. names no folder of its own below sweeps/; choose a",
         f"{SPACE} hydra.sweeper.study=.": "hydra.sweeper.study=. names no folder of its own below sweeps/; choose a",
