@@ -197,7 +197,7 @@ def play(
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
-            parts = settle(parts, console)
+            parts = settle(parts)
             start = take_up(parts)
             # Where somebody deleted the checkpoints of one that has ended, its numbers are left.
             known = start if start.metrics or folder.ended is None else read_progress(parts.path)
@@ -209,17 +209,17 @@ def play(
             what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in moved(parts) if start.metrics else ():
-                console.warn(f"{change}: from here on numbers may differ")
+                log.warning("%s: from here on numbers may differ", change)
             if reached is None:  # else no row follows, and what there is takes no more
                 _check_room(parts)
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             if not start.metrics:
-                _say_anew(parts, folder, console)
+                _say_anew(parts, folder)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
             folder.begin(parts.config, command, beside, origin)
             if origin is not None:
-                console.message(f"beginning with {origin.describe()}")
+                log.info("beginning with %s", origin.describe())
             record(parts.path / "log.txt")
             return _session(parts, start, reached, folder, console, signals), True
         finally:
@@ -246,16 +246,16 @@ def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
         signal.raise_signal(signals.caught)
 
 
-def _say_anew(parts: ExperimentParts, folder: RunFolder, console: Console) -> None:
+def _say_anew(parts: ExperimentParts, folder: RunFolder) -> None:
     """Say what a run that begins at its first iteration takes the place of, if there is anything."""
     come = read_progress(parts.path).metrics.get("iteration")
     if folder.replaced:
         nothing = "the run there had come to no row and no checkpoint"
-        console.message(f"{parts.path} begins anew with other settings, as {nothing}: {', '.join(folder.replaced)}")
+        log.info("%s begins anew with other settings, as %s: %s", parts.path, nothing, ", ".join(folder.replaced))
     elif come is not None:
         every_s = parts.config["checkpoint"]["every_s"]
         why = f"it came to iteration {int(come)} and to no checkpoint (checkpoint.every_s={every_s:g})"
-        console.message(f"{parts.path} begins anew: {why}")
+        log.info("%s begins anew: %s", parts.path, why)
 
 
 def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
@@ -303,7 +303,7 @@ def _session(
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
-    console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
+    log.info("%s in %s, workers: %s", verb, folder.path, parts.pool.describe())
     console.begin(progress.elapsed_s, progress.metrics)
 
     def stopping(number: int) -> None:

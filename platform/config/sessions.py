@@ -1,5 +1,6 @@
 """What a later session of a run may have otherwise: how environments are vectorized, processors, packages."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,13 @@ from ..runs.folder import read_config, read_json
 from ..runs.identity import changed_processors
 from ..runs.loop import Progress, restore
 from ..runs.provenance import changed_surroundings
-from ..tracking.console import Console
 from .build import build
 from .experiment import FILES, ExperimentParts, build_algorithm, packages
 
+log = logging.getLogger(__name__)
 
-def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
+
+def settle(parts: ExperimentParts) -> ExperimentParts:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
     from envs.vector import ChoosesLayout
 
@@ -28,11 +30,11 @@ def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
         try:
             return _with_vec(parts, section)
         except ConfigError as error:  # the run has come from another machine; the layouts all give the same numbers
-            console.message(f"vec=auto: not as before, for {error}")
+            log.info("vec=auto: not as before, for %s", error)
     algorithm = parts.algorithm
     on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
     elsewhere = on_pool and not parts.pool.in_process
-    return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
+    return _with_vec(parts, vec.settle(algorithm.env, elsewhere, log.info))
 
 
 def take_up(parts: ExperimentParts) -> Progress:

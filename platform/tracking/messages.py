@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import logging.handlers
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from .console import Console
 
 NAMES = "paddock", "algos", "envs"  # whose messages are the program's own
+EARLY = 1000  # messages that may wait for a run's folder
 
 
 class LogFile(logging.FileHandler):
@@ -40,7 +42,7 @@ def early_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def messages(console: Console) -> Iterator[Any]:
-    """Send log messages to the console, and, once a folder is known, to its log file."""
+    """Send log messages to the console, and to a folder's log file, once that is known: those before, too."""
 
     class ToConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -49,10 +51,16 @@ def messages(console: Console) -> Iterator[Any]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_hearing(ToConsole(), logging.INFO))
+        early = logging.handlers.BufferingHandler(EARLY)
+        waiting = stack.enter_context(contextlib.ExitStack())
+        waiting.enter_context(_hearing(early, logging.INFO))
 
         def record(path: Path) -> None:
             handler = LogFile(path, delay=True)
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            for message in early.buffer:
+                handler.handle(message)
+            waiting.close()
             stack.enter_context(_hearing(handler, logging.INFO))
             console.keep(handler)
 

@@ -207,13 +207,16 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     without_library(monkeypatch)
     capsys.readouterr()
     assert call_main(*small, "vec=serial", "budget.iterations=2", f"run.dir={run}") == 0
-    err = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[2].strip() for line in err if "may differ" in line] == [
+    err, kept = capsys.readouterr().err.splitlines(), (run / "log.txt").read_text()
+    told = [line.partition(":")[2].strip() for line in err if "may differ" in line]
+    assert told == [
         "algo.compiled was True and is now False: from here on numbers may differ",
         "algo.device was cuda:7 and is now cpu: from here on numbers may differ",
         "algo.learners was 2 and is now 1: from here on numbers may differ",
         "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ",
     ]
+    assert all(f": {line}\n" in kept for line in told)
+    assert f": running in {run}, workers: " in kept and f": going on in {run}, workers: " in kept
     assert call_main(*small, "vec=multiprocess", "budget.iterations=3", f"run.dir={run}") == 0
     assert "may differ" not in capsys.readouterr().err  # the same numbers
 

@@ -247,7 +247,11 @@ def test_who_hears_the_program_s_messages_leaves_its_loggers_as_they_were(tmp_pa
     before = [(logger.level, list(logger.handlers)) for logger in own]
     console = Console(io.StringIO(), io.StringIO(), {"iterations": 1, "steps": None, "minutes": None}, Clock())
     with messages(console) as record:
+        own[0].info("before the folder is known")
         record(tmp_path / "log")
+        own[0].info("after it")
+        kept = (tmp_path / "log").read_text().splitlines()
+        assert [line.partition(" INFO paddock: ")[2] for line in kept] == ["before the folder is known", "after it"]
         with early_warnings():
             assert all(logger.getEffectiveLevel() == logging.WARNING for logger in own)
         assert all(logger.getEffectiveLevel() == logging.INFO for logger in own)
