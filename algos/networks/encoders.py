@@ -174,9 +174,9 @@ class Own(nn.Module):
         kept = [name for name, _ in self.encoder.named_buffers()]
         what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
         require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
-        drop = next((name for name, layer in self.encoder.named_modules() if _drops(layer)), None)
-        what = f"algo.network: {target} drops features at random{f' in {drop}' if drop else ''}, by no seed of the run"
-        require(drop is None, f"{what}; set dropout=0")
+        drawing = next((name for name, layer in self.encoder.named_modules() if _draws(layer)), None)
+        what = f"algo.network: {target} draws at random{f' in {drawing}' if drawing else ''}, by no seed of the run"
+        require(drawing is None, f"{what}; set dropout=0, call eval() of the layer in __init__, or leave it out")
         self.plain = inputs.plain
         self.unflatten = None if inputs.plain else Unflatten(inputs)
         self.reals, start = [], 0
@@ -214,11 +214,17 @@ class Own(nn.Module):
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
 
 
-def _drops(layer: nn.Module) -> bool:
-    """Whether a layer draws what it leaves out, from torch's global generator."""
+def _draws(layer: nn.Module) -> bool:
+    """Whether a layer draws from torch's global generator as it encodes."""
+    if isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
+        return True
+    if not layer.training:  # nothing here changes that: a layer encodes as its encoder was built
+        return False
     if isinstance(layer, _DropoutNd):
         return layer.p > 0
-    return isinstance(layer, nn.MultiheadAttention | nn.RNNBase) and layer.dropout > 0
+    if isinstance(layer, nn.RNNBase):
+        return layer.dropout > 0 and layer.num_layers > 1  # it drops between layers
+    return isinstance(layer, nn.RReLU) or (isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0)
 
 
 def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:

@@ -238,14 +238,13 @@ class Keeps(Telling):
         self.norm = nn.BatchNorm1d(4)
 
 
-class Drops(Telling):
-    """Drops features by each of the layers that can, of which each may be told not to."""
+class Draws(Telling):
+    """Has a layer that draws at random, unless it is at rest or its arguments say otherwise."""
 
-    def __init__(self, which: int, p: float = 0.5) -> None:
+    def __init__(self, layer: str, rest: bool = False, **arguments: Any) -> None:
         super().__init__(4)
-        each = [p if k == which else 0.0 for k in range(4)]
-        attention, memory = nn.MultiheadAttention(4, 2, each[2]), nn.GRU(4, 4, 2, dropout=each[3])
-        self.drop = nn.Sequential(nn.Dropout(each[0]), nn.AlphaDropout(each[1]), attention, memory)
+        self.layers = nn.Sequential(nn.Linear(4, 4), getattr(nn, layer)(**arguments), nn.Linear(4, 4))
+        self.layers[1].train(not rest)
 
 
 def own(target: str, **arguments: Any) -> dict[str, Any]:
@@ -306,12 +305,30 @@ def test_an_encoder_that_is_none_is_refused(network: dict[str, Any], said: str) 
         ActorCritic(architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=network), 0)
 
 
-@pytest.mark.parametrize("which", range(4))
-def test_an_encoder_that_drops_features_is_refused(which: int) -> None:
+RECURRENT = {"input_size": 4, "hidden_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("layer", "arguments", "quiet"),
+    [
+        ("Dropout", {"p": 0.5}, [{"p": 0.0}, {"rest": True}]),
+        ("AlphaDropout", {"p": 0.5}, [{"p": 0.0}, {"rest": True}]),
+        ("MultiheadAttention", {"embed_dim": 4, "num_heads": 2, "dropout": 0.5}, [{"dropout": 0.0}, {"rest": True}]),
+        ("GRU", {**RECURRENT, "num_layers": 2, "dropout": 0.5}, [{"dropout": 0.0}, {"num_layers": 1}, {"rest": True}]),
+        ("RReLU", {}, [{"rest": True}]),
+        ("FractionalMaxPool2d", {"kernel_size": 2, "output_size": 3}, []),
+        ("FractionalMaxPool2d", {"kernel_size": 2, "output_size": 3, "rest": True}, []),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:dropout option adds dropout after all but last")
+def test_an_encoder_that_draws_at_random_is_refused(
+    layer: str, arguments: dict[str, Any], quiet: list[dict[str, Any]]
+) -> None:
     layout = Layout.of(spaces.Box(-1, 1, (3,)), {}, ())
-    with pytest.raises(ConfigError, match=rf"Drops drops features at random in drop.{which}, .*; set dropout=0"):
-        ActorCritic(architecture(layout, network=own("Drops", which=which)), 0)
-    ActorCritic(architecture(layout, network=own("Drops", which=which, p=0.0)), 0)
+    with pytest.raises(ConfigError, match=r"Draws draws at random in layers.1, by no seed of the run; set dropout=0"):
+        ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments)), 0)
+    for changes in quiet:
+        ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments | changes)), 0)
 
 
 @pytest.mark.parametrize(
