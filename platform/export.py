@@ -20,8 +20,6 @@ from algos.common.threads import one_thread
 from algos.learning.seated import SeatedPolicy
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, install, require
-from envs.spaces.parts import Path as LeafPath
-from envs.spaces.parts import dotted
 from envs.spaces.views import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
@@ -171,12 +169,11 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) 
     given: dict[str, Any] = own.inputs.feed(obs)
     if len(session.get_inputs()) > len(given):
         given["state"] = states
-    ours = {("action", *path): part for path, part in _leaves(action, spec, space)}
-    theirs, *their_actions = session.run(["output", *(dotted(path) for path in ours)], given)
+    theirs, *their_actions = session.run(["output", *own.inputs.action_names], given)
     difference = float(np.abs(theirs - output).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(output).max()))
     differ = np.zeros(len(obs), np.bool_)
-    for part, their_part in zip(ours.values(), their_actions, strict=True):
+    for part, their_part in zip(_leaves(action, spec, space), their_actions, strict=True):
         rows = np.abs(their_part.astype(np.float64) - part).reshape(len(obs), -1).max(axis=1)
         differ |= rows > (0 if np.issubdtype(part.dtype, np.integer) else allowed)
     differing = int(differ.sum())
@@ -187,12 +184,9 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) 
     return Comparison(len(obs), difference, differing)
 
 
-def _leaves(actions: NDArray[Any], spec: EnvSpec, space: Any) -> list[tuple[LeafPath, NDArray[Any]]]:
-    """Actions as arrays [B, ...], one for each leaf of their space with its path."""
-    if actions.dtype.kind != "V":
-        return [((), actions)]
-    layout = spec.lay_out_actions(space)
-    return list(zip([leaf.path for leaf in layout.leaves], flatten(layout.fields(actions)), strict=True))
+def _leaves(actions: NDArray[Any], spec: EnvSpec, space: Any) -> list[NDArray[Any]]:
+    """Actions as arrays [B, ...], one for each leaf of their space."""
+    return [actions] if actions.dtype.kind != "V" else list(flatten(spec.lay_out_actions(space).fields(actions)))
 
 
 def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -6,6 +6,7 @@ bytes, in which each part starts at a multiple of 8.
 """
 
 import functools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from envs.worlds.roles import Role, SeatRows, widen
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
 MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
-TAKEN = "observation", "legal", "state", "action", "output", "next_state"  # by what else an exported policy has
+TAKEN = "", "observation", "legal", "state", "action", "output", "next_state"  # by what else an exported policy has
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,12 @@ class Inputs:
     @property
     def raw_names(self) -> list[str]:
         """Names of the raw leaves in an exported policy: their paths, behind `observation` where those are taken."""
-        paths = [leaf.path for leaf in self.raw]
-        return [dotted(path if dotted(path) not in TAKEN else ("observation", *path)) for path in paths]
+        return _free([dotted(leaf.path) for leaf in self.raw], "observation", (*TAKEN, *self.action_names))
+
+    @property
+    def action_names(self) -> list[str]:
+        """Names of the leaves of an action in an exported policy: their paths, behind `action`."""
+        return _free([dotted(("action", *leaf.path)) for leaf in self.head.leaves], "action", ())
 
     def feed(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return what an exported policy takes for rows of observations [B, ...]: its inputs by their names.
@@ -294,6 +299,18 @@ def masked_paths(layout: Layout) -> list[Path]:
 def count_of(part: slice) -> int:
     """Return how many columns a slice has."""
     return int(part.stop - part.start)
+
+
+def _free(names: Sequence[str], front: str, taken: Collection[str]) -> list[str]:
+    """Return names that all differ and are not taken, with `front` before them as often as need be."""
+    used, free = {*names, *taken}, []
+    for k, name in enumerate(names):
+        if name in taken or name in names[:k]:
+            while name in used:
+                name = f"{front}.{name}"
+        used.add(name)
+        free.append(name)
+    return free
 
 
 def _aligned(end: int) -> int:

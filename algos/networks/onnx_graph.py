@@ -3,7 +3,7 @@
 Written node by node, so that the graph is small, the same on every version of torch, and needs no tracer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,10 @@ from algos.networks.actor_critic import acting_part
 from algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LOWEST, LeafHead
-from algos.networks.inputs import Inputs
+from algos.networks.inputs import TAKEN, Inputs
 from algos.networks.support import Support
 from envs.errors import require
 from envs.native.networks import Normalizer
-from envs.spaces.parts import dotted
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -44,8 +43,8 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     Raises:
         ConfigError: a policy of another kind, or one with an encoder of somebody's own.
     """
-    graph = _Graph()
     seen = _inputs_of(policy)
+    graph = _Graph({*TAKEN, *seen.raw_names, *seen.action_names})
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
@@ -68,8 +67,8 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     graph.add("Identity", out, name="output")
     parts = graph.split(out, [leaf.width for leaf in head.leaves]) if len(head.leaves) > 1 else [out]
     actions = []
-    for leaf, part in zip(head.leaves, parts, strict=True):
-        name, dtype_ = dotted(("action", *leaf.path)), np.dtype(leaf.dtype)
+    for name, leaf, part in zip(seen.action_names, head.leaves, parts, strict=True):
+        dtype_ = np.dtype(leaf.dtype)
         if leaf.kind == "soft":
             part = graph.split(part, [leaf.components] * 2)[0]
         if leaf.kind in ("squashed", "soft", "tanh") or (leaf.kind == "bounded" and leaf.path):
@@ -100,25 +99,29 @@ def _inputs_of(policy: Any) -> Inputs:
 class _Graph:
     """Nodes in order, and the arrays that they use."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str]) -> None:
+        """Args:
+        taken: names of inputs and outputs, which nothing between them has.
+        """
+        self.taken = taken
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
     def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
         """Append a node with one output; returns the output's name."""
-        name = name or f"{operator.lower()}_{len(self.nodes)}"
+        name = name or self._free(f"{operator.lower()}_{len(self.nodes)}")
         self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
     def split(self, value: str, sizes: Sequence[int]) -> list[str]:
         """Cut [B, sum(sizes)] into blocks [B, size]."""
-        names = [f"split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
+        names = [self._free(f"split_{len(self.nodes)}_{k}") for k in range(len(sizes))]
         self.nodes.append(helper.make_node("Split", [value, self.constant(sizes)], names, axis=1))
         return names
 
     def constant(self, values: Any, dtype: Any = None) -> str:
         """Keep an array; whole numbers are int64, as shapes are."""
-        name = f"constant_{len(self.constants)}"
+        name = self._free(f"constant_{len(self.constants)}")
         array = np.ascontiguousarray(np.asarray(values, dtype))
         self.constants.append(numpy_helper.from_array(array.reshape(np.shape(values)), name))
         return name
@@ -140,6 +143,11 @@ class _Graph:
     def clipped(self, value: str, low: Any, high: Any, dtype: Any = np.float32) -> str:
         above = self.add("Max", value, self.constant(low, dtype))
         return self.add("Min", above, self.constant(high, dtype))
+
+    def _free(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        return name
 
 
 def _normalized(graph: _Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:

@@ -186,6 +186,7 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
         np.testing.assert_allclose(got[name], part, atol=0 if np.issubdtype(part.dtype, np.integer) else 1e-4)
 
 
+SMALL = spaces.Box(0, 255, (5, 5), np.uint8)
 STRUCTURED: dict[str, spaces.Space] = {
     "numbers": spaces.Dict(gear=spaces.Discrete(3, start=-1), speed=spaces.Box(-5, 5, (3,), np.float64)),
     "images": spaces.Dict(
@@ -193,7 +194,10 @@ STRUCTURED: dict[str, spaces.Space] = {
         speed=spaces.Box(-5, 5, (3,), np.float64),
         back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
     ),
-    "names that are taken": spaces.Dict({name: spaces.Box(0, 255, (5, 5), np.uint8) for name in TAKEN}),
+    "names that are taken": spaces.Dict({name: SMALL for name in TAKEN if name}),
+    "names of places": spaces.Dict({"": SMALL, "state": SMALL, "observation": spaces.Dict(state=SMALL)}),
+    "names with dots": spaces.Dict({"a.b": SMALL, "a": spaces.Dict(b=SMALL)}),
+    "names of nodes": spaces.Dict({name: SMALL for name in ("cast_3", "constant_0", "split_61_0")}),
     "masked": spaces.Dict(action_mask=spaces.MultiBinary(3), speed=spaces.Box(-5, 5, (3,), np.float64)),
 }
 
@@ -227,11 +231,25 @@ def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     given = policy.inputs.feed(rows) | ({} if state is None else {"state": state})
     assert {value.name for value in session.get_inputs()} == given.keys()
-    images = 0 if kind == "flat" else {"images": 2, "names that are taken": len(TAKEN)}.get(name, 0)
+    images = 0 if kind == "flat" else sum(leaf.kind == "pixels" for leaf in layout.leaves)
     assert len(given) == 1 + images + (name == "masked") + (state is not None)
     action_, output, *_ = session.run(["action", "output"], given)
     np.testing.assert_allclose(output, policy.outputs(rows, state)[0], rtol=1e-4, atol=1e-5)
     assert np.array_equal(action_, policy.act(rows, state)[0]) and len(np.unique(action_)) > 1
+
+
+def test_images_and_actions_of_one_path_have_names_of_their_own() -> None:
+    image, choice = spaces.Dict(arm=SMALL), spaces.Discrete(2)
+    layout = Layout.of(spaces.Dict(action=image, x=SMALL), {}, ())
+    head = make_head(spaces.Dict({"arm": choice, "leg.left": choice, "leg": spaces.Dict(left=choice)}))
+    architecture = Architecture(Inputs(layout, head, layout.leaves), "cnn", None, (8,), "tanh", False, False, 0.0)
+    size, nothing = sum(part.numel() for part in ActorCritic(architecture, 0).parameters()), np.zeros(0, np.float32)
+    policy = ActorPolicy(architecture, Weights(0, np.ones(size, np.float32), nothing, nothing, 1.0))
+    model = onnx_graph.build_model(policy, (), layout.row.base, {})
+    assert [value.name for value in model.graph.input] == ["observation", "observation.action.arm", "x"]
+    assert [value.name for value in model.graph.output] == [
+        *("action.arm", "action.leg.left", "action.action.leg.left", "output")
+    ]
 
 
 def test_a_run_of_several_kinds_of_actions_is_compared_leaf_by_leaf() -> None:
