@@ -40,7 +40,7 @@ class Inputs:
     real_only: bool = False  # of the numbers, only reals: a network of somebody's own has the rest raw
 
     def __post_init__(self) -> None:
-        some = not self.plain or self.width > 0
+        some = self.layout.itemsize > 0
         require(some, f"env: an observation of {self.layout.space} has no numbers; wrap the environment")
         require(
             self.plain or self.width <= MOST,
@@ -246,7 +246,7 @@ def images(layout: Layout) -> tuple[Leaf, ...]:
     return tuple(
         leaf
         for leaf in layout.leaves
-        if leaf.kind == "pixels" and len(leaf.shape) in (2, 3) and sorted(leaf.shape)[-2] >= MIN_IMAGE
+        if leaf.kind == "pixels" and leaf.count and len(leaf.shape) in (2, 3) and sorted(leaf.shape)[-2] >= MIN_IMAGE
     )
 
 

@@ -69,7 +69,8 @@ def width_of(leaf: Leaf) -> int:
         return 0
     if leaf.kind in ("choice", "tag", "length"):
         return leaf.count * leaf.sizes[0]
-    return leaf.count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
+    # Of no choices, a MultiDiscrete([]), there is nothing to divide by.
+    return leaf.count // max(len(leaf.sizes), 1) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
 
 
 def divisor_of(leaf: Leaf) -> int:

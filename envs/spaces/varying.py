@@ -63,7 +63,7 @@ class Text(Varying):
 
     def __init__(self, path: Path, lead: tuple[int, ...], most: int) -> None:
         self.path, self.depth, self.most = path, len(lead), most
-        self.dtype = np.dtype((f"U{most}", lead))
+        self.dtype = np.dtype((f"U{max(most, 1)}", lead))  # NumPy has no texts of none
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
         yield Leaf(self.path, "text", offset, self.dtype.base.str, self.dtype.shape)

@@ -33,7 +33,7 @@ def draw_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats
     """
     parts = [np.zeros(0, np.float32)]
     for fan_in, fan_out in itertools.pairwise(sizes):
-        limit = 1 / np.sqrt(fan_in)
+        limit = 1 / np.sqrt(fan_in) if fan_in else 0.0  # as where an observation is a text or a mask alone
         parts += [generator.uniform(-limit, limit, count).astype(np.float32) for count in (fan_in * fan_out, fan_out)]
     return np.concatenate(parts)
 

@@ -37,6 +37,10 @@ SPACES: dict[str, gymnasium.Space] = {
     "images": spaces.Dict(front=IMAGE, back=spaces.Box(0, 255, (5, 5), np.uint8), speed=VECTOR),
     "image alone": spaces.Tuple([IMAGE]),
     "text": spaces.Dict(mission=spaces.Text(8), speed=VECTOR),
+    "parts of nothing": spaces.Dict(
+        **{"x": spaces.Box(-1, 1, (2, 0)), "y": spaces.Box(0, 255, (5, 5, 0), np.uint8), "speed": VECTOR},
+        **{"gears": spaces.MultiDiscrete([]), "mission": spaces.Text(0, min_length=0)},
+    ),
 }
 MANY = spaces.MultiDiscrete([20] * 9)
 MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), speed=VECTOR)
@@ -104,9 +108,10 @@ def test_every_leaf_that_is_seen_changes_what_comes_out(name: str) -> None:
     arch = architecture(layout)
     weights, rows = weights_of(arch), layout.zeros(2)
     octets = layout.octets(rows)
-    for leaf in layout.leaves:
+    for leaf in [leaf for leaf in layout.leaves if leaf.count]:
         octets[:] = 0
-        filled = np.array([leaf.sizes[0] - 1 + leaf.starts[0] if leaf.sizes else 3], leaf.dtype.replace("<U8", "<i4"))
+        dtype = "<i4" if leaf.kind == "text" else leaf.dtype
+        filled = np.array([leaf.sizes[0] - 1 + leaf.starts[0] if leaf.sizes else 3], dtype)
         octets[1, leaf.offset : leaf.offset + filled.nbytes] = filled.view(np.uint8)
         out, _ = through(arch, weights, rows)
         assert torch.equal(out[0], out[1]) == (leaf.kind == "text"), leaf
@@ -336,10 +341,12 @@ def test_an_encoder_that_draws_at_random_is_refused(
     [
         (SPACES["numbers"], {"encoder": "cnn"}, "encoder=cnn needs images"),
         (spaces.Box(-1, 1, (2, 0)), {}, r"env: an observation of Box\(.*\) has no numbers; wrap the environment"),
+        (spaces.Dict(x=spaces.Box(-1, 1, (0,))), {}, r"env: an observation of Dict\(.*\) has no numbers; wrap the "),
+        (spaces.MultiDiscrete([]), {}, r"env: an observation of MultiDiscrete\(.*\) has no numbers; wrap the "),
         (SPACES["numbers"], {"encoder": "mlp", "network": {"_target_": "x"}}, "leave encoder= out"),
         (spaces.Dict(x=spaces.Discrete(70_000)), {}, "70,000 numbers for a dense network; 65,536 are allowed"),
     ],
-    ids=range(4),
+    ids=range(6),
 )
 def test_what_cannot_be_encoded_is_refused(space: gymnasium.Space, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

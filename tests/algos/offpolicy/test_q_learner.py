@@ -31,21 +31,22 @@ USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=3, max_grad_no
 VECTORS = "parameters", "targets", "momentum", "variance"
 
 
-def architecture(masked: bool = False, **changes: Any) -> Architecture:
+def architecture(masked: bool = False, alone: bool = False, **changes: Any) -> Architecture:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     numbers = spaces.Box(-9, 9, (NUMBERS,), np.float32)
     mask = spaces.Dict(action_mask=spaces.MultiBinary(CHOICES), numbers=numbers)
-    layout, head = Layout.of(mask if masked else numbers, {}, ()), make_head(spaces.Discrete(CHOICES))
+    space, without = mask if masked else numbers, ["numbers"] if alone else []
+    layout, head = Layout.of(space, {}, without), make_head(spaces.Discrete(CHOICES))
     return Architecture.for_spaces(layout, head, encoder="mlp", lstm=False, initial_log_std=0.0, **given)
 
 
 def draw(arch: Architecture, updates: int = 4, rows: int = 20) -> Batch:
     """Rows as a network sees them. Every fifth is the end of its episode; with masks, the first action is not legal."""
-    generator = np.random.default_rng(3)
+    generator, numbers = np.random.default_rng(3), arch.inputs.width
     obs, next_obs = generator.standard_normal((2, updates, rows, DenseShape.of(arch).width)).astype(np.float32)
     for seen in (obs, next_obs) if DenseShape.of(arch).masked else ():
-        seen[..., NUMBERS:] = generator.random((updates, rows, CHOICES)) < 0.5
-        seen[..., NUMBERS], seen[..., -1] = 0, 1
+        seen[..., numbers:] = generator.random((updates, rows, CHOICES)) < 0.5
+        seen[..., numbers], seen[..., -1] = 0, 1
     reward, weight = generator.standard_normal((2, updates, rows)).astype(np.float32)
     discount = np.where(np.arange(rows) % 5 == 0, 0, 0.9) + np.zeros((updates, 1))
     action = generator.integers(1, CHOICES, (updates, rows, 1))
@@ -89,7 +90,10 @@ def every_bit(learner: DenseQLearner, *told: np.ndarray) -> bytes:
 @pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"shared": True, "activation": "relu"}, {"hidden": ()}, {"masked": True}, {"masked": True, "shared": True}],
+    [
+        *({}, {"shared": True, "activation": "relu"}, {"hidden": ()}),
+        *({"masked": True}, {"masked": True, "shared": True}, {"masked": True, "alone": True}),
+    ],
     ids=lambda changes: " ".join(changes) or "plain",
 )
 def test_gradients_and_reports_are_those_of_torch_in_double_precision(
@@ -107,7 +111,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
         later = torch_values(arch, following, next_obs)
         choosing = torch_values(arch, online, next_obs) if double else later
         if changes.get("masked"):
-            choosing = choosing.masked_fill(next_obs[:, NUMBERS:] == 0, -1e30)
+            choosing = choosing.masked_fill(next_obs[:, arch.inputs.width :] == 0, -1e30)
             assert bool((choosing.argmax(1) != later.argmax(1)).any())
         target = reward + discount * later.gather(1, choosing.argmax(1, keepdim=True))[:, 0]
     value = torch_values(arch, online, obs).gather(1, torch.from_numpy(batch.action[0]))[:, 0]
@@ -139,7 +143,7 @@ def torch_values(arch: Architecture, flat: torch.Tensor, rows: torch.Tensor) -> 
         bias, flat = flat[:fan_out], flat[fan_out:]
         return x @ weights.reshape(fan_out, -1).T + bias
 
-    x = rows[:, :NUMBERS]
+    x = rows[:, : arch.inputs.width]
     for width in arch.hidden:
         x = torch.tanh(layer(x, width)) if arch.activation == "tanh" else torch.relu(layer(x, width))
     out = layer(x, CHOICES)
@@ -203,6 +207,8 @@ CASES: dict[str, dict[str, Any]] = {
     "dueling": {"shared": True, "hidden": (33, 20)},
     "masked": {"masked": True, "activation": "relu", "hidden": (17,)},
     "masked dueling": {"masked": True, "shared": True},
+    "a mask alone": {"masked": True, "alone": True},
+    "a mask alone, linear": {"masked": True, "alone": True, "hidden": ()},
     "linear": {"hidden": ()},
     "linear dueling": {"hidden": (), "shared": True},
     "wide": {"hidden": (64, 64), "activation": "relu"},
