@@ -37,6 +37,7 @@ REMEDIES = {
     "numbers": "algo.gaussian={} of algo=ppo and algo=a2c takes them so",
     "observation_clip": "set algo.observation_clip={}",
     "bytes": "set algo.normalize_observations=true in both, or choose another run",
+    "images": SPACES,
 }
 CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
 
@@ -241,17 +242,27 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
-        "bytes": _bytes(network, clip is not None),
+        "bytes": None if _is_own(network) or clip is not None else _bytes(network),
+        "images": None if _is_own(network) else _images(network.inputs),
     }
 
 
-def _bytes(network: Architecture | MLP, normalized: bool) -> str | None:
-    """By what bytes of a Box, or of images within a structure, are divided; None: there are none."""
+def _is_own(network: Architecture | MLP) -> bool:
+    """Whether an encoder of somebody's own sees observations, as they are."""
+    return isinstance(network, Architecture) and network.network is not None
+
+
+def _bytes(network: Architecture | MLP) -> str | None:
+    """By what bytes of a Box are divided; None: there are none."""
     inputs = network.inputs
-    if inputs.plain:
-        divides = inputs.dtype == np.uint8 and not normalized
-        return f"divided by {1 if isinstance(network, MLP) else inputs.greatest}" if divides else None
-    images = [leaf.greatest for leaf in inputs.layout.leaves if leaf.kind == "pixels"]
+    if not inputs.plain or inputs.dtype != np.uint8:
+        return None
+    return f"divided by {1 if isinstance(network, MLP) else inputs.greatest}"
+
+
+def _images(inputs: Inputs) -> str | None:
+    """By what bytes of images within a structure are divided, normalized or not; None: there are none."""
+    images = [] if inputs.plain else [leaf.greatest for leaf in inputs.layout.leaves if leaf.kind == "pixels"]
     return f"divided by {', '.join(map(str, images))}" if images else None
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from conftest import final_state
 from gymnasium import spaces
 from learned import algorithm
+from torch import nn
 
 import paddock
 from algos.networks.initial import InitialPolicy
@@ -225,28 +227,41 @@ def test_bytes_that_are_seen_otherwise_are_refused_and_normalized_ones_are_taken
 
 
 class Bytes(gymnasium.Env):
-    """Tells four bytes up to one that is declared."""
+    """Tells bytes up to one that is declared, as they are or as an image within a structure."""
 
     action_space = spaces.Discrete(2)
 
-    def __init__(self, greatest: int) -> None:
-        self.observation_space = spaces.Box(0, greatest, (4,), np.uint8)
+    def __init__(self, greatest: int, image: bool) -> None:
+        box = spaces.Box(0, greatest, (6, 6), np.uint8)
+        self.observation_space = spaces.Dict(a=box) if image else box
 
 
-def test_bytes_of_another_greatest_are_refused() -> None:
+class Raw(nn.Linear):
+    """Takes the bytes as they are."""
+
+    def __init__(self) -> None:
+        super().__init__(36, 4)
+
+    def forward(self, observation: Any) -> torch.Tensor:
+        bytes_ = observation["a"] if isinstance(observation, dict) else observation
+        return super().forward(bytes_.flatten(1).float())
+
+
+@pytest.mark.parametrize(
+    ("image", "remedy"), [(False, "set algo.normalize_obs"), (True, "choose a run, or env=, of the same spaces")]
+)
+def test_bytes_of_another_greatest_are_refused_where_they_are_divided(image: bool, remedy: str) -> None:
     def words(greatest: int) -> list[str]:
-        return [
-            "algo=ppo",
-            "env=gymnasium",
-            f"env.id={__name__}:Bytes",
-            f"+env.kwargs.greatest={greatest}",
-            "algo.hidden=[8]",
-        ]
+        env = ["env=gymnasium", f"env.id={__name__}:Bytes", f"+env.kwargs.image={image}"]
+        return ["algo=ppo", *env, f"+env.kwargs.greatest={greatest}", "algo.hidden=[8]"]
 
     initial = build(*words(1)).initial_policy()
     build(*words(1)).start_from(initial)
-    with pytest.raises(ConfigError, match=r"bytes: divided by 1, this run's: divided by 255; "):
+    kind = "images" if image else "bytes"
+    with pytest.raises(ConfigError, match=rf"{kind}: divided by 1, this run's: divided by 255; {remedy}"):
         build(*words(255)).start_from(initial)
+    own = f"+algo.network._target_={__name__}.Raw"
+    build(*words(255), own).start_from(build(*words(1), own).initial_policy())
 
 
 # The run
