@@ -5,6 +5,7 @@ built.
 """
 
 import ctypes
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +183,7 @@ class _Plain:
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
         self._layout, self._activation = layout, activation
-        self._rows = max(PRODUCTS // max(a * b for a, b in zip(layout.sizes, layout.sizes[1:], strict=False)), 1)
+        self._rows = max(PRODUCTS // max(a * b or 1 for a, b in itertools.pairwise(layout.sizes)), 1)
 
     def load(self, flat: NDArray[np.float32]) -> None:
         """See `DenseForward.load`."""

@@ -181,6 +181,6 @@ class _Plain:
 
 def sum_in_order(products: NDArray[np.float32]) -> Rows:
     """Sums over the second axis of [S, I, W], from the first to the last."""
-    if products.shape[2] > 1:
+    if products.shape[2] > 1 or not products.shape[1]:
         return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory
     return np.cumsum(products, axis=1)[:, -1]

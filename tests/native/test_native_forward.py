@@ -24,6 +24,8 @@ LAYOUTS = {
     "cartpole": DenseLayout((4, 64, 64, 2), out_first=True),
     "walker": DenseLayout((24, 40, 33, 4), out_first=True),
     "one_layer": DenseLayout((3, 1)),
+    "of_nothing": DenseLayout((0, 40, 2), out_first=True),
+    "one_of_nothing": DenseLayout((0, 1)),
     "wide": DenseLayout((2, 130, 1), out_first=True),
 }
 ROWS = (1, 2, 5, FORWARD_ROWS, FORWARD_ROWS + 1, 300)

@@ -21,6 +21,8 @@ SHAPES = {
     "choices": Network((4, 8, 2), "relu", "discrete"),
     "one_layer": Network((3, 1), "tanh", "bounded"),
     "to_one": Network((17, 33, 1), "tanh", "unbounded"),
+    "of_nothing": Network((0, 5, 1), "tanh", "unbounded"),
+    "one_of_nothing": Network((0, 1), "tanh", "unbounded"),
     "wide": Network((2, 130, 65), "relu", "bounded"),
 }
 each_shape = pytest.mark.parametrize("network", SHAPES.values(), ids=SHAPES)

@@ -50,10 +50,13 @@ OBJECTIVES = {
 
 
 def shape_of(
-    objective: ActorCriticObjective, hidden: tuple[int, ...] = (8, 7), activation: Activation = "relu"
+    objective: ActorCriticObjective,
+    hidden: tuple[int, ...] = (8, 7),
+    activation: Activation = "relu",
+    observed: int = OBSERVED,
 ) -> ActorCriticShape:
     outputs = 2 * ACTIONS if objective.soft else ACTIONS
-    return ActorCriticShape((OBSERVED, *hidden, outputs), (OBSERVED + ACTIONS, *hidden, 1), activation)
+    return ActorCriticShape((observed, *hidden, outputs), (observed + ACTIONS, *hidden, 1), activation)
 
 
 def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> ActorCriticState:
@@ -74,14 +77,14 @@ def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> Act
     return ActorCriticState(first, second, third, target, both * np.float32(0.75), np.zeros(2), 0)
 
 
-def experience(objective: ActorCriticObjective, updates: int, rows: int) -> Transitions:
+def experience(objective: ActorCriticObjective, updates: int, rows: int, observed: int = OBSERVED) -> Transitions:
     generator = np.random.default_rng(9)
     lead = (updates, rows)
     return Transitions(
-        generator.standard_normal((*lead, OBSERVED), np.float32),
+        generator.standard_normal((*lead, observed), np.float32),
         generator.uniform(-1, 1, (*lead, ACTIONS)).astype(np.float32),
         generator.standard_normal(lead, np.float32),
-        generator.standard_normal((*lead, OBSERVED), np.float32),
+        generator.standard_normal((*lead, observed), np.float32),
         np.where(generator.random(lead) < 0.3, 0, 0.9).astype(np.float32),
         generator.uniform(0.3, 1, lead).astype(np.float32),
         generator.standard_normal((updates, objective.draws, rows, ACTIONS), np.float32),
@@ -302,11 +305,15 @@ def backends(
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize(
-    ("hidden", "activation", "rows"),
-    [((33, 20), "relu", 100), ((64, 64), "tanh", 45), ((), "relu", 7), ((17,), "relu", 150)],
+    ("observed", "hidden", "activation", "rows"),
+    [
+        *((OBSERVED, (33, 20), "relu", 100), (OBSERVED, (64, 64), "tanh", 45), (OBSERVED, (), "relu", 7)),
+        *((OBSERVED, (17,), "relu", 150), (0, (), "relu", 7), (0, (17,), "tanh", 45)),
+    ],
     ids=lambda value: str(value),
 )
 def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+    observed: int,
     hidden: tuple[int, ...],
     activation: Activation,
     rows: int,
@@ -314,7 +321,7 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shape, given = shape_of(objective, hidden, activation), experience(objective, 6, rows)
+    shape, given = shape_of(objective, hidden, activation, observed), experience(objective, 6, rows, observed)
     found: dict[str, bytes] = {}
     for name, backend in backends(shape, objective, monkeypatch):
         told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 6))]

@@ -25,7 +25,7 @@ INLINE void outputs(
 )
 {
     vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = in[0] * parameter(weights, k, shared);
+    for (int k = 0; k < count; k++) sum[k] = fan_in ? in[0] * parameter(weights, k, shared) : splat(0);
     for (int i = 1; i < fan_in; i++) {
         weights += (size_t)stride * (shared ? 1 : LANES);
         for (int k = 0; k < count; k++) sum[k] += in[i] * parameter(weights, k, shared);
@@ -70,7 +70,7 @@ INLINE void row_outputs(
 )
 {
     vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = in[0] * unaligned(weights + k * LANES);
+    for (int k = 0; k < count; k++) sum[k] = fan_in ? in[0] * unaligned(weights + k * LANES) : splat(0);
     for (int i = 1; i < fan_in; i++) {
         weights += stride;
         for (int k = 0; k < count; k++) sum[k] += in[i] * unaligned(weights + k * LANES);

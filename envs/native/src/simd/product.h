@@ -42,12 +42,16 @@ INLINE void product_tile(
         }
 }
 
-/* The same for as many rows as there are, and for a width that is a multiple of LANES; `count` >= 1. */
+/* The same for as many rows as there are, and for a width that is a multiple of LANES. */
 static void product(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
     size_t c_wide, int rows, int width
 )
 {
+    for (int r = 0; !count && r < rows; r++) /* sums of nothing */
+        for (int j = 0; j < width; j += LANES)
+            *(vf_row *)(c + r * c_wide + j) = bias ? splat(0) + *(const vf_row *)(bias + j) : splat(0);
+    if (!count) return;
     for (int j = 0; j < width;) {
         const float *bias_j = bias ? bias + j : NULL;
         const int whole = j + TILE_VECTORS * LANES <= width;
