@@ -67,6 +67,7 @@ class EnvSpec:
     metrics: tuple[str, ...] = ()
     agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
     seat_feature: bool = False
+    _in_training = ()  # no field: the keys that `training` changed
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -134,13 +135,19 @@ class EnvSpec:
             require(isinstance(value, kinds), f"training.{key}={value} must be {name}")
         if not changes:
             return self
-        return replace(
+        other = replace(
             self,
             kwargs=self.arguments | changes.get("kwargs", {}),
             wrappers=(*self.wrappers, *changes.get("wrappers", ())),
             max_episode_steps=changes.get("max_episode_steps", self.max_episode_steps),
             training={},
         )
+        other.__dict__["_in_training"] = tuple(changes)
+        return other
+
+    def spell_key(self, name: str) -> str:
+        """Return where a configuration says a field, for errors: `env.training.NAME` where that made it what it is."""
+        return f"env.training.{name}" if name in self._in_training else f"env.{name}"
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""

@@ -141,7 +141,12 @@ class Offer:
             both = spec.roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
-            require(not spec.wrappers, "env.wrappers are not applied to a server's environment; say them there")
+            wrappers, limit = map(spec.spell_key, ("wrappers", "max_episode_steps"))
+            require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; say them there")
+            own_limit, served = spec.max_episode_steps, self.environment.get("max_episode_steps")
+            what = f"{limit}={own_limit} is not applied to a server's environment"
+            remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
+            require(own_limit in (None, LONG, served), f"{what}; {remedy}")
             return
         own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
         if self.free_arguments:
@@ -149,11 +154,8 @@ class Offer:
         for key in COMPARED:
             own_value, value = own_fields.get(key), theirs_fields.get(key)
             same = own_value == value or (key == "max_episode_steps" and {own_value, value} == {None, LONG})
-            require(
-                same,
-                f"env.{key}={own_value} here, and {value} at vec.address={self.address}; make them the same, or say "
-                "env=remote to take what is served",
-            )
+            what = f"{spec.spell_key(key)}={own_value} here, and {value} at vec.address={self.address}"
+            require(same, f"{what}; make them the same, or say env=remote to take what is served")
 
     def check_room(self, num_envs: int, joint: bool) -> None:
         """Raise ConfigError where the server has no room for so many environments, whoever has some.

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,30 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     monkeypatch.setattr(place, "PROTOCOL", 8)
     with pytest.raises(ConfigError, match="the client speaks protocol 8, and this server 7; install the same version"):
         remote(server.address).make(COUNTING)
+
+
+WRAPPED = {"wrappers": [{"_target_": "gymnasium.wrappers.NormalizeReward"}]}
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (
+            {"max_episode_steps": 3},
+            r"^env\.max_episode_steps=3 is not applied .* server with env\.max_episode_steps=3$",
+        ),
+        ({"training": {"max_episode_steps": 3}}, r"^env\.training\.max_episode_steps=3 is not applied "),
+        (WRAPPED, r"^env\.wrappers are not applied to a server's environment; say them there"),
+        ({"training": WRAPPED}, r"^env\.training\.wrappers are not applied "),
+    ],
+)
+def test_what_a_server_would_not_apply_is_refused(serve: Any, given: Any, said: str) -> None:
+    server = serve(env_spec("CartPole-v1", max_episode_steps=7))
+    any_served = env_spec("envs.remote.single:make", kwargs={"address": server.address})
+    with pytest.raises(ConfigError, match=said):
+        remote(server.address).check(replace(any_served, **given).in_training())
+    for same in ({}, {"max_episode_steps": 7}, {"training": {"max_episode_steps": 7}}):
+        remote(server.address).check(replace(any_served, **same).in_training())
 
 
 def test_a_port_alone_is_no_address() -> None:
