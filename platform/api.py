@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 
 from algos.pool.script import Unguarded, check_guarded
-from algos.protocol import KeepsNiches
+from algos.protocol import KeepsNiches, LearnsInEnv
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 
@@ -25,9 +26,10 @@ from .config.experiment import SECTIONS, assemble, in_own_folder
 from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
+from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
-from .evaluation.target import find_policy, find_target
+from .evaluation.target import find_env, find_policy, find_target
 from .evaluation.video import Film
 from .launch import play, print_dry_run, spell_end
 from .runs.folder import import_from_where_it_began, read_config
@@ -156,8 +158,7 @@ class Run:
         algorithm, progress = load_algorithm(self.path)
         target = find_target(algorithm, self.path, niche, agent, algorithm, None)
         policy, iteration = find_policy(algorithm, self.path, which, target, progress)
-        spec = self._spec() if target is None else target.env
-        return TrainedPolicy(policy, spec, iteration, of)
+        return TrainedPolicy(policy, find_env(algorithm, self.path, target), iteration, of)
 
     def evaluate(
         self,
@@ -266,7 +267,9 @@ class Run:
         recipe = build("env", self.config["env"])
         if isinstance(recipe, EnvSpec):
             require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
-            return recipe
+            algorithm = None if recipe.seats == 1 else build_here(self.path)
+            seat_feature = isinstance(algorithm, LearnsInEnv) and algorithm.env.seat_feature
+            return replace(recipe, seat_feature=True) if seat_feature else recipe
         algorithm, _ = load_algorithm(self.path)
         if not isinstance(algorithm, KeepsNiches):
             raise ConfigError(f"{self.path} is of a family of environments, and names none of them; use env.make()")

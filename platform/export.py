@@ -18,18 +18,16 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.seated import SeatedPolicy
-from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, install, require
 from envs.spaces.views import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 from envs.worlds.roles import narrow
 
-from .config.build import build
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.load import load
 from .evaluation.policy import find_member
-from .evaluation.target import find_policy, find_target
+from .evaluation.target import find_env, find_policy, find_target
 from .runs.folder import read_config
 
 GUIDE = """\
@@ -118,15 +116,12 @@ def export(
         PaddockError: no run, no checkpoint or no such policy; a package is missing, or the file cannot be written.
     """
     check_output("FILE", path, (".onnx",))
-    config = read_config(run)
+    read_config(run)  # a folder that is none says so before a package is missed
     graphs = _import("onnx", "algos.networks.onnx_graph")
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
-    if target is not None:
-        spec = target.env
-    else:
-        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"])
+    spec = find_env(algorithm, run, target)
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
     own, layout, _ = find_member(policy, spec, of)
     shape: Any = layout.space.shape

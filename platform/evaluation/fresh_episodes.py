@@ -17,19 +17,18 @@ from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import as_exception
-from algos.protocol import LearnsInEnv, can_draw
+from algos.protocol import can_draw
 from envs.errors import ConfigError, require
 from envs.machine import usable_cores
 from envs.spec import EnvSpec
 
 from ..compute.recipes import Local
-from ..config.build import build
 from ..config.command import check_output, write_output
 from ..runs.folder import read_config
 from ..runs.loop import Progress
 from .load import load
 from .other_env import place, read_env
-from .target import EvaluationTarget, find_policy, find_target
+from .target import EvaluationTarget, find_env, find_policy, find_target
 from .video import Film, film_episode
 
 MAX_STEPS = 100_000
@@ -107,10 +106,8 @@ def evaluate(
     if env:
         require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
         spec = place(algorithm, read_env(read_config(run)["env"], env))
-    elif target is not None:
-        spec = target.env
     else:
-        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
+        spec = find_env(algorithm, run, target)
     drawn = "has no distribution of actions to draw from; leave stochastic= out"
     require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {drawn}")
     what = Performance(spec, policy, max_steps, stochastic)

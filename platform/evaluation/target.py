@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from algos.evolution.niche import Niche
-from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies
+from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, LearnsInEnv
 from envs.errors import require
 from envs.spec import EnvSpec
 
+from ..config.build import build
 from ..config.niche import list_numbers
 from ..config.overrides import spell_override
 from ..runs.folder import read_config
@@ -145,6 +146,14 @@ def find_policy(
             return evaluated
         return algorithm.policy(which), algorithm.policy_iteration(which)
     return algorithm.policy(), iteration
+
+
+def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvSpec:
+    """Return where the policy plays: a niche, or what the algorithm has made of the run's environment."""
+    if target is not None:
+        return target.env
+    spec: EnvSpec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
+    return spec
 
 
 def _find_best(run: Path) -> int | None:

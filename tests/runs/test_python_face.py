@@ -321,6 +321,26 @@ def test_its_policy_plays_in_its_environment_as_its_evaluation_does(
     assert run.evaluate(episodes=2, seed=5).mean == np.mean(returns)
 
 
+SEATED = {
+    "es": ["algo=es", "env=roles", "algo.seat_feature=true", "algo.population=4"],
+    "ppo": ["algo=ppo", "env=tictactoe", "algo.seat_feature=true", "algo.num_steps=8", "algo.minibatch_size=16"],
+    "pbt": ["algo=pbt", "env=relay", "algo.member.seat_feature=true", "algo.members=2", "algo.interval=1"],
+}
+
+
+@pytest.mark.parametrize("kind", SEATED)
+def test_agents_whose_run_told_their_seats_see_them(kind: str, tmp_path: Path) -> None:
+    tiny = ["compute=serial", "vec=serial", "vec.num_envs=2", "algo.eval_episodes=2", "budget.iterations=1"]
+    run = paddock.run(*SEATED[kind], *tiny, f"run.dir={tmp_path / 'run'}", progress=False)
+    world: Any = run.make_env()
+    observations, _ = world.reset(seed=0)
+    agent, observation = next(iter(observations.items()))
+    policy = run.policy()
+    assert world.observation_space(agent) == policy.observation_space and observation in policy.observation_space
+    assert policy.act(observation) in policy.action_space
+    assert run.evaluate(episodes=1).env.seat_feature
+
+
 # What acts
 
 
