@@ -30,7 +30,7 @@ COMPARED: tuple[str, ...] = (
     "action_bounds",
     "without",
 )
-COMPARED += ("agents", "seat_feature")
+COMPARED += ("agents",)
 MOST_KEY = 1000  # letters of a signal's key
 LONG = 100_000  # steps that limit no episode but of environments without a limit of their own
 
@@ -126,19 +126,24 @@ class Offer:
             picked.append(replace(role, agents=mine, seats=tuple(map(own.index, mine))))
         return tuple(role for role in picked if role.agents)
 
-    def check_serves(self, spec: EnvSpec, agents: Sequence[str] | None = None) -> None:
+    def check_serves(self, spec: EnvSpec, agents: Sequence[str] | None = None, *, joint: bool = False) -> None:
         """Raise ConfigError unless this is the environment that a recipe makes, or the recipe stands for any.
 
         Args:
-            agents: whose seats of a joint world are asked for; None: there is none.
+            agents: whose seats of a joint world are asked for; None: all.
+            joint: they are seats of joint worlds.
         """
         if agents is not None:
             require(self.seats > 1, f"vec.agents: {self.environment['id']} has one agent; leave vec.world out")
             require(
                 spec.id == FACTORY_ID, f"vec.agents are seats of what vec.address={self.address} serves; env=remote"
             )
+        tells, told = "algo.seat_feature=true", self.environment.get("seat_feature", False)
+        require(not (spec.seat_feature and joint), f"{tells}: seats of vec.world are not told; leave it at false")
         if spec.id in (REMOTE_ID, FACTORY_ID):
-            both = spec.roles, self.pick_roles(agents)
+            already = f"{tells}: what vec.address={self.address} serves tells them already"
+            require(not (spec.seat_feature and told), f"{already}; leave it at false")
+            both = replace(spec, seat_feature=False).roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             wrappers, limit = map(spec.spell_key, ("wrappers", "max_episode_steps"))
@@ -148,6 +153,8 @@ class Offer:
             remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
             require(own_limit in (None, LONG, served), f"{what}; {remedy}")
             return
+        remedy = "say algo.seat_feature=true, or start the server with env.seat_feature=false"
+        require(spec.seat_feature or not told, f"vec.address={self.address} tells agents their seats; {remedy}")
         own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
         if self.free_arguments:
             own_fields, theirs_fields = _without_arguments(own_fields), _without_arguments(theirs_fields)
@@ -169,11 +176,12 @@ class Offer:
         require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return what a session is asked for with where a recipe has other arguments than are served; else nothing."""
+        """Return what a session is asked for with where a recipe has other arguments than are served or tells seats."""
+        seat = {"seat_feature": True} if spec.seat_feature and not self.environment.get("seat_feature") else {}
         if spec.id in (REMOTE_ID, FACTORY_ID):
-            return {}
+            return seat
         own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)
-        return {} if own == theirs else {"arguments": own}
+        return seat if own == theirs else seat | {"arguments": own}
 
     def take_signal(self, key: Any, value: Any) -> Any:
         """Return a copy of a signal's value; raises VectorMisuse unless the environment takes it."""

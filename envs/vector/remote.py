@@ -51,7 +51,7 @@ class Remote:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it, and so many."""
         offers = self.place().offers()
-        offers[0].check_serves(spec, self.agents)
+        offers[0].check_serves(spec, self.agents, joint=self.world is not None)
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
             offer.check_room(stop - start, self.world is not None)

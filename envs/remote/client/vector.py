@@ -33,7 +33,7 @@ from envs.vector.contract import (
     read_seeds,
 )
 from envs.vector.multiprocess.interrupts import Uninterrupted
-from envs.vector.storage import RowIndex, numbers
+from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
 
 
@@ -78,9 +78,11 @@ class RemoteVectorEnv(VectorEnv):
         offers = place.offers()
         arguments: dict[str, Any] = {}
         if spec is not None:
-            offers[0].check_serves(spec, agents)
+            offers[0].check_serves(spec, agents, joint=worlds is not None)
             arguments = offers[0].arguments(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(offers[0].order(agents))
+        if spec is not None and "seat_feature" in arguments:
+            layouts = Layouts.of_roles(spec.roles)
         shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)

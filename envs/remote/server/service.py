@@ -84,7 +84,6 @@ class EnvironmentServer:
         self._token = guard.read_token(settings.token_file)
         guard.check_server(local, settings.address, self._token, tls, settings.insecure)
         most = vec.num_envs * layouts.seats * Forms.of(layouts.action_rows).row_bytes
-        self._row_bytes = Forms.of(layouts.observation_rows).row_bytes
         threads = settings.max_sessions + 4 + SPARE_THREADS + WATCHERS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         self._server = grpc.server(self._threads, options=guard.server_options(most + SPARE))
@@ -159,7 +158,8 @@ class EnvironmentServer:
         joint = session.venv if isinstance(session.venv, SeatsVectorEnv) else None
         running = None if joint is None or joint.running is None else joint.running.say()
         # Who plays with others is to see that a server has stopped, also where nobody waits for its answer.
-        near = joint is None and session.num_envs * self._row_bytes <= BUFFERED
+        row_bytes = Forms.of(session.layouts.observation_rows).row_bytes
+        near = joint is None and session.num_envs * row_bytes <= BUFFERED
         return encode({**opened, "running": running, "unix": self._unix.name if near else None})
 
     def _close(self, request: bytes, context: Any) -> bytes:

@@ -105,6 +105,10 @@ class Sessions:
         if arguments is not None and (world is not None or not self._settings.free_arguments):
             said = "arguments are those of the server here; start it with serve.free_arguments=true"
             raise NotOpened(grpc.StatusCode.FAILED_PRECONDITION, said)
+        seat_feature = asked.get("seat_feature", False)
+        if type(seat_feature) is not bool or (seat_feature and world is not None):
+            said = "seat_feature is whether agents are told their seats, which those of joint worlds are not"
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
         with self._lock:
             mine = nonce not in self._opened
             if mine:
@@ -114,11 +118,15 @@ class Sessions:
         if mine:
             try:
                 spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
+                layouts = self._layouts
+                if seat_feature:
+                    spec = dataclasses.replace(spec, seat_feature=True)
+                    layouts = Layouts.of_seats(spec, spec.seating)
                 if world is None:
                     venv = self._make(spec, num_envs, AutoresetMode[autoreset], groups)
                 else:
                     venv = self._join(world, asked.get("agents"), num_envs, autoreset)
-                session = Session(venv, spec, self._layouts, self._settings.infos == "all", nonce)
+                session = Session(venv, spec, layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:
                     self._rows -= num_envs if world is None else 0

@@ -4,6 +4,7 @@ import importlib.util
 import warnings
 from contextlib import closing
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
+import paddock
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Multiprocess, Serial, VectorMisuse
@@ -192,12 +194,39 @@ def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
 # A run
 
 
-def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Path) -> None:
-    run = ["algo=ppo", "vec.num_envs=2", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1"]
-    run += ["budget.iterations=2", "compute=serial", "algo.eval_every=2", "algo.eval_episodes=2"]
-    address = serve(EnvSpec("envs.sanity.relay:Relay", {}, (), None, False)).address
-    there = ["vec=remote", f"vec.address={address}"]
-    ways = {"serial": ["env=relay", "vec=serial"], "named": ["env=relay", *there], "any": ["env=remote", *there]}
+PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.eval_every=2"]
+SEATED = "algo.seat_feature=true"
+RUNS = {
+    "ppo": ("relay", PPO),
+    "seats in a vector": ("relay", [*PPO, SEATED]),
+    "seats in a Dict": ("tictactoe", [*PPO, SEATED]),
+    "seats of ES": ("relay", ["algo=es", "algo.population=4", SEATED]),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Path, kind: str) -> None:
+    env, run = RUNS[kind]
+    run = [*run, "vec.num_envs=2", "budget.iterations=2", "compute=serial", "algo.eval_episodes=2"]
+    there = ["vec=remote", f"vec.address={serve(EnvSpec(**paddock.defaults(f'env={env}'))).address}"]
+    ways = {"serial": [f"env={env}", "vec=serial"], "named": [f"env={env}", *there], "any": ["env=remote", *there]}
     for name, way in ways.items():
         assert call_main(*run, *way, f"run.dir={tmp_path / name}") == 0
     assert len({(tmp_path / name / "metrics.jsonl").read_bytes() for name in ways}) == 1
+
+
+def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
+    spec = WORLDS["lives"]
+    plain, telling = serve(spec).address, serve(replace(spec, seat_feature=True)).address
+    here = {address: env_spec("envs.remote.single:make", kwargs={"address": address}) for address in (plain, telling)}
+    for address, recipe, joint, said in (
+        (plain, replace(here[plain], seat_feature=True), "game", "seats of vec.world are not told; leave it at false"),
+        (telling, replace(here[telling], seat_feature=True), None, "tells them already; leave it at false"),
+        (telling, spec, None, "tells agents their seats; say algo.seat_feature=true"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            remote(address, world=joint).check(recipe)
+        with pytest.raises(ConfigError, match=said):
+            remote(address, world=joint).make(recipe)
+    remote(telling).check(here[telling])
+    remote(telling).check(replace(spec, seat_feature=True))
