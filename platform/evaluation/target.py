@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from algos.evolution.niche import Niche
-from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, LearnsInEnv
+from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, KeepsVersions, LearnsInEnv
 from envs.errors import require
 from envs.spec import EnvSpec
 
@@ -139,7 +139,8 @@ def find_policy(
     if guest is not None:
         return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
     if keeps:
-        best = _find_best(run) if which == "best" else None
+        opposed = isinstance(algorithm, KeepsVersions) and len(algorithm.versions) > 0
+        best = _find_best(run, opposed) if which == "best" else None
         if best == (last := algorithm.policy_iteration("last")):
             return algorithm.policy("last"), last
         if isinstance(algorithm, EvaluatesBeside) and best == (evaluated := algorithm.evaluated_policy())[1]:
@@ -156,13 +157,17 @@ def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvS
     return spec
 
 
-def _find_best(run: Path) -> int | None:
-    """The iteration whose policy was evaluated best, as journals tell; None where they do not say."""
+def _find_best(run: Path, newest: bool) -> int | None:
+    """The iteration whose policy was evaluated best, as journals tell; None where they do not say.
+
+    Args:
+        newest: of equals the newest, as `AsyncEvaluation` has it where there are opponents; else the first.
+    """
     columns = read_columns(run)
     iterations, returns = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
     if iterations is None or returns is None or np.isnan(returns).all():
         return None
-    best = iterations[np.nanargmax(returns)]
+    best = iterations[np.flatnonzero(returns == np.nanmax(returns))[-1 if newest else 0]]
     return int(best) if np.isfinite(best) else None  # rows of before that was told
 
 

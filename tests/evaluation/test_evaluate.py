@@ -522,10 +522,14 @@ REPLAY = [
     "algo.eval_every=16",
 ]
 
+OPPONENTS = [*ROLLOUTS, "env=tictactoe", "algo.opponents={keep: 2, every: 2, newest: 0.5}"]
 
-@pytest.mark.parametrize("words", [ROLLOUTS, REPLAY], ids=["ppo", "dqn"])
+
+@pytest.mark.parametrize(
+    "words, of_equals", [(ROLLOUTS, 2), (REPLAY, 2), (OPPONENTS, 5)], ids=["ppo", "dqn", "opponents"]
+)
 def test_the_best_policy_is_the_one_evaluated_best_though_the_end_alone_has_told_of_it(
-    words: list[str], tmp_path: Path
+    words: list[str], of_equals: int, tmp_path: Path
 ) -> None:
     run, parameters = tmp_path / "run", {}
     for last in range(2, 6):
@@ -541,9 +545,12 @@ def test_the_best_policy_is_the_one_evaluated_best_though_the_end_alone_has_told
         policy, iteration = find_policy(algorithm, run, "best", None, progress)
         assert iteration == best
         np.testing.assert_array_equal(policy.parameters, parameters[best])
+    equal = [row | {"eval/return_mean": 1.0} if "eval/return_mean" in row else row for row in rows]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in equal))
+    assert find_policy(algorithm, run, "best", None, progress)[1] == of_equals
     told = [{name: row[name] for name in row if name != "eval/of_iteration"} for row in told]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))  # as before that was told
-    assert find_policy(algorithm, run, "best", None, progress)[1] == 2
+    assert find_policy(algorithm, run, "best", None, progress)[1] == algorithm.policy_iteration("best")
 
 
 def test_help_is_a_guide(main: Main) -> None:
