@@ -25,7 +25,7 @@ Test the sanity of an algorithm: it learns small tasks of known values, some min
 
     python -m paddock.sanity algo=NAME [key=value ...]
 
-    algo=NAME         an option of conf/algo that has one in conf/algo/sanity, too: ppo, a2c, es
+    algo=NAME         an option of conf/algo that has one in conf/algo/sanity, too
     algo.KEY=VALUE    a key of it, for all tasks, such as algo.lstm=true
     tasks=[A,B]       tasks of these names alone, those of PufferLib's rules too, as puffer_bandit
     seeds=3           learn each with seeds 1, 2, ... to this one
