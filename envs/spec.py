@@ -98,9 +98,9 @@ class EnvSpec:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
-        env = make_by_id(self.id, kwargs, self.max_episode_steps)
+        env = make_by_id(self.id, kwargs, self.max_episode_steps, self.spell_key("kwargs"))
         for wrapper in self.wrappers:
-            env = wrap(env, dict(thaw(wrapper)))
+            env = wrap(env, dict(thaw(wrapper)), self.spell_key("wrappers"))
         return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
 
     def wrapped(self, target: str) -> "EnvSpec":
@@ -298,7 +298,8 @@ class EnvSpec:
     @functools.cached_property
     def _made(self) -> Made:
         """What an environment made for the purpose says."""
-        return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
+        given = f"{self.spell_key('kwargs')}={self.arguments}"
+        return look(self.make, self.id, f"env.id={self.id} cannot be made with {given}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it

@@ -178,7 +178,9 @@ def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
     remedy = "choose vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    require(not names, f"env.wrappers={names} cannot go around the environments inside vec={vec}; {remedy}")
+    require(
+        not names, f"{spec.spell_key('wrappers')}={names} cannot go around the environments inside vec={vec}; {remedy}"
+    )
     cannot = f"vec={vec} cannot rebuild an environment for every episode"
     require(not spec.fresh, f"env.fresh=true: {cannot}; set env.fresh=false, or {remedy}")
 
