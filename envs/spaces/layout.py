@@ -154,6 +154,7 @@ class _Builder:
         self.bounds, self.without, self.key = bounds, without, key
         self.varying: set[str] = set()  # paths that take a bound
         self.paths: set[str] = set()  # paths that can be left out
+        self.unbounded: list[str] = []  # what to say of those that lack a bound
 
     def build(self, space: Space, path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
         """Return what is kept of the space, and how it lies."""
@@ -199,13 +200,15 @@ class _Builder:
         )
 
     def finish(self) -> None:
-        """Raise ConfigError for a path that there was not."""
+        """Raise ConfigError for a path that there was not; if there is none, for what lacks a bound."""
         for path in sorted(self.bounds.keys() - self.varying):
             raise ConfigError(
                 f"{self.key}.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
             )
         for path in sorted(self.without - self.paths):
             raise ConfigError(f"env.without={path} is no part of the space; {nearest(path, self.paths)}")
+        for text in self.unbounded:
+            raise ConfigError(text)
 
     def _record(self, space: Space, parts: dict[Any, Space], path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
         self.paths |= {_key((*path, key)) for key in parts}
@@ -227,11 +230,11 @@ class _Builder:
         self.varying.add(at)
         form = "[nodes, edges]" if kind is tuple else "n"
         if at not in self.bounds:
-            raise ConfigError(
+            self.unbounded.append(
                 f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; say how much there is "
                 f"at the most by +{key}={form}, or {self._leave_out(path)}wrap the environment"
             )
-        bound = self.bounds[at]
+        bound = self.bounds.get(at, (1, 1) if kind is tuple else 1)
         given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in given)
         if not whole or len(given) != (2 if kind is tuple else 1):
@@ -239,8 +242,9 @@ class _Builder:
         return (tuple(given) if kind is tuple else given[0]), key
 
     def _leave_out(self, path: Path) -> str:
-        """Return a remedy, of which actions have no need: an environment wants them whole."""
-        return f"leave it out by env.without=[{_key(path)}], or " if self.key == "env.bounds" else ""
+        """Return a remedy for a part of an observation: an environment wants actions whole."""
+        at = _key(path)
+        return f"leave it out by env.without=[{at}], or " if self.key == "env.bounds" and at in self.paths else ""
 
 
 def _kind(box: spaces.Box) -> Kind:

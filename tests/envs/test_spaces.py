@@ -376,6 +376,25 @@ REFUSED = {
         "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
         "+env.bounds.s=n, or leave it out by env.without=[s], or wrap the environment",
     ),
+    "a sequence by itself": (
+        spaces.Sequence(spaces.Discrete(2)),
+        {},
+        [],
+        "the space is a Sequence, whose elements vary in size; say how much there is at the most by "
+        "+env.bounds.element=n, or wrap the environment",
+    ),
+    "a sequence whose bound is mistyped": (
+        spaces.Dict(seen=spaces.Dict(pile=spaces.Sequence(spaces.Discrete(2)))),
+        {"seen.pil": 3},
+        [],
+        "env.bounds.seen.pil is no text, sequence or graph that takes a bound; did you mean 'seen.pile'?",
+    ),
+    "a sequence that is left out by a mistyped name": (
+        spaces.Dict(seen=spaces.Dict(pile=spaces.Sequence(spaces.Discrete(2)))),
+        {},
+        ["seen.pil"],
+        "env.without=seen.pil is no part of the space; did you mean 'seen.pile'?",
+    ),
     "a bound of nothing": (
         spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
         {"s": 0},
