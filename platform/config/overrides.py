@@ -104,6 +104,9 @@ def compose_sections(names: Sequence[str], overrides: Sequence[str]) -> dict[str
         ConfigError: an override names no option or key.
     """
     with composed(overrides) as config:
+        for name in names:
+            section = config[name]
+            require(OmegaConf.is_config(section), f"{name}={section!r} is not a mapping; set its keys: {name}.KEY=")
         sections: Any = {name: OmegaConf.to_container(config[name], resolve=True) for name in names}
     return sections
 

@@ -172,7 +172,9 @@ ENVIRONMENTS = {
     "env.kwargs=3": ["env.kwargs=3", "a mapping"],
     "env.max_episode_steps=0": ["env.max_episode_steps=0", "at least 1"],
     "algo=ppo +env.training.kwargs.foo=1": ["env.training.kwargs={'foo': 1} is refused by CartPole-v1"],
-    "algo=ppo +env.training.wrappers=[{_target_: builtins.id}]": ["env.training.wrappers: builtins.id does not give an"],
+    "algo=ppo +env.training.wrappers=[{_target_: builtins.id}]": [
+        "env.training.wrappers: builtins.id does not give an"
+    ],
     "+env.kwargs.foo=1": ["env.kwargs={'foo': 1} is refused by CartPole-v1"],
     "env=lunarlander +env.kwargs.gravity=5": ["env.kwargs={'gravity': 5} is refused", "between -12 and 0"],
     "env=snake env.kwargs.absence=null": ["absence=None is not a whole number: it must be between 1 and 1000 steps"],

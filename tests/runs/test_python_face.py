@@ -457,7 +457,13 @@ def test_an_algorithm_built_by_hand_gives_the_numbers_of_its_run(make: Callable[
     assert np.array_equal(policy.act(observation), run.policy().act(observation))
 
 
-@pytest.mark.parametrize("choice", ["ppo", "algoo=ppo", "algo=pppo"])
-def test_defaults_of_no_option_are_refused(choice: str) -> None:
-    with pytest.raises(ConfigError, match="is not an option of"):
+@pytest.mark.parametrize(
+    "choice, said",
+    [
+        *((choice, "is not an option of") for choice in ("ppo", "algoo=ppo", "algo=pppo")),
+        ("budget=1", r"^budget=1 is not a mapping; set its keys: budget\.KEY="),
+    ],
+)
+def test_defaults_of_no_option_are_refused(choice: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
         paddock.defaults(choice)
