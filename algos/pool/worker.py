@@ -7,6 +7,7 @@ A worker loads this module when it starts (`--preload algos.pool.worker`).
 """
 
 import asyncio
+import contextlib
 import faulthandler
 import functools
 import importlib.metadata
@@ -39,6 +40,7 @@ from envs.parent import die_with_parent, leave_to_parent
 OPERATION = "paddock"  # the name under which drivers call
 DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
 HANG_UP_S = 60.0  # a driver that has not hung up by then, though it was told everything, is not waited for
+RENEWAL_S = 10.0  # a process that is renewed, and has not ended by itself by then, is ended
 
 
 def dask_setup(worker: Any) -> Any:
@@ -142,7 +144,15 @@ class Counter(WorkerPlugin):
 
     async def _renew(self) -> None:
         await self._leave(math.inf)  # the others that run here are not to begin again
-        os._exit(0)  # the nanny starts another
+        if self._worker.nanny is None:
+            await self._worker.close()
+            return
+        # The nanny starts another. It ends this one as it does at the pool's end, so that exit handlers run and what
+        # tasks left in buffers is written, and kills it where that takes long.
+        self._loop.call_later(RENEWAL_S, os._exit, 0)
+        with contextlib.suppress(OSError):  # of the connection, which ends with this process
+            async with self._worker.rpc(self._worker.nanny) as nanny:
+                await nanny.kill(reason="it is renewed", timeout=RENEWAL_S)
 
     def _call(self, start: Callable[[], Any]) -> None:
         self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(start()))

@@ -1,6 +1,7 @@
 """What runs tasks in a worker process: whatever it takes ends there or is given back."""
 
 import asyncio
+import faulthandler
 import os
 import pickle
 import subprocess
@@ -9,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, wait_until
@@ -16,10 +18,12 @@ from distributed.comm import CommClosedError
 
 from algos.pool import driver as driver_module
 from algos.pool import executor as executor_module
+from algos.pool import worker as worker_module
 from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
 from algos.pool.executor import UNFIT, Executor, Job, perform
 from algos.pool.protocol import RemoteError
 from algos.pool.serial import SerialPool
+from algos.pool.worker import Counter
 
 
 class Told:
@@ -369,6 +373,22 @@ def test_no_other_drivers_task_is_to_blame_for_one_that_is_overdue(monkeypatch: 
 
     assert asyncio.run(live()) == [("overdue", [7]), ("overdue", [])]
     may_end.set()
+
+
+def test_a_process_is_renewed_though_its_nanny_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> None:
+        raise CommClosedError
+
+    async def renew() -> int:
+        codes: asyncio.Queue[int] = asyncio.Queue()
+        monkeypatch.setattr(os, "_exit", codes.put_nowait)
+        monkeypatch.setattr(faulthandler, "enable", lambda **_: None)
+        monkeypatch.setattr(worker_module, "RENEWAL_S", 0.0)
+        state, memory = SimpleNamespace(total_resources={}, nthreads=1), SimpleNamespace(memory_limit=None)
+        await Counter(SimpleNamespace(state=state, memory_manager=memory, nanny="tcp://a:1", rpc=refuse))._renew()
+        return await asyncio.wait_for(codes.get(), 10)
+
+    assert asyncio.run(renew()) == 0
 
 
 @pytest.mark.parametrize("kind", ["Unspeakable", "Unaskable"])

@@ -1,5 +1,6 @@
 """The standard library's `multiprocessing.Pool` on every backend: its beginning, its end and its workers."""
 
+import atexit
 import gc
 import itertools
 import os
@@ -32,6 +33,7 @@ from paddock.compute import Pool
 from paddock.compute.processes.results import ResultThread
 
 initialized: list[int] = []  # in a worker: what its initializer was given
+left_open: list[Any] = []  # in a worker: a file that its end closes
 
 
 def nap(x: int) -> int:
@@ -51,6 +53,17 @@ def initialize(value: int) -> None:
 def told(_: Any) -> tuple[int, list[int]]:
     time.sleep(0.01)
     return os.getpid(), list(initialized)
+
+
+def open_file(folder: str) -> None:
+    initialize(8)
+    left_open.append(open(f"{folder}/{os.getpid()}", "w"))  # noqa: SIM115
+    atexit.register(left_open[0].close)
+
+
+def write(x: int) -> tuple[int, list[int]]:
+    left_open[0].write(f"{x}\n")
+    return told(x)
 
 
 def told_slowly(task: Any) -> Any:
@@ -344,11 +357,14 @@ def test_an_initializer_runs_once_in_each_process_before_its_tasks(workers: Any)
         assert all(given.count(7) == 1 for _, given in answers)
 
 
-def test_a_replaced_process_is_initialized_too() -> None:
-    with Pool(1, initialize, (8,), maxtasksperchild=2, compute="local") as pool:
-        answers = pool.map(told, range(6), 1)
+def test_a_replaced_process_is_initialized_too_and_ends_in_order(tmp_path: Path) -> None:
+    with Pool(1, open_file, (str(tmp_path),), maxtasksperchild=2, compute="local") as pool:
+        answers = pool.map(write, range(6), 1)
+        pool.close()
+        pool.join()
     assert len({process for process, _ in answers}) == 3
     assert all(given == [8] for _, given in answers)
+    assert sorted(file.read_text() for file in tmp_path.iterdir()) == ["0\n1\n", "2\n3\n", "4\n5\n"]
 
 
 def test_an_initializer_that_raises_is_the_error_of_the_tasks(workers: Any) -> None:
