@@ -79,6 +79,7 @@ class Executor:
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
+        self._process = os.getpid()
         for _ in range(self.cpu):
             self._start_thread()
 
@@ -210,6 +211,8 @@ class Executor:
             job.began, began = self._clock(), time.monotonic()
             job.running = task
             good, value = perform(job.run, data)
+            if os.getpid() != self._process:  # a fork that returned from its task, which has another thread's locks
+                os._exit(0)
             if job.told is not None:
                 job.told()
             seconds = time.monotonic() - began

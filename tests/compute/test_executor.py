@@ -100,6 +100,22 @@ def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: 
     assert closing == "closes" or retired.wait(10)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_that_returns_from_its_task_ends_and_runs_no_other() -> None:
+    executor, here, codes = Executor(1, 1.0, 0, lambda: None), os.getpid(), list[int]()
+
+    def run(data: bytes) -> None:
+        if os.getpid() != here:
+            os._exit(1)
+        if data == b"forks" and (fork := os.fork()):
+            codes.append(os.waitpid(fork, 0)[1])
+
+    client = Told()
+    executor.add(Job(client, run, deque([(0, b"forks"), (1, b"")]), 1, 0.0, 0))
+    _wait_for_idle(executor, lambda: client.ended_tasks == [0, 1])
+    assert codes == [0]
+
+
 def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:
     client, begun, may_end = Told(), threading.Barrier(4), [threading.Event() for _ in range(3)]
     executor = Executor(3, 2.0, 0, lambda: None)
