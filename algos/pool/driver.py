@@ -215,7 +215,10 @@ class DriverConnection:
             self._comm.abort()  # or a driver that is told nothing more would wait for it
 
     async def _live(self) -> None:
-        """Tell the driver that this process lives, and end it where a task has outstayed its limit."""
+        """Tell the driver that this process lives, and end it where a task has outstayed its limit.
+
+        What the driver sent is kept for as long as it is there or a task of its runs.
+        """
         told = time.monotonic()
         # A task's limit holds though its driver has gone: it has a thread that others wait for.
         while self.waits or self._executor.runs(self):
@@ -238,6 +241,8 @@ class DriverConnection:
             if time.monotonic() - told >= 0.9 * ALIVE_S:
                 told = time.monotonic()
                 self._send("alive")
+        self._values.clear()
+        self._functions.clear()
 
 
 def _unset(data: bytes) -> None:

@@ -145,6 +145,7 @@ class Executor:
     def _serve(self) -> None:
         rests = 0
         while True:
+            _forget_client()
             with self._changed:
                 while (job := self._next()) is None and rests == self._rests:
                     self._changed.wait()
@@ -270,6 +271,13 @@ def let_go() -> None:
             call()
         except Exception:
             log.exception("a thread could not let go of what it kept")
+
+
+def _forget_client() -> None:
+    """Let this thread keep nothing of whose task it ran: what was broadcast may be large, and its driver gone."""
+    _local.client = None
+    read_from({})
+    run_for(None)
 
 
 def is_awaited() -> bool:

@@ -2,15 +2,18 @@
 
 import asyncio
 import faulthandler
+import gc
 import os
 import pickle
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import ROOT, wait_until
@@ -19,6 +22,7 @@ from distributed.comm import CommClosedError
 from algos.pool import driver as driver_module
 from algos.pool import executor as executor_module
 from algos.pool import worker as worker_module
+from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
 from algos.pool.executor import UNFIT, Executor, Job, perform
 from algos.pool.protocol import RemoteError
@@ -369,6 +373,46 @@ def test_a_tasks_limit_holds_though_its_driver_has_gone(monkeypatch: pytest.Monk
 
     assert asyncio.run(go()) == TIMEOUT_EXIT_CODE
     may_end.set()
+
+
+class Shared:
+    """A value that a driver broadcasts."""
+
+    refs: list["weakref.ref[Any]"] = []  # noqa: RUF012
+    may_end = threading.Event()
+
+
+def look_at(shared: Broadcast[Shared]) -> None:
+    Shared.refs.append(weakref.ref(shared.value))
+    Shared.may_end.wait(10)
+
+
+def test_what_a_driver_sent_is_kept_until_its_last_task_ends_and_then_by_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_module, "ALIVE_S", 0.0)
+    executor = Executor(1, 1.0, 0, lambda: None)
+
+    async def go() -> "weakref.ref[DriverConnection]":
+        driver = DriverConnection(None, executor, asyncio.get_running_loop(), None)
+        function, shared = Broadcast(look_at), Broadcast(Shared())
+        with collecting():
+            task = pickle.dumps(shared)
+        for broadcast in (function, shared):
+            driver._value(broadcast.id, broadcast.data)
+        driver._run(function.id, [(0, task)], (1, 0.0, 0), None, None)
+        wait_until(lambda: Shared.refs, 10)
+        driver.abandon()
+        living = asyncio.ensure_future(driver._live())
+        await asyncio.sleep(0)
+        assert driver._values and not living.done()
+        Shared.may_end.set()
+        await asyncio.wait_for(living, 10)
+        assert [ref() for ref in Shared.refs] == [None]  # though the garbage collector may not run for long
+        return weakref.ref(driver)
+
+    driver = asyncio.run(go())
+    wait_until(lambda: gc.collect() >= 0 and driver() is None, 10)  # which the thread has let go of, too
 
 
 def test_no_other_drivers_task_is_to_blame_for_one_that_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
