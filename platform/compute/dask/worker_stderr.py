@@ -1,16 +1,24 @@
 """What worker processes on this machine write to their errors, in a folder, and an echo of it in the log."""
 
 import contextlib
+import ctypes
 import logging
 import os
+import sys
 import time
 from pathlib import Path
+
+from algos.pool.exit_report import TAIL_BYTES
 
 log = logging.getLogger(__name__)
 
 PREFIX = "paddock-errors-"
+PIECE = 1 << 18  # bytes of a file that are told at once: the pool's loop waits meanwhile
+MOST_BEHIND = 1 << 22  # bytes that wait to be told; of more all but the last PIECE are left out
 LONGEST_LINE = 1 << 16  # bytes that wait for the end of their line
+PUNCH_HOLE = 3  # fallocate's FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 ENDED_S = 60.0  # a process that ended so long ago is not asked after any more
+_c = ctypes.CDLL(None)
 
 
 class Echo:
@@ -26,12 +34,21 @@ class Echo:
         """Log the lines that have come since the last call."""
         for path in self._folder.glob("*"):
             try:
-                with open(path, "rb") as file:
-                    file.seek(self._read.get(path, 0))
-                    come = file.read()
+                with open(path, "r+b") as file:
+                    begin = self._read.get(path, 0)
+                    behind = file.seek(0, os.SEEK_END) - begin
+                    left_out = behind - PIECE if behind > MOST_BEHIND else 0
+                    file.seek(begin + left_out)
+                    come = file.read(PIECE)
+                    self._read[path] = file.tell()
+                    more = len(come) == PIECE
+                    if come:
+                        _free(file.fileno(), self._read[path] - TAIL_BYTES)
             except OSError:  # somebody tidies up temporary files
                 continue
-            self._read[path] = self._read.get(path, 0) + len(come)
+            if left_out:
+                self._begun.pop(path, None)
+                log.info("worker process %s: (it writes too much; %d bytes are left out here)", path.name, left_out)
             begun = self._begun.setdefault(path, [])
             whole, newline, rest = come.rpartition(b"\n")
             if newline:
@@ -39,7 +56,7 @@ class Echo:
                 begun.clear()
             if rest:
                 begun.append(rest)
-            over = self._is_over(path)
+            over = not more and self._is_over(path)
             if over or (not newline and sum(map(len, begun)) > LONGEST_LINE):
                 whole = b"".join([whole, newline, *begun])
                 begun.clear()
@@ -62,3 +79,12 @@ class Echo:
             pass
         self._ended.pop(path, None)
         return False
+
+
+def _free(file: int, end: int) -> None:
+    """Free the disk of what a file has before some byte, once it is much and where the system can.
+
+    The rest stays where it is. To truncate the file would lose what its process writes meanwhile.
+    """
+    if end > MOST_BEHIND and sys.platform == "linux":
+        _c.fallocate(file, PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(end))

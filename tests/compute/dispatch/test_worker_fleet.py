@@ -16,6 +16,7 @@ from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter as CountingObject
 from pool_tasks import square
 
+from algos.pool.exit_report import last_lines
 from algos.pool.protocol import ONE_CPU, Done, PoolError, WorkerLost
 from paddock.compute.dask import autoscale, membership, worker_stderr
 from paddock.compute.dask.actors import ActorHandle
@@ -226,6 +227,33 @@ def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_
     assert write("x" * LONGEST_LINE) == []
     assert write("yz") == ["x" * LONGEST_LINE + "yz"]
     assert write("end\n") == ["end"]
+
+
+def test_of_a_worker_that_writes_without_end_the_disk_keeps_the_last_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(worker_stderr, "PIECE", 50_000)
+    monkeypatch.setattr(worker_stderr, "MOST_BEHIND", 100_000)
+    echo, errors = Echo(str(tmp_path)), tmp_path / "1"
+
+    def write(lines: int) -> None:
+        with open(errors, "a") as file:
+            file.writelines(f"{number:99d}\n" for number in range(lines))
+
+    def told() -> list[str]:
+        caplog.clear()
+        echo()
+        return [message.partition(": ")[2].strip() for message in caplog.messages]
+
+    for _ in range(3):
+        write(1000)
+        assert [told(), told(), told()] == [[*map(str, range(500))], [*map(str, range(500, 1000))], []]
+    write(1001)
+    assert told() == ["(it writes too much; 50100 bytes are left out here)", *map(str, range(501, 1001))]
+    # Of 400,100 bytes, and blocks of some thousands of them.
+    assert errors.stat().st_size == 400_100 and errors.stat().st_blocks * 512 < 50_000
+    assert last_lines(str(errors)) == [f"{number:99d}" for number in range(989, 1001)]
 
 
 def test_of_workers_that_have_ended_no_file_stays_and_all_they_wrote_is_told(
