@@ -14,19 +14,21 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from conftest import alive, wait_until
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from pool_tasks import complain_and_die, crash, hold, nap, process_id, square
 from pools import two_fixture, values, worker_pids  # noqa: F401
 
 from algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
 from paddock.compute.dask import autoscale, dispatcher
 from paddock.compute.dask.autoscale import Bounds
-from paddock.compute.dask.cluster import START_S, TRIES, connect, local
+from paddock.compute.dask.cluster import START_S, TRIES, _kill_starting, connect, local
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.preflight import install
 
@@ -172,6 +174,18 @@ def test_a_pool_closes_though_a_worker_hangs_that_was_just_started(monkeypatch: 
     with contextlib.suppress(psutil.Error):
         hung[0].kill()
     assert closed
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_a_worker_is_killed_as_its_pool_closes_if_it_has_not_started(
+    started: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, killed = queue.SimpleQueue[Any](), list[int]()
+    if started:
+        said.put("started")  # of which its nanny has not heard
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    assert _kill_starting(SimpleNamespace(status=Status.starting, pid=7, init_result_q=said)) is not started
+    assert killed == ([] if started else [7])
 
 
 def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

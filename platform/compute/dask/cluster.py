@@ -271,6 +271,9 @@ def _kill_starting(process: Any) -> bool:
     """Kill a nanny's worker if it has not started; return whether it was there to be killed."""
     if process.status is not Status.starting or process.pid is None:
         return False
+    said = process.init_result_q
+    if said is None or not said.empty():  # it has started, and may have run tasks: its nanny looks every 50 ms
+        return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     return True
