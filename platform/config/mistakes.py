@@ -57,9 +57,9 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 def _check_variable(argument: str) -> None:
     """Check that jobs can be told of a variable: the shell's are left to them, and of the sweep they know nothing."""
-    rest, more = argument, True
-    while more:  # from the innermost
-        rest, more = re.subn(r"\$\{oc\.(env|decode):[^${}]*\}", "", rest)
+    rest, found = argument, 1
+    while found:  # from the innermost
+        rest, found = re.subn(r"\$\{oc\.(env|decode):[^${}]*\}", "", rest)
     joined = "${oc.env:" in argument and "${" in rest
     require(not joined, f"{argument} joins variables with what is of the sweep, which no job knows; write that out")
 
