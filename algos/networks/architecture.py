@@ -110,6 +110,11 @@ class Architecture:
         return DenseLayout((self.inputs.width, *self.hidden, self.outputs), out_first=True)
 
     @property
+    def divisors(self) -> list[int]:
+        """By what bytes of observations are divided; an encoder of somebody's own has them as they are."""
+        return [] if self.network is not None else self.inputs.divisors
+
+    @property
     def features(self) -> int:
         """F, the width of what an LSTM takes and gives."""
         return self.hidden[-1] if self.shared else 2 * self.hidden[-1]

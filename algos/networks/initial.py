@@ -39,6 +39,7 @@ REMEDIES = {
     "bytes": "set algo.normalize_observations=true in both, or choose another run",
     "images": SPACES,
 }
+NORMED = " with layer norm"  # behind the name of an encoder
 CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
 
 
@@ -136,9 +137,9 @@ class InitialPolicy:
             want = wanted[name]
             got = self.kind.get(name, want)  # what was kept of a policy before its bytes were told has none of them
             if got != want and name == "observation_clip" and None in (got, want):
-                here, there = (str(clip is not None).lower() for clip in (want, got))
-                said = f"it was learned with algo.normalize_observations={there}, and this run has {here}"
-                raise ConfigError(f"{said}; set {there} here, where it is a key, or choose a run with {here}")
+                raise _flag_differs("algo.normalize_observations", got is not None)
+            if got != want and name == "encoder" and got.removesuffix(NORMED) == want.removesuffix(NORMED):
+                raise _flag_differs("algo.layer_norm", got.endswith(NORMED))
             said = f"its {name}: {_spell(got)}, this run's: {_spell(want)}; {remedy.format(_spell(got))}"
             require(got == want, said)
 
@@ -242,35 +243,30 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
-        "bytes": None if _is_own(network) or clip is not None else _bytes(network),
-        "images": None if _is_own(network) else _images(network.inputs),
+        "bytes": _divided(network) if network.inputs.plain and clip is None else None,
+        "images": None if network.inputs.plain else _divided(network),
     }
 
 
-def _is_own(network: Architecture | MLP) -> bool:
-    """Whether an encoder of somebody's own sees observations, as they are."""
-    return isinstance(network, Architecture) and network.network is not None
+def _flag_differs(key: str, learned_with: bool) -> ConfigError:
+    there, here = str(learned_with).lower(), str(not learned_with).lower()
+    said = f"it was learned with {key}={there}, and this run has {here}"
+    return ConfigError(f"{said}; set {there} here, where it is a key, or choose a run with {here}")
 
 
-def _bytes(network: Architecture | MLP) -> str | None:
-    """By what bytes of a Box are divided; None: there are none."""
-    inputs = network.inputs
-    if not inputs.plain or inputs.dtype != np.uint8:
-        return None
-    return f"divided by {1 if isinstance(network, MLP) else inputs.greatest}"
-
-
-def _images(inputs: Inputs) -> str | None:
-    """By what bytes of images within a structure are divided, normalized or not; None: there are none."""
-    images = [] if inputs.plain else [leaf.greatest for leaf in inputs.layout.leaves if leaf.kind == "pixels"]
-    return f"divided by {', '.join(map(str, images))}" if images else None
+def _divided(network: Architecture | MLP) -> str | None:
+    """By what bytes of observations are divided, in words; None: there are none."""
+    divisors = network.divisors if isinstance(network, Architecture) else network.inputs.divisors
+    if isinstance(network, MLP) and network.inputs.plain:
+        divisors = [1 for _ in divisors]
+    return f"divided by {', '.join(map(str, divisors))}" if divisors else None
 
 
 def _encoder(network: Architecture | MLP) -> str:
     if isinstance(network, MLP):
         return "mlp"
     own = "" if network.network is None else f" {network.network}"
-    return network.encoder + own + (" with layer norm" if network.layer_norm else "")
+    return network.encoder + own + (NORMED if network.layer_norm else "")
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:

@@ -75,6 +75,13 @@ class Inputs:
         return self.layout.leaves[0].greatest
 
     @property
+    def divisors(self) -> list[int]:
+        """By what bytes of a Box, where they are not normalized, or of images within a structure are divided."""
+        if self.plain:
+            return [self.greatest] if self.dtype == np.uint8 else []
+        return [leaf.greatest for leaf in self.layout.leaves if leaf.kind == "pixels"]
+
+    @property
     def width(self) -> int:
         """F, numbers of one observation."""
         return int(np.prod(self.shape)) if self.plain else self._features.width

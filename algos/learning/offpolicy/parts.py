@@ -186,10 +186,12 @@ class OffPolicy(abc.ABC):
             "learner": by_name([one.learner.state_dict() for one in self.learning]),
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
+            **self.parts.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.parts.check(state)
         self.evaluations = int(state["evaluations"])
         paces, learners = (self.parts.in_order(state[name]) for name in ("pace", "learner"))
         for one, pace, learner in zip(self.learning, paces, learners, strict=True):

@@ -164,10 +164,12 @@ class OnPolicy(abc.ABC):
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.frozen.state_dict(),
+            **self.parts.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.parts.check(state)
         for name in self.counted.values():
             setattr(self.count, name, int(state[name]))
         for one, own in zip(self.learning, self.parts.in_order(state["learner"]), strict=True):

@@ -7,7 +7,7 @@ to the others that row is dead until the world restarts.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture
 from algos.networks.inputs import blank
+from envs.errors import require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.worlds.roles import SeatRows, narrow, widen
@@ -198,6 +199,26 @@ class Parts:
                 own = own if mine is None else np.where(mine[:, None], own, 0)  # not what another head meant
             actions.append(head.to_env(own.astype(head.inner_dtype)))
         return self.join(actions, who)
+
+    @property
+    def divisors(self) -> Any:
+        """By what bytes of observations are divided, as `by_name` gives it; None: by 255, as all were once."""
+        each = [part.architecture.divisors for part in self.each]
+        return self.by_name(each) if any(set(one) - {255} for one in each) else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what of a run's state holds for these parts alone: `divisors`, if there are any."""
+        return {} if self.divisors is None else {"divisors": self.divisors}
+
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Compare a run's state with these parts.
+
+        Raises:
+            ConfigError: bytes of observations are divided otherwise than when the run learned from them.
+        """
+        then, now = state.get("divisors"), self.divisors
+        what = f"env: bytes of observations were divided by {then} when this run began, and are by {now} now"
+        require(then == now, f"{what}, as other bounds are declared; choose another run.dir=")
 
     def by_name(self, values: Sequence[Value]) -> Any:
         """Return the value of the only part, or those of several by their policies' names."""

@@ -21,7 +21,7 @@ from paddock.reports.data import gather
 from paddock.reports.section_runs import list_runs
 from paddock.rerun import rerun
 from paddock.runs import provenance
-from paddock.runs.checkpoint import read, write_atomically
+from paddock.runs.checkpoint import StateMismatch, check_fits, read, write_atomically
 from paddock.runs.folder import INITIAL
 
 CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]
@@ -178,6 +178,8 @@ def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> 
         (["algo=es", *PENDULUM, PLAIN], ["algo=ppo", *PENDULUM], "algo.gaussian=squashed of algo=ppo"),
         (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "no action values, .*; choose a run of algo=dqn"),
         (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.quantiles=5"], "set algo.quantiles=null"),
+        (["algo=dqn", *CARTPOLE], ["algo=pqn", *CARTPOLE], "algo.layer_norm=false, and this run has true; set false"),
+        (["algo=pqn", *CARTPOLE], ["algo=dqn", *CARTPOLE], "layer_norm=true, and this run has false; .* or choose a"),
         (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.atoms=5"], r"atoms: none, this run's: \[5,"),
         (
             ["algo=ppo", *PENDULUM],
@@ -262,6 +264,23 @@ def test_bytes_of_another_greatest_are_refused_where_they_are_divided(image: boo
         build(*words(255)).start_from(initial)
     own = f"+algo.network._target_={__name__}.Raw"
     build(*words(255), own).start_from(build(*words(1), own).initial_policy())
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_a_run_does_not_go_on_where_bytes_are_divided_otherwise_than_before(algo: str, image: bool) -> None:
+    def make(greatest: int) -> Any:
+        env = ["env=gymnasium", f"env.id={__name__}:Bytes", f"+env.kwargs.image={image}"]
+        return build(f"algo={algo}", *env, f"+env.kwargs.greatest={greatest}", "algo.hidden=[8]")
+
+    state = make(10).state_dict()
+    assert state["divisors"] == [10] and "divisors" not in make(255).state_dict()
+    make(10).load_state_dict(state)
+    with pytest.raises(ConfigError, match=r"divided by \[10\] when this run began, and are by \[12\] now"):
+        make(12).load_state_dict(state)
+    before = {name: part for name, part in state.items() if name != "divisors"}  # when it was 255 whatever is declared
+    with pytest.raises(StateMismatch, match="the checkpoint lacks 'divisors'"):
+        check_fits(before, state)
 
 
 # The run
