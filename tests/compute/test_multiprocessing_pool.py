@@ -384,9 +384,10 @@ def test_a_worker_is_replaced_after_its_tasks() -> None:
 
 def test_a_lost_workers_task_runs_again_and_the_worker_is_replaced(local: Pool, workers: Any, tmp_path: Path) -> None:
     ends = (signal.raise_signal, signal.SIGKILL), (os._exit, UNGUARDED_EXIT_CODE)  # which a task may have, too
-    for name, call, (end, number) in zip(("map", "imap"), (local.map, local.imap), ends, strict=True):
+    calls: dict[str, Any] = {"map": local.map, "imap": local.imap}
+    for name, (end, number) in zip(calls, ends, strict=True):
         task = partial(end_on_two, partial(end, number), str(tmp_path / name))
-        assert list(call(task, range(8), 1)) == list(range(8))
+        assert list(calls[name](task, range(8), 1)) == list(range(8))
         assert (tmp_path / name).exists()
         wait_until(lambda: workers.size == 3)
 

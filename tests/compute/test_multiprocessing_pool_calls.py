@@ -107,8 +107,13 @@ def test_what_is_run_again_or_given_up_by_default_is_one_item(
     workers: SerialPool, options: Any, chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Pool(compute=workers, **options) as pool:
-        put, calls = pool._thread.put, list[Any]()
-        monkeypatch.setattr(pool._thread, "put", lambda *given: (calls.append(given), put(*given)))
+        put, calls = pool._thread.put, []
+
+        def count(*given: Any) -> None:
+            calls.append(given)
+            put(*given)
+
+        monkeypatch.setattr(pool._thread, "put", count)
         assert pool.map(square, range(64)) == [x * x for x in range(64)]
         assert len(calls) == chunks
         assert pool.map(square, range(64), 32) == [x * x for x in range(64)]

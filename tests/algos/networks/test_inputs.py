@@ -38,8 +38,11 @@ SPACES: dict[str, gymnasium.Space] = {
     "image alone": spaces.Tuple([IMAGE]),
     "text": spaces.Dict(mission=spaces.Text(8), speed=VECTOR),
     "parts of nothing": spaces.Dict(
-        **{"x": spaces.Box(-1, 1, (2, 0)), "y": spaces.Box(0, 255, (5, 5, 0), np.uint8), "speed": VECTOR},
-        **{"gears": spaces.MultiDiscrete([]), "mission": spaces.Text(0, min_length=0)},
+        x=spaces.Box(-1, 1, (2, 0)),
+        y=spaces.Box(0, 255, (5, 5, 0), np.uint8),
+        speed=VECTOR,
+        gears=spaces.MultiDiscrete([]),
+        mission=spaces.Text(0, min_length=0),
     ),
 }
 MANY = spaces.MultiDiscrete([20] * 9)
