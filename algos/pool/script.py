@@ -72,11 +72,6 @@ class Script:
         self.travelled |= found
         return found
 
-    @property
-    def changed(self) -> bool:
-        """Whether the file is another one by now than when this process looked for it."""
-        return _digest(self.path) != self.digest
-
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         try:
@@ -87,9 +82,8 @@ class Script:
     # On a worker
 
     def is_here(self) -> bool:
-        """Whether this process was started with the file that the driver runs, or can import it."""
-        digest = _digest(self.path) if self._spawned() is None else _digest_at_start(self.path)
-        return digest == self.digest
+        """Whether this process can import the file."""
+        return self._spawned() is not None or _digest(self.path) == self.digest
 
     def module(self) -> types.ModuleType:
         """The file's module; it runs once."""
@@ -229,9 +223,3 @@ def _digest(path: str) -> str | None:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
         return None
-
-
-@functools.cache
-def _digest_at_start(path: str) -> str | None:
-    """Return the digest at the first call, which is at a driver's first greeting: what is edited later was imported."""
-    return _digest(path)

@@ -248,17 +248,15 @@ class Membership:
             self._dispatcher.script = self._script
 
     def _check_script(self, worker: WorkerConnection) -> None:
-        """Do without the script's file where a newcomer does not have it as it runs here, while that is possible.
+        """Do without the script's file where a newcomer does not have it, while that is possible.
 
         Raises:
             PoolError: it is too late, since tasks refer to the file.
         """
-        script = self._dispatcher.script
-        if script is not None and not worker.answer["script"]:
-            if script.travelled:
+        if self._dispatcher.script is not None and not worker.answer["script"]:
+            if self._dispatcher.script.travelled:
                 worker.abort()
-                remedy = "it has changed since it started; start it again" if script.changed else "put it there, too"
-                raise PoolError(f"has not the {script.path} that runs here; {remedy}")
+                raise PoolError(f"has not the {self._dispatcher.script.path} that runs here; put it there, too")
             self._dispatcher.script = None
 
     def _announce(self) -> None:
