@@ -79,7 +79,6 @@ class Executor:
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._process = os.getpid()
         for _ in range(self.cpu):
             self._start_thread()
 
@@ -212,8 +211,6 @@ class Executor:
             job.began, began = self._clock(), time.monotonic()
             job.running = task
             good, value = perform(job.run, data)
-            if os.getpid() != self._process:  # a fork that returned from its task, which has another thread's locks
-                os._exit(0)
             if job.told is not None:
                 job.told()
             seconds = time.monotonic() - began
@@ -288,17 +285,34 @@ def is_awaited() -> bool:
 
 def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
     """Run, and pickle what came of it: (True, its value), or (False, the error with its traceback in words)."""
+    process = os.getpid()
     try:
         value = run(data)
+        _end_fork(process, None)
         try:
             return True, dump(value)
         except Exception as error:
             raise MaybeEncodingError(error, value) from error
     except BaseException as error:
+        _end_fork(process, error)
         # Even SystemExit is the task's own: the worker has others to run.
         if isinstance(error, MemoryError):
             traceback.clear_frames(error.__traceback__)  # they hold what there is too much of
         return False, dump_error(error)
+
+
+def _end_fork(process: int, error: BaseException | None) -> None:
+    """End a fork that leaves its task, as a program ends: it has locks of other threads, and is to run no task."""
+    if os.getpid() == process:
+        return
+    code = 0 if error is None else 1
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code & 0xFF)
 
 
 def dump_error(error: BaseException) -> bytes:

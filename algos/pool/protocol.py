@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from algos.pool.broadcast import Broadcast
@@ -70,9 +71,9 @@ def check_options(options: TaskOptions) -> None:
     needs, retry_errors = options.get("needs", ONE_CPU), options.get("retry_errors", 0)
     renew_after = options.get("renew_after")
     require(isinstance(needs, Needs), f"needs={needs!r} says no needs; write Needs(cpu=2)")
-    whole = isinstance(retry_errors, int) and retry_errors >= 0
+    whole = isinstance(retry_errors, Integral) and retry_errors >= 0
     require(whole, f"retry_errors={retry_errors!r} must be a whole number, 0 or more; 0 for no other try")
-    positive = renew_after is None or (isinstance(renew_after, int) and renew_after >= 1)
+    positive = renew_after is None or (isinstance(renew_after, Integral) and renew_after >= 1)
     require(positive, f"renew_after={renew_after!r} must be a whole number, 1 or more, or None for never")
 
 

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,20 +105,31 @@ def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: 
     assert closing == "closes" or retired.wait(10)
 
 
+def _refuse() -> None:
+    raise ValueError("not here")
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_fork_that_returns_from_its_task_ends_and_runs_no_other() -> None:
+@pytest.mark.parametrize(("ending", "code"), [(list, 0), (partial(sys.exit, 3), 3), (_refuse, 1)])
+def test_a_fork_that_leaves_its_task_ends_as_a_program_would_and_runs_no_other(
+    ending: Callable[[], Any], code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     executor, here, codes = Executor(1, 1.0, 0, lambda: None), os.getpid(), list[int]()
 
     def run(data: bytes) -> None:
         if os.getpid() != here:
-            os._exit(1)
-        if data == b"forks" and (fork := os.fork()):
-            codes.append(os.waitpid(fork, 0)[1])
+            os._exit(9)
+        if data == b"forks":
+            fork = os.fork()
+            if not fork:
+                ending()
+            else:
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]))
 
     client = Told()
     executor.add(Job(client, run, deque([(0, b"forks"), (1, b"")]), 1, 0.0, 0))
     _wait_for_idle(executor, lambda: client.ended_tasks == [0, 1])
-    assert codes == [0]
+    assert codes == [code] and ("ValueError: not here" in capfd.readouterr().err) == (ending is _refuse)
 
 
 def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:

@@ -80,7 +80,7 @@ def local(
             remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
             raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
         undo.callback(cluster.close)
-        undo.callback(_end_starting, cluster)
+        undo.callback(cluster.sync, _end_starting, cluster)  # in the loop, where nannies hear of starts, too
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
@@ -92,6 +92,7 @@ def local(
         fleet = WorkerFleet(cluster, bounds, ended, end, cause=cause, tries=TRIES, again_s=0.5, look_s=0.0)
         try:
             echo = Echo(errors)
+            undo.callback(echo.catch_up)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
         except NoneCame as error:
             if _is_unguarded(cluster):
@@ -260,7 +261,7 @@ class StrictNanny(Nanny):
         await super().kill(timeout, reason)
 
 
-def _end_starting(cluster: LocalCluster) -> None:
+async def _end_starting(cluster: LocalCluster) -> None:
     """Kill workers that have not started by now: a cluster that closes would wait for them, and one may hang."""
     for nanny in list(cluster._created):
         if nanny.process is not None:

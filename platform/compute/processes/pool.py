@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from algos.pool.calls import Call, Initializer, SentOnce, call
+from algos.pool.late import LatePool
 from algos.pool.protocol import ONE_CPU, Needs, check_options
 from algos.pool.protocol import Pool as SeamPool
 from algos.pool.script import Unguarded, check_guarded
@@ -79,7 +80,7 @@ class Pool(multiprocessing.pool.Pool):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         check_options({"needs": needs, "retry_errors": retry_errors})
-        is_pool = isinstance(compute, SeamPool)
+        is_pool = isinstance(compute, SeamPool | LatePool)
         require(
             isinstance(compute, str) or is_pool, f"compute={compute!r} is no option of conf/compute, and no open pool"
         )
