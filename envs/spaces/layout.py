@@ -111,8 +111,7 @@ class Layout:
         """Write a batch in Gymnasium's form into rows [N].
 
         Args:
-            choices: whether numbers of a Discrete or MultiDiscrete have to be its choices, as in observations; else
-                they may be 0, too, as those of agents that do not act.
+            choices: whether numbers of a MultiDiscrete have to be its choices, as in observations.
 
         Raises:
             Misfit: it is not of that form.

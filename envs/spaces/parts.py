@@ -9,7 +9,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -64,14 +63,9 @@ class Leaf:
 
 
 class Source:
-    """Python source that is being put together, and the objects its names stand for.
+    """Python source that is being put together, and the objects its names stand for."""
 
-    Attributes:
-        choices: see `Part.pack`.
-    """
-
-    def __init__(self, choices: bool) -> None:
-        self.choices = choices
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"ndarray": np.ndarray, "whole": operator.index}
 
@@ -126,8 +120,8 @@ class Part(abc.ABC):
         """Write a batch in Gymnasium's form.
 
         Args:
-            choices: whether numbers of a Discrete or MultiDiscrete have to be its choices; else they may be 0, too, as
-                those of agents that do not act.
+            choices: whether numbers of a MultiDiscrete have to be its choices, as those of actions that nobody looks at
+                have not.
 
         Raises:
             Misfit: it is not of that form.
@@ -141,17 +135,14 @@ class Part(abc.ABC):
     def refuse(self, element: Any) -> None:
         """Raise Misfit where an element is not of the space; return where it is."""
 
-    def writer(self, views: Views, choices: bool = True) -> Write:
+    def writer(self, views: Views) -> Write:
         """A function that writes an element at an index: straight assignments, made for this space.
-
-        Args:
-            choices: see `pack`.
 
         Raises (the function):
             Misfit: the element is not of the space in structure, shape, kind of number, choice or bound. What is
                 written of it by then stays.
         """
-        source = Source(choices)
+        source = Source()
         self.emit(source, "element", views)
         body = "\n".join(f"        {line}" for line in source.lines)
         names = source.names | {"refuse": self.refuse}
@@ -194,7 +185,7 @@ class NumbersPart(Part):
 
     def emit(self, source: Source, value: str, views: Views) -> None:
         # By its name, as a dtype that was pickled inside another is equal to NumPy's own, but not the same object.
-        dtype, fit = source.bind(np.dtype(views.dtype.str)), source.bind(partial(self.fit, choices=source.choices))
+        dtype, fit = source.bind(np.dtype(views.dtype.str)), source.bind(self.fit)
         # A view of each row by itself takes an array in two thirds of the time that an index into all of them does.
         alone = self.shape and views.ndim == 1 + len(self.shape)
         target = f"{source.bind(list(views))}[index][...]" if alone else f"{source.bind(views)}[index]"
@@ -211,7 +202,8 @@ class NumbersPart(Part):
         """Return an element, or a batch of so many rows, as the row holds it.
 
         Raises:
-            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold, or no choices.
+            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold, or, where
+                `choices` says so, no choices.
         """
         at, shape = place(self.path), (*rows, *self.shape)
         try:
@@ -226,10 +218,9 @@ class NumbersPart(Part):
         cast = array.astype(self.base, copy=False)
         if whole and (cast != array).any():
             raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
-        if self.kind == "choices":
+        if choices and self.kind == "choices":
             low, high = self._low, self._high
-            wrong = (cast < low) | (cast > high)
-            for k in np.argwhere(wrong if choices else wrong & (cast != 0))[:1].tolist():
+            for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
                 told = f"{cast[tuple(k)]}{place((*self.path, *own))}"
                 raise Misfit(f"{told} where {low[own]} to {high[own]} is declared")
@@ -266,7 +257,7 @@ class Choice(Part):
         return array
 
     def emit(self, source: Source, value: str, views: Views) -> None:
-        view, fit = source.bind(views), source.bind(partial(self.fit, choices=source.choices))
+        view, fit = source.bind(views), source.bind(self.fit)
         source.add(
             f"x = whole({value})",
             f"if not {self.start} <= x < {self.start + self.size}:",
@@ -274,13 +265,13 @@ class Choice(Part):
             f"{view}[index] = x",
         )
 
-    def fit(self, value: Any, choices: bool = True) -> int:
+    def fit(self, value: Any) -> int:
         array, at = np.asarray(value), place(self.path)
         if array.shape != ():
             raise Misfit(f"shape {array.shape}{at} where a number is declared")
         if array.dtype.kind not in "iu":
             raise Misfit(f"{value!r}{at} where a whole number is declared")
-        if (choices or array != 0) and not self.start <= array < self.start + self.size:
+        if not self.start <= array < self.start + self.size:
             raise Misfit(f"{array}{at} where {self.start} to {self.start + self.size - 1} is declared")
         return int(array)
 
@@ -297,9 +288,8 @@ class Choice(Part):
             raise Misfit(f"shape {array.shape}{at} where {views.shape} is declared")
         if array.dtype.kind not in "iu":
             raise Misfit(f"dtype {array.dtype}{at} where {self.base} is declared")
-        wrong = (array < self.start) | (array >= self.start + self.size)
-        if others := array[wrong if choices else wrong & (array != 0)].tolist():
-            self.fit(others[0])
+        if wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist():
+            self.fit(wrong[0])
         views[...] = array
 
     def rows_in(self, batch: Any) -> int:

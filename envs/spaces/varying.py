@@ -32,18 +32,18 @@ class Varying(Part):
         return self.record.views(array)
 
     def emit(self, source: Source, value: str, views: Views) -> None:
-        source.add(f"{source.bind(self.write(views, source.choices))}(index, {value})")
+        source.add(f"{source.bind(self.write(views))}(index, {value})")
 
     @abc.abstractmethod
-    def write(self, views: Views, choices: bool = True) -> Write:
-        """A function that writes one element at an index; it raises Misfit. See `pack` of choices."""
+    def write(self, views: Views) -> Write:
+        """A function that writes one element at an index; it raises Misfit."""
 
     def batch(self, views: Views) -> Any:
         read = self.reader(views)
         return tuple([read(row) for row in range(len(first(views)))])
 
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
-        write, rows = self.write(views, choices), len(first(views))
+        write, rows = self.write(views), len(first(views))
         if not isinstance(batch, Sequence | np.ndarray) or len(batch) != rows:
             got = f"{len(batch)}" if isinstance(batch, Sequence | np.ndarray) else f"{type(batch).__name__}"
             raise Misfit(f"{got}{place(self.path)} where a sequence of {rows} is declared")
@@ -71,7 +71,7 @@ class Text(Varying):
     def views(self, array: Array) -> Views:
         return array
 
-    def write(self, views: Views, choices: bool = True) -> Write:
+    def write(self, views: Views) -> Write:
         def write(index: Index, element: Any) -> None:
             if not isinstance(element, str):
                 raise Misfit(f"{type(element).__name__}{place(self.path)} where a text is declared")
@@ -96,9 +96,9 @@ class OneOf(Varying):
         self.record = Record(path, {"tag": self.tag, **dict(enumerate(options))}, None)
         self.options, self.dtype = list(options), self.record.dtype
 
-    def write(self, views: Views, choices: bool = True) -> Write:
+    def write(self, views: Views) -> Write:
         tag = views["tag"]
-        writes = [part.writer(views[k], choices) for k, part in enumerate(self.options)]
+        writes = [part.writer(views[k]) for k, part in enumerate(self.options)]
         arrays = [list(flatten(views[k])) for k in range(len(writes))]
 
         def write(index: Index, element: Any) -> None:
@@ -137,9 +137,9 @@ class Items(Varying):
         self.record = Record(path, {"length": self.length, "items": item}, None)
         self.dtype = self.record.dtype
 
-    def write(self, views: Views, choices: bool = True) -> Write:
-        length, items = views["length"], views["items"]
-        write_item, arrays = self.item.writer(items, choices), list(flatten(items))
+    def write(self, views: Views) -> Write:
+        length, items, write_item = views["length"], views["items"], self.item.writer(views["items"])
+        arrays = list(flatten(items))
 
         def write(index: Index, element: Any) -> None:
             count = self.item.rows_in(element) if self.stacked else len(element)
@@ -148,7 +148,7 @@ class Items(Varying):
             before = int(length[index])
             at = deeper(index)
             if self.stacked:
-                self.item.pack(select(items, (*at, slice(0, count))), element, choices)
+                self.item.pack(select(items, (*at, slice(0, count))), element, choices=True)
             else:
                 for place_, item in enumerate(element):
                     write_item((*at, place_), item)
@@ -196,7 +196,7 @@ class Graph(Varying):
         self.record = Record(path, parts, None)
         self.dtype = self.record.dtype
 
-    def write(self, views: Views, choices: bool = True) -> Write:
+    def write(self, views: Views) -> Write:
         arrays = list(flatten(views))
 
         def write(index: Index, element: Any) -> None:
@@ -212,12 +212,12 @@ class Graph(Varying):
             if edges > self.most[1]:
                 raise _overflow(edges, "edges", self)
             clear(arrays, index)
-            self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes, choices)
+            self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes, choices=True)
             views["num_nodes"][index] = nodes
             if self.edge is not None:
                 views["num_edges"][index] = edges
                 if edges >= 0:
-                    self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges, choices)
+                    self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges, choices=True)
                     links = self.record.parts["edge_links"]
                     links.pack(views["edge_links"][(*at, slice(0, edges))], element.edge_links)
 

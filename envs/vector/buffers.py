@@ -232,7 +232,7 @@ class RowBuffer(Buffer):
             return
         check_form(self._space, actions, count, "")
         try:
-            self._pack(rows, actions, choices=False)  # agents that do not act have zeros
+            self._pack(rows, actions, choices=False)  # those of agents that do not act are not looked at
         except Misfit as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
