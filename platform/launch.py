@@ -372,7 +372,7 @@ def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
     path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     said = HydraConfig.get().overrides
-    arguments = [*spell_sources(said.hydra), *said.task] if sweeping else sys.argv[1:]
+    arguments = [*spell_sources(HydraConfig.get()), *said.task] if sweeping else sys.argv[1:]
     hint = "" if outcome.signal is not None else "  # raise its budget to go on"
     print(spell_end(path, outcome))
     print(f"  python -m paddock.evaluate {shlex.join([str(path), f'video={path}/episode.mp4'])}")

@@ -49,19 +49,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         require(kind not in PLUGGED or not value, f"{argument} sets no key; write hydra/{kind}={value} to choose one")
         elsewhere = arguments.multirun and key in ("run.root", "run.name") and f"${{{key}}}" not in told
         require(not elsewhere, f"{argument} would be ignored; the runs of a sweep are kept in hydra.sweep.dir=FOLDER")
-        if arguments.multirun and key.lstrip("+").startswith("hydra.job.env_set."):
-            _check_variable(argument)
         if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
             raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
-
-
-def _check_variable(argument: str) -> None:
-    """Check that jobs can be told of a variable: the shell's are left to them, and of the sweep they know nothing."""
-    rest, found = argument, 1
-    while found:  # from the innermost
-        rest, found = re.subn(r"\$\{oc\.(env|decode):[^${}]*\}", "", rest)
-    joined = "${oc.env:" in argument and "${" in rest
-    require(not joined, f"{argument} joins variables with what is of the sweep, which no job knows; write that out")
 
 
 def _check_source(source: str) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from envs.errors import ConfigError, PaddockError, require
 
@@ -19,6 +21,8 @@ from .compose import apart, hydra_parser, job_config, loading
 from .help import split_sources
 from .mistakes import check_arguments, composition_error
 
+# What a job does not know, which is no sweep's; what the shell has may be nobody's to read, and is left to it.
+OF_SWEEP = re.compile(r"\$\{hydra([.:])(?!job\.env_set)([\w.]+)\}")
 ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the command line's arguments
 
 
@@ -38,11 +42,13 @@ def spell_override(key: str, path: Path) -> str:
     return f"{key}={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
 
 
-def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | None] = lambda path: None) -> list[str]:
+def spell_sources(
+    hydra: HydraConf | DictConfig, copy_of: Callable[[Path], Path | None] = lambda path: None
+) -> list[str]:
     """Return the arguments of a job that say, as this process's own do, where its groups are, and what it has set.
 
     Args:
-        overrides: those of Hydra's own keys, of the sweep that the job is one of.
+        hydra: Hydra's own section, of the sweep that the job is one of.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
 
@@ -55,8 +61,8 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
     path, folder = (given and move(given) for given in (flags.config_path, flags.config_dir))
     named = {"--config-path": path, "--config-name": flags.config_name, "--config-dir": folder}
     words = [word for pair in named.items() if pair[1] for word in pair]
-    raw = OmegaConf.to_container(overrides, resolve=False) if isinstance(overrides, ListConfig) else overrides
-    for item, written in zip(overrides, cast(Sequence[str], raw), strict=True):
+    written = cast(list[str], OmegaConf.to_container(hydra.overrides.hydra, resolve=False))
+    for item, raw in zip(hydra.overrides.hydra, written, strict=True):
         key, _, value = item.partition("=")
         if key.lstrip("+") == "hydra.searchpath":
             old = split_sources(value)
@@ -64,8 +70,15 @@ def spell_sources(overrides: Sequence[str], copy_of: Callable[[Path], Path | Non
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
         elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
-            words.append(written if "${oc.env:" in written else item)  # what the shell has may be nobody's to read
+            words.append(OF_SWEEP.sub(lambda found: _value_of(found, hydra), raw))
     return words
+
+
+def _value_of(reference: re.Match[str], hydra: HydraConf | DictConfig) -> str:
+    """Return what a reference to Hydra's section comes to in a sweep; where that is nothing itself, for the job."""
+    section = HydraConfig.get() if reference[1] == ":" and HydraConfig.initialized() else hydra
+    value = OmegaConf.select(cast(DictConfig, section), reference[2])
+    return reference[0] if value is None else str(value)
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def plan_job(
         run = Path(config.run.dir or config.hydra.runtime.output_dir)
     run = run.absolute()
     kept = [item for item in overrides if not item.startswith(LEFT_OUT)]
-    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(sweep.hydra.overrides.hydra, copy_of)]
+    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(sweep.hydra, copy_of)]
     return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])
 
 

@@ -201,7 +201,7 @@ class OptunaSweeper(Sweeper):
             pruner_options=settings.pruner_options,
             fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
             command=hide_passwords(spell_command(sys.orig_argv)),
-            sources=tuple(spell_sources(self._config.hydra.overrides.hydra)),
+            sources=tuple(spell_sources(self._config.hydra)),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
             parameters=spell_parameters(self._parameters),
         )
