@@ -67,8 +67,12 @@ class FromReplay(OffPolicy, abc.ABC):
                 stack.enter_context(closing(replay))
             yield stack.enter_context(super().playing())
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
         """See `ChecksRoom`."""
+        self.check_members_room(1, checkpoints, checkpoint_bytes)
+
+    def check_members_room(self, members: int, checkpoints: int, checkpoint_bytes: int) -> None:
+        """See `ChecksMembersRoom`."""
         states = checkpoints * checkpoint_bytes
         lacking = sum(replay.lacking(checkpoints) for replay in self.replays)
         for replay in self.replays:
