@@ -4,6 +4,8 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from envs.errors import require
 
 
@@ -77,7 +79,7 @@ def check_numbers(**arguments: Any) -> None:
 def check_bool(**arguments: Any) -> None:
     """Raise ConfigError unless each argument is true or false."""
     for name, value in arguments.items():
-        require(isinstance(value, bool), f"{name}={value!r} must be true or false")
+        require(isinstance(value, bool | np.bool_), f"{name}={value!r} must be true or false")
 
 
 def _is_whole(value: Any) -> bool:

@@ -6,7 +6,8 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar
 
 import gymnasium
 
@@ -67,7 +68,7 @@ class EnvSpec:
     metrics: tuple[str, ...] = ()
     agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
     seat_feature: bool = False
-    _in_training = ()  # no field: the keys that `training` changed
+    _in_training: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of what `training` changed, where it is said
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -142,12 +143,16 @@ class EnvSpec:
             max_episode_steps=changes.get("max_episode_steps", self.max_episode_steps),
             training={},
         )
-        other.__dict__["_in_training"] = tuple(changes)
+        joined = {name for name in ("kwargs", "wrappers") if getattr(self, name)}  # what is from both
+        other.__dict__["_in_training"] = {
+            name: f"env.{name} and env.training.{name}" if name in joined else f"env.training.{name}"
+            for name in changes
+        }
         return other
 
     def spell_key(self, name: str) -> str:
-        """Return where a configuration says a field, for errors: `env.training.NAME` where that made it what it is."""
-        return f"env.training.{name}" if name in self._in_training else f"env.{name}"
+        """Return where a configuration says a field, for errors: `env.training.NAME` too, if that made a part of it."""
+        return self._in_training.get(name, f"env.{name}")
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""

@@ -116,7 +116,7 @@ class _Place:
         return cls(start, leaf.nbytes, kind, shape)
 
     def view(self, obs: Tensor) -> Tensor:
-        return obs.narrow(1, self.start, self.size).view(self.dtype).view(-1, *self.shape)
+        return obs.narrow(1, self.start, self.size).view(self.dtype).view(len(obs), *self.shape)
 
 
 class NumberColumns(nn.Module):
@@ -197,7 +197,7 @@ class Own(nn.Module):
         numbers, raw = self.unflatten(obs)
         tree: dict[Any, Any] = {}
         for path, start, count, shape in self.reals:
-            _put(tree, path, numbers.narrow(1, start, count).reshape(-1, *shape))
+            _put(tree, path, numbers.narrow(1, start, count).reshape(len(obs), *shape))
         for path, leaf in zip(self.paths, raw, strict=True):
             _put(tree, path, leaf)
         return _tuples(tree)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 7  # what both sides must speak
+PROTOCOL = 8  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")

@@ -133,11 +133,13 @@ def check_sweep(
         in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
         logging: Any = OmegaConf.to_container(master.hydra.job_logging or OmegaConf.create(), resolve=False)
         logs = [(handler or {}).get("filename") for handler in (logging.get("handlers") or {}).values()]
-        puts_files = master.hydra.output_subdir is not None or any("${hydra" in str(log) for log in logs)
+        puts_files = master.hydra.output_subdir is not None or any("${" in str(log) for log in logs)
         what = "hydra.output_subdir and hydra/job_logging would have Hydra put files where each run is to be made"
         require(
             in_processes or not puts_files, f"{what}; leave them out, as a run's folder has config.yaml and log.txt"
         )
+        lost = next((log for log in logs if log is not None and not Path(log).absolute().parent.is_dir()), None)
+        require(in_processes or lost is None, f"hydra/job_logging: there is no folder for {lost}; make it")
         jobs = split_grid(parsed)
         met: set[str] = set()
         users: dict[Path, int] = {}

@@ -148,6 +148,10 @@ ARGUMENTS = {
         "would have Hydra put files",
         "leave them out",
     ],
+    "--multirun seed=1,2 hydra/job_logging=default hydra.job_logging.handlers.file.filename=nowhere/log": [
+        "hydra/job_logging",
+        "there is no folder for nowhere/log",
+    ],
     "--multirun --cfg job": ["Only one of"],
     "--config-dir nowhere": ["nowhere"],
     "hydra.searchpath=[nowhere]": ["hydra.searchpath=nowhere is not a folder", "file:///a/folder"],
@@ -172,6 +176,9 @@ ENVIRONMENTS = {
     "env.kwargs=3": ["env.kwargs=3", "a mapping"],
     "env.max_episode_steps=0": ["env.max_episode_steps=0", "at least 1"],
     "algo=ppo +env.training.kwargs.foo=1": ["env.training.kwargs={'foo': 1} is refused by CartPole-v1"],
+    "algo=ppo env.max_episode_steps=9 +env.kwargs.foo=1 +env.training.kwargs.sutton_barto_reward=true": [
+        "env.kwargs and env.training.kwargs={'foo': 1, 'sutton_barto_reward': True} is refused by CartPole-v1"
+    ],
     "algo=ppo +env.training.wrappers=[{_target_: builtins.id}]": [
         "env.training.wrappers: builtins.id does not give an"
     ],
@@ -428,9 +435,12 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         os.close(kept)
 
 
-@pytest.mark.parametrize("log", ["file.filename=/elsewhere/all.log", "file=null"])
-def test_a_log_of_hydras_that_lies_in_no_runs_folder_is_a_sweeps_to_have(log: str, tmp_path: Path) -> None:
-    arguments = ("hydra/job_logging=default", f"hydra.job_logging.handlers.{log}", f"hydra.sweep.dir={tmp_path}/sweep")
+@pytest.mark.parametrize("log", ["file.filename=all.log", "file=null"])
+def test_a_log_of_hydras_that_lies_in_no_runs_folder_is_a_sweeps_to_have(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("hydra/job_logging=default", f"hydra.job_logging.handlers.{log}")
     assert call_main("-m", "seed=1,2", "dry_run=true", *arguments) == 0
 
 
