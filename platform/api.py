@@ -9,14 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 
+from algos.networks.inputs import seated
 from algos.pool.script import Unguarded, check_guarded
-from algos.protocol import KeepsNiches, LearnsInEnv
+from algos.protocol import KeepsNiches
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 
@@ -26,7 +26,6 @@ from .config.experiment import SECTIONS, assemble, in_own_folder
 from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
-from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
@@ -267,9 +266,9 @@ class Run:
         recipe = build("env", self.config["env"])
         if isinstance(recipe, EnvSpec):
             require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
-            algorithm = None if recipe.seats == 1 else build_here(self.path)
-            seat_feature = isinstance(algorithm, LearnsInEnv) and algorithm.env.seat_feature
-            return replace(recipe, seat_feature=True) if seat_feature else recipe
+            algo = self.config["algo"]
+            told = any((section or {}).get("seat_feature") for section in (algo, algo.get("member")))
+            return seated(recipe, told)
         algorithm, _ = load_algorithm(self.path)
         if not isinstance(algorithm, KeepsNiches):
             raise ConfigError(f"{self.path} is of a family of environments, and names none of them; use env.make()")

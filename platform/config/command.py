@@ -95,9 +95,10 @@ def saying(stream: TextIO | None) -> Iterator[None]:
             _discard(stream)
 
 
-def _discard(stream: TextIO) -> None:
+def _discard(stream: TextIO | None) -> None:
     """Have what is still written to a stream go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if stream is not None:  # which the shell may have closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def complain(error: PaddockError, code: int) -> int:

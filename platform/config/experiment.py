@@ -140,7 +140,7 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     for name in SECTIONS:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
     name = config["algo"].get("name")  # part of a folder's, as run.name is
-    told = name is None or (isinstance(name, str) and "/" not in name)
+    told = name is None or (isinstance(name, str | int | float) and "/" not in str(name))
     require(told, f"algo.name={name!r} must be text without '/', or null")
     seed, init_from, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)

@@ -46,7 +46,7 @@ def take_up(parts: ExperimentParts) -> Progress:
     try:
         return restore(parts.algorithm, parts.checkpoints)
     except StateMismatch as error:
-        before, now = (config["vec"].get("num_envs") for config in (read_config(parts.path), parts.config))
+        before, now = (config["vec"].get("num_envs") for config in (_read_old(parts), parts.config))
         if before == now:
             raise
         what = f"run.dir={parts.path} holds a run in the midst of the episodes of {before} environments"
@@ -58,7 +58,7 @@ def moved(parts: ExperimentParts) -> list[str]:
     """What is not as it was in an earlier session of the run, and gives other numbers."""
     if not (parts.path / "config.yaml").exists():
         return []
-    old = read_config(parts.path)
+    old = _read_old(parts)
     before, now = (config["vec"]["_target_"] for config in (old, parts.config))
     other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
     names = [target.rpartition(".")[2].lower() for target in (before, now)]
@@ -96,6 +96,10 @@ def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentPart
 def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
     if not (parts.path / "config.yaml").exists():
         return None
-    section = read_config(parts.path)["vec"]
+    section = _read_old(parts)["vec"]
     same = section.get("num_envs") == parts.config["vec"]["num_envs"]
     return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
+
+
+def _read_old(parts: ExperimentParts) -> dict[str, Any]:
+    return read_config(parts.path, ("algo", "env", "vec"))

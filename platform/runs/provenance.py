@@ -67,7 +67,7 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
     commit, top = told.split("\n")[0], Path(told.split("\n")[1])
     diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=top, timeout_s=GIT_S)
     new = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=top, timeout_s=NEW_S)
-    if diff is None:
+    if diff is None or (new is None and not diff):
         return commit, None
     if new is None:
         return commit, f"{diff}new files are not known: git did not tell them\n"
