@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, TINY, assert_same_run, call_main, rows, wait_until
+from omegaconf import OmegaConf
 from own_package import write_package
 from slurm_cluster import CPUS, Slurm, at_slurm, slurm, stand_in_for_slurm  # noqa: F401, fixtures
 
@@ -555,7 +556,7 @@ def test_a_trial_finds_its_groups_in_the_copy_of_the_code(tmp_path: Path, monkey
     sweeper: Any = OptunaSweeper()
     sweeper._fixed, sweeper._parameters, sweeper._loader, sweeper._launcher = [], [], None, SlurmLauncher()
     sweeper._launcher._copies = {tmp_path / "code": Tree(tmp_path, [PurePath("mine/algo/own.yaml")])}
-    sweeper._config = SimpleNamespace(hydra=SimpleNamespace(overrides=SimpleNamespace(hydra=[])))
+    sweeper._config = OmegaConf.create({"hydra": {"overrides": {"hydra": []}}})
     _, plan = sweeper._plan(SimpleNamespace(number=0), tmp_path / "0")
     assert plan.command[-3:-1] == ["--config-dir", f"{tmp_path}/code/mine"]
 

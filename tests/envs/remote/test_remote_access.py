@@ -211,7 +211,7 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
     monkeypatch.setattr(place, "PROTOCOL", 9)
-    with pytest.raises(ConfigError, match="the client speaks protocol 8, and this server 7; install the same version"):
+    with pytest.raises(ConfigError, match="the client speaks protocol 9, and this server 8; install the same version"):
         remote(server.address).make(COUNTING)
 
 
