@@ -72,7 +72,7 @@ def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
     """Give a handler the program's messages from a level on; then close it, and leave the levels as they were."""
     loggers = [logging.getLogger(name) for name in NAMES]
     levels = [logger.level for logger in loggers]
-    for name, logger in logging.root.manager.loggerDict.items():
+    for name, logger in list(logging.root.manager.loggerDict.items()):  # which other threads add to
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in NAMES:
             logger.disabled = False  # as logging.config leaves those that were there before it
     for logger in loggers:
