@@ -64,7 +64,7 @@ def check_range(name: str, value: Any, hint: Any) -> None:
         require(within, f"{name}={value} {mark.words}")
 
 
-def check_whole(**arguments: Any) -> None:
+def check_whole_numbers(**arguments: Any) -> None:
     """Raise ConfigError unless each argument is a whole number, which true and 1.0 are not."""
     for name, value in arguments.items():
         require(_is_whole(value), f"{name}={value!r} must be a whole number")

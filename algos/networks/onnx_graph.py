@@ -100,8 +100,10 @@ class _Graph:
     """Nodes in order, and the arrays that they use."""
 
     def __init__(self, taken: Collection[str]) -> None:
-        """Args:
-        taken: names of inputs and outputs, which nothing between them has.
+        """Begin without nodes.
+
+        Args:
+            taken: names of inputs and outputs, which nothing between them has.
         """
         self.taken = taken
         self.nodes: list[onnx.NodeProto] = []

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_numbers, check_whole
+from envs.ranges import check_numbers, check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.9)
@@ -53,7 +53,7 @@ class Bandit(gymnasium.Env[NDArray[np.float32], np.int64]):
             noise: standard deviation of every reward.
             offset: added to every reward.
         """
-        check_whole(arms=arms, arm=arm)
+        check_whole_numbers(arms=arms, arm=arm)
         check_numbers(noise=noise, offset=offset)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
         require(noise >= 0, f"noise={noise} must not be negative; 0.5 suits most")

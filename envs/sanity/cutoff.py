@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_bool, check_numbers, check_whole
+from envs.ranges import check_bool, check_numbers, check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, share_that_went_on
 
 CUTOFF = SanityTask(
@@ -51,7 +51,7 @@ class Cutoff(gymnasium.Env[NDArray[np.float32], np.int64]):
     def __init__(self, leave: float, stay: float, steps: int, terminates: bool, render_mode: str | None = None) -> None:
         """Make the task."""
         check_numbers(leave=leave, stay=stay)
-        check_whole(steps=steps)
+        check_whole_numbers(steps=steps)
         check_bool(terminates=terminates)
         require(steps >= 2, f"steps={steps} must be at least 2; 5 suits most")
         self.render_mode = render_mode

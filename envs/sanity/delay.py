@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_whole
+from envs.ranges import check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.95)
@@ -38,7 +38,7 @@ class Delay(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, delay: int, numbers: int, render_mode: str | None = None) -> None:
         """Make the task."""
-        check_whole(delay=delay, numbers=numbers)
+        check_whole_numbers(delay=delay, numbers=numbers)
         require(delay >= 1, f"delay={delay} must be at least 1; 20 suits most")
         even = numbers >= 2 and numbers % 2 == 0
         require(even, f"numbers={numbers} must be even, so that half of them are odd; 8 suits most")

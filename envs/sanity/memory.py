@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_numbers, check_whole
+from envs.ranges import check_numbers, check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
 
 RECALL = SanityTask(
@@ -79,7 +79,7 @@ class Copy(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
         """Make the task for so many digits and steps between the last one and the first answer."""
-        check_whole(digits=digits, delay=delay)
+        check_whole_numbers(digits=digits, delay=delay)
         require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -120,7 +120,7 @@ class Forget(gymnasium.Env[NDArray[np.float32], np.int64]):
     def __init__(self, end: float, longest: int, render_mode: str | None = None) -> None:
         """Make the task."""
         check_numbers(end=end)
-        check_whole(longest=longest)
+        check_whole_numbers(longest=longest)
         require(0 < end <= 1 and longest >= 2, f"end={end} must be in (0, 1], and longest={longest} at least 2")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -153,7 +153,7 @@ class PufferMemory(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
         """Make the task for so many digits and blanks before the answer."""
-        check_whole(digits=digits, delay=delay)
+        check_whole_numbers(digits=digits, delay=delay)
         require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)

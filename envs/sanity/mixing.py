@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_numbers, check_whole
+from envs.ranges import check_numbers, check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return
 
 BLEND = SanityTask(
@@ -50,7 +50,7 @@ class Blend(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, moves: int, zeros: int, render_mode: str | None = None) -> None:
         """Make the task."""
-        check_whole(moves=moves, zeros=zeros)
+        check_whole_numbers(moves=moves, zeros=zeros)
         require(0 <= zeros <= moves and moves >= 1, f"zeros={zeros} must be between 0 and moves={moves}")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -84,7 +84,7 @@ class PufferStochastic(gymnasium.Env[NDArray[np.float32], np.int64]):
     def __init__(self, share: float, horizon: int, render_mode: str | None = None) -> None:
         """Make the task for a share p, and episodes of so many moves."""
         check_numbers(share=share)
-        check_whole(horizon=horizon)
+        check_whole_numbers(horizon=horizon)
         require(0 <= share <= 1 and horizon >= 1, f"share={share} must be in [0, 1], and horizon={horizon} at least 1")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_whole
+from envs.ranges import check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, share_of_returns_from
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
@@ -41,7 +41,7 @@ class Squared(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, distance: int, render_mode: str | None = None) -> None:
         """Make the task for a distance d of the rim from the middle."""
-        check_whole(distance=distance)
+        check_whole_numbers(distance=distance)
         require(distance >= 1, f"distance={distance} must be at least 1; 3 suits most")
         self.render_mode = render_mode
         self._d, size = distance, 2 * distance + 1

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from envs.errors import require
-from envs.ranges import check_whole
+from envs.ranges import check_whole_numbers
 from envs.sanity.task import Bar, SanityTask, mean_return
 
 Parts = dict[str, Any]
@@ -121,7 +121,7 @@ class Masked(gymnasium.Env[Parts, np.int64]):
 
     def __init__(self, choices: int, render_mode: str | None = None) -> None:
         """Make the task."""
-        check_whole(choices=choices)
+        check_whole_numbers(choices=choices)
         require(choices >= 3, f"choices={choices} must be at least 3; 100 suits most")
         self.render_mode = render_mode
         cue, mask = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.MultiBinary(choices)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import require
-from envs.ranges import check_whole
+from envs.ranges import check_whole_numbers
 
 gymnasium.register(id="paddock/Recall-v0", entry_point="envs.tasks.recall:Recall", kwargs={"delay": 8})
 
@@ -23,7 +23,7 @@ class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
         """Make the task; ConfigError for a negative delay."""
-        check_whole(delay=delay)
+        check_whole_numbers(delay=delay)
         require(delay >= 0, f"delay={delay} must not be negative; 8 suits most")
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -80,11 +80,9 @@ class Pool(multiprocessing.pool.Pool):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         check_options({"needs": needs, "retry_errors": retry_errors})
-        is_pool = isinstance(compute, SeamPool | LatePool)
-        require(
-            isinstance(compute, str) or is_pool, f"compute={compute!r} is no option of conf/compute, and no open pool"
-        )
         own = isinstance(compute, str)
+        known = own or isinstance(compute, SeamPool | LatePool)
+        require(known, f"compute={compute!r} is no option of conf/compute, and no open pool")
         check_guarded()
         try:
             self._workers: Any = _open(compute, processes, settings) if isinstance(compute, str) else compute
