@@ -1,16 +1,20 @@
 """The doctor finds what is wrong: each check is made to fail, by the thing itself wherever that can be broken here."""
 
+import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from conftest import ROOT
+from packaging.specifiers import SpecifierSet
 
 from algos.learning.replay import library as replay
 from algos.networks.dense import library as dense
@@ -124,6 +128,15 @@ def test_what_the_project_requires_is_read_from_its_own_file() -> None:
     finding = installed.check_packages()
     assert finding.level == "ok", finding
     assert int(finding.text.split()[1]) >= 15
+
+
+def test_what_is_pinned_can_be_installed_by_the_oldest_python_that_is_allowed() -> None:
+    allowed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    oldest = allowed.removeprefix(">=") + ".0"
+    pins = set(re.findall(r"^([^#\s=]+==[^\s;]+)", (ROOT / "constraints.txt").read_text(), re.M))
+    here = [one for one in importlib.metadata.distributions() if f"{one.name}=={one.version}" in pins]
+    assert len(here) > 50
+    assert [one.name for one in here if oldest not in SpecifierSet(one.metadata.get("Requires-Python", ""))] == []
 
 
 def test_a_project_that_other_folders_cannot_import_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
