@@ -130,10 +130,10 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         raise ConfigError(f"{key} has no value; give one: {key}=...")
     config: Any = OmegaConf.to_container(composed, resolve=True)
     known = (*SECTIONS, *VALUES)
-    for name in config:
+    for name in (name for name in config if name not in known):
         hint = suggest_key(str(name), known) or nearest(str(name), known)
         hint = suggest_package(name) if name in WHOLE else hint
-        require(name in known, f"{name} is not a section of the configuration; {hint}")
+        raise ConfigError(f"{name} is not a section of the configuration; {hint}")
     for name in known:
         spelled = f"~{name} or {name}=[]" if name in SECTIONS else f"~{name}"
         require(name in config, f"{name} is missing from the configuration; leave out {spelled}")
