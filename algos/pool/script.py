@@ -1,12 +1,13 @@
 """The script that a driver runs: what it defines goes by reference to workers that have the same file, else by value.
 
 As with `multiprocessing`'s spawn a worker runs the file as `__mp_main__` when the first task needs it, so that its
-globals live as long as the worker serves the driver. By value each call of the pool has globals of its own.
+globals live as long as the worker serves the driver. By value each call of the pool has globals of its own. The text
+of the file travels with the driver's greeting, so that workers of its machine run what the driver does, however the
+file has been edited since.
 """
 
 import ast
 import functools
-import hashlib
 import importlib
 import io
 import multiprocessing
@@ -44,19 +45,19 @@ class Script:
     Args:
         path: the file.
         package: that it belongs to, where it was started by `python -m`; else "".
-        digest: of its contents.
+        source: its contents when the driver imported this.
     """
 
-    def __init__(self, path: str, package: str, digest: str) -> None:
-        self.path, self.package, self.digest = path, package, digest
+    def __init__(self, path: str, package: str, source: bytes) -> None:
+        self.path, self.package, self.source = path, package, source
         self.travelled = False  # whether anything went by reference
         self._module: types.ModuleType | None = None
         self._loading = threading.RLock()
 
     @property
-    def message(self) -> list[str]:
+    def message(self) -> list[str | bytes]:
         """What the script is made of elsewhere."""
-        return [self.path, self.package, self.digest]
+        return [self.path, self.package, self.source]
 
     # On the driver
 
@@ -75,28 +76,23 @@ class Script:
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         try:
-            return frozenset(_bound(ast.parse(Path(self.path).read_bytes()).body))
-        except (OSError, SyntaxError, ValueError):  # such as a zip archive of several files
+            return frozenset(_bound(ast.parse(self.source).body))
+        except (SyntaxError, ValueError):  # such as a zip archive of several files
             return frozenset()
 
     # On a worker
 
     def is_here(self) -> bool:
-        """Whether this process can import the file."""
-        return self._spawned() is not None or _digest(self.path) == self.digest
+        """Whether the driver's machine is this one, or this one has the same file."""
+        return _begun_with(self.path) is not None or _read(self.path) == self.source
 
     def module(self) -> types.ModuleType:
-        """The file's module; it runs once."""
+        """The file's module as the driver has it; it runs once."""
         with self._loading:
             if self._module is None:
-                self._module = self._spawned() or self._load()
+                module, source = _begun_with(self.path) or (None, b"")
+                self._module = module if module is not None and source == self.source else self._load()
             return self._module
-
-    def _spawned(self) -> types.ModuleType | None:
-        """The module that this process was started with, where its driver's machine is this one."""
-        module = sys.modules.get(THEIRS)
-        spawned = getattr(module, "__file__", None) == self.path and not hasattr(module, "__paddock__")
-        return module if spawned else None
 
     def _load(self) -> types.ModuleType:
         root = Path(self.path).parents[self.package.count(".") + 1 if self.package else 0]
@@ -105,12 +101,12 @@ class Script:
         if self.package:
             importlib.import_module(self.package)
         module = types.ModuleType(THEIRS)
-        vars(module).update(__file__=self.path, __package__=self.package or None, __paddock__=True)
+        vars(module).update(__file__=self.path, __package__=self.package or None)
         before = {name: sys.modules.get(name) for name in (MAIN, THEIRS)}
         sys.modules[MAIN] = sys.modules[THEIRS] = module
         _local.importing = True
         try:
-            exec(compile(Path(self.path).read_bytes(), self.path, "exec"), vars(module))
+            exec(compile(self.source, self.path, "exec"), vars(module))
         except BaseException:
             sys.modules.update({name: module for name, module in before.items() if module is not None})
             raise
@@ -127,8 +123,8 @@ def find_script() -> Script | None:
     if not path or hasattr(sys, "ps1") or sys.flags.interactive or (spec is not None and spec.name.endswith(MAIN)):
         return None
     path = os.path.normpath(os.path.join(getattr(process, "ORIGINAL_DIR", None) or "", path))
-    digest = _digest(path)
-    return None if digest is None else Script(path, spec.parent or "" if spec is not None else "", digest)
+    source = _read_once(path)
+    return None if source is None else Script(path, spec.parent or "" if spec is not None else "", source)
 
 
 def check_guarded() -> None:
@@ -218,8 +214,19 @@ def _bound(statements: list[ast.stmt]) -> Iterator[str]:
             yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
 
 
-def _digest(path: str) -> str | None:
+def _read(path: str) -> bytes | None:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return Path(path).read_bytes()
     except OSError:
         return None
+
+
+@functools.cache
+def _begun_with(path: str) -> tuple[types.ModuleType, bytes | None] | None:
+    """The module of a file that this process was spawned with, and what the file held at the first greeting."""
+    module = sys.modules.get(THEIRS)
+    return None if module is None or getattr(module, "__file__", None) != path else (module, _read(path))
+
+
+_read_once = functools.cache(_read)
+find_script()  # as it is now that it runs, and not when it opens a pool

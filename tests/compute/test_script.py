@@ -114,6 +114,29 @@ def test_workers_of_a_running_scheduler_import_the_file_anew_for_each_driver(
     assert "[100, 200] [300, 400, 500]" in run(script, scheduler, cwd=ROOT).stdout
 
 
+def test_a_script_that_is_edited_while_it_runs_stays_what_it_was(tmp_path: Path) -> None:
+    script = tmp_path / "of_a_user.py"
+    script.write_text("""
+import sys
+from pathlib import Path
+from paddock.compute import Pool
+
+
+def plus(x):
+    return x + 1
+
+
+if __name__ == "__main__":
+    for _ in range(2):  # pools, the second one opened after the edit
+        with Pool(1, maxtasksperchild=1) as pool:
+            print(pool.map(plus, range(2), 1))
+            Path(__file__).write_text("def plus(x):\\n    return -1\\n")
+            print(pool.map(plus, range(2), 1))
+""")
+    done = run(script, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, 4 * "[1, 2]\n", "")
+
+
 def test_without_a_file_each_call_has_globals_of_its_own(script: Path) -> None:
     text = SCRIPT.replace("initializer=fill, initargs=(9,), ", "").replace("map(look", "map(abs")
     done = run("-c", text, cwd=script.parent)
@@ -191,7 +214,7 @@ def welcome(has_it: list[bool], travelled: bool) -> tuple[Dispatcher, list[str]]
     """A pool opened on the first of some workers that have the script or not, which the others join."""
 
     async def join() -> tuple[Dispatcher, list[str]]:
-        script = Script("/of/a/user.py", "", "digest")
+        script = Script("/of/a/user.py", "", SCRIPT.encode())
         dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
         client: Any = SimpleNamespace(scheduler=None, status="running")
         membership = Membership(client, dispatcher, None, script, {}, lambda worker: None, "nowhere", lambda: None)
