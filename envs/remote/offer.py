@@ -45,6 +45,8 @@ class Offer:
         vec: how the server steps it.
         view: whose seats clients of a joint world are told of.
         free_arguments: whether a client may choose the arguments of the environment and its wrappers.
+        limit: steps after which the environment truncates its episodes; None: none are known, as servers of before
+            tell of any.
         capacity, free: environments, and those that nobody has.
         most: environments that a session may have.
     """
@@ -59,6 +61,7 @@ class Offer:
     view: View
     free_arguments: bool
     versions: dict[str, str]
+    limit: int | None
     capacity: int
     free: int
     most: int
@@ -84,6 +87,7 @@ class Offer:
                 told["view"],
                 told["free_arguments"],
                 told["versions"],
+                told.get("limit"),
                 told["capacity"],
                 told["free"],
                 told.get("most", told["capacity"]),  # which servers of before do not tell
@@ -148,7 +152,7 @@ class Offer:
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             wrappers, limit = map(spec.spell_key, ("wrappers", "max_episode_steps"))
             require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; say them there")
-            own_limit, served = spec.max_episode_steps, self.environment.get("max_episode_steps")
+            own_limit, served = spec.max_episode_steps, self.limit or self.environment.get("max_episode_steps")
             what = f"{limit}={own_limit} is not applied to a server's environment"
             remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
             require(own_limit in (None, LONG, served), f"{what}; {remedy}")
@@ -160,9 +164,14 @@ class Offer:
             own_fields, theirs_fields = _without_arguments(own_fields), _without_arguments(theirs_fields)
         for key in COMPARED:
             own_value, value = own_fields.get(key), theirs_fields.get(key)
-            same = own_value == value or (key == "max_episode_steps" and {own_value, value} == {None, LONG})
+            same = own_value == value or (key == "max_episode_steps" and self._limits_like(spec))
             what = f"{spec.spell_key(key)}={own_value} here, and {value} at vec.address={self.address}"
             require(same, f"{what}; make them the same, or say env=remote to take what is served")
+
+    def _limits_like(self, spec: EnvSpec) -> bool:
+        """Whether episodes are as long as a recipe's, although it says so otherwise."""
+        said = {spec.max_episode_steps, self.environment.get("max_episode_steps")}
+        return said == {None, LONG} or (self.limit is not None and self.limit == spec.limit)
 
     def check_room(self, num_envs: int, joint: bool) -> None:
         """Raise ConfigError where the server has no room for so many environments, whoever has some.

@@ -70,6 +70,7 @@ class EnvironmentServer:
             "free_arguments": settings.free_arguments,
             "vec": type(vec).__name__.lower(),
             "versions": read_versions(),
+            "limit": spec.limit,
             "server": secrets.token_hex(8),
         }
         self._began = time.monotonic()
