@@ -203,6 +203,7 @@ class Own(nn.Module):
         return _tuples(tree)
 
     def _try(self, target: str, inputs: Inputs) -> None:
+        before = torch.get_rng_state()
         try:
             with torch.no_grad():
                 made = self(blank_input(inputs))
@@ -212,6 +213,9 @@ class Own(nn.Module):
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
+        drew = not torch.equal(before, torch.get_rng_state())  # by a function: of no layer it is known
+        what = f"algo.network: {target} draws at random in its forward(), by no seed of the run"
+        require(not drew, f"{what}; give F.dropout training=self.training, call eval() in __init__, or leave it out")
 
 
 def _draws(layer: nn.Module) -> bool:

@@ -255,6 +255,17 @@ class Draws(Telling):
         self.layers[1].train(not rest)
 
 
+class Drops(Telling):
+    """Draws at random by a function, unless it is at rest."""
+
+    def __init__(self, rest: bool = False) -> None:
+        super().__init__(4)
+        self.train(not rest)
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        return nn.functional.dropout(super().forward(obs), training=self.training)
+
+
 def own(target: str, **arguments: Any) -> dict[str, Any]:
     return {"_target_": f"{__name__}.{target}", **arguments}
 
@@ -337,6 +348,15 @@ def test_an_encoder_that_draws_at_random_is_refused(
         ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments)), 0)
     for changes in quiet:
         ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments | changes)), 0)
+
+
+def test_an_encoder_that_draws_by_a_function_is_refused() -> None:
+    layout = Layout.of(spaces.Box(-1, 1, (3,)), {}, ())
+    with pytest.raises(
+        ConfigError, match=r"Drops draws at random in its forward\(\), by no seed of the run; give F\.drop"
+    ):
+        ActorCritic(architecture(layout, network=own("Drops")), 0)
+    ActorCritic(architecture(layout, network=own("Drops", rest=True)), 0)
 
 
 @pytest.mark.parametrize(
