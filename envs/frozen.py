@@ -12,6 +12,9 @@ class Frozen:
     kind: type  # dict or list
     items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by the keys of each type
 
+    def __len__(self) -> int:
+        return len(self.items)
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
 

@@ -106,7 +106,7 @@ class EnvSpec:
 
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
-        return replace(self, wrappers=(*self.wrappers, {"_target_": target}))
+        return self._changed(wrappers=(*self.wrappers, {"_target_": target}))
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -136,8 +136,7 @@ class EnvSpec:
             require(isinstance(value, kinds), f"training.{key}={value} must be {name}")
         if not changes:
             return self
-        other = replace(
-            self,
+        other = self._changed(
             kwargs=self.arguments | changes.get("kwargs", {}),
             wrappers=(*self.wrappers, *changes.get("wrappers", ())),
             max_episode_steps=changes.get("max_episode_steps", self.max_episode_steps),
@@ -158,7 +157,7 @@ class EnvSpec:
         """The same recipe, with this limit where neither it nor the environment has one."""
         if self.max_episode_steps is not None or self.limit is not None:
             return self
-        other = replace(self, max_episode_steps=max_episode_steps)
+        other = self._changed(max_episode_steps=max_episode_steps)
         other.__dict__["_made"] = self._made  # the same but for that: none is made for it
         return other
 
@@ -306,8 +305,14 @@ class EnvSpec:
         given = f"{self.spell_key('kwargs')}={self.arguments}"
         return look(self.make, self.id, f"env.id={self.id} cannot be made with {given}")
 
+    def _changed(self, **changes: Any) -> "EnvSpec":
+        other = replace(self, **changes)
+        other.__dict__["_in_training"] = self._in_training
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
+        own = {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
+        return own | ({"_in_training": dict(self._in_training)} if self._in_training else {})
 
 
 def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:

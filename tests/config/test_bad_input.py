@@ -175,7 +175,7 @@ ENVIRONMENTS = {
     "env.id=ALE/Pong-v5": ["env.id=ALE/Pong-v5", "pip install ale-py", "env.id=ale_py:ALE/Pong-v5"],
     "env.kwargs=3": ["env.kwargs=3", "a mapping"],
     "env.max_episode_steps=0": ["env.max_episode_steps=0", "at least 1"],
-    "algo=ppo +env.training.kwargs.foo=1": ["env.training.kwargs={'foo': 1} is refused by CartPole-v1"],
+    "algo=ppo +env.training.kwargs.foo=1": ["paddock: env.training.kwargs={'foo': 1} is refused by CartPole-v1"],
     "algo=ppo env.max_episode_steps=9 +env.kwargs.foo=1 +env.training.kwargs.sutton_barto_reward=true": [
         "env.kwargs and env.training.kwargs={'foo': 1, 'sutton_barto_reward': True} is refused by CartPole-v1"
     ],

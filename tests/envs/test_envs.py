@@ -149,6 +149,15 @@ def test_what_differs_in_training_is_part_of_a_recipe() -> None:
     assert replace(plain, training={"kwargs": {}}).limited(100).in_training().max_episode_steps is None
 
 
+def test_a_recipe_says_where_its_training_is_from_however_it_was_copied() -> None:
+    training = {"kwargs": {"g": 5.0}}
+    bare, own = (env_spec("Pendulum-v1", kwargs=kwargs, training=training) for kwargs in ({}, {"g": 9.0}))
+    for spec, said in ((bare, "env.training.kwargs"), (own, "env.kwargs and env.training.kwargs")):
+        copies = spec.in_training(), pickle.loads(pickle.dumps(spec.in_training())), spec.in_training().limited(9)
+        assert [copy.spell_key("kwargs") for copy in (*copies, copies[0].wrapped("x.Y"))] == [said] * 4
+        assert spec.spell_key("kwargs") == "env.kwargs"
+
+
 @pytest.mark.parametrize(
     ("training", "named"),
     [
