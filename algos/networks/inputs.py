@@ -79,7 +79,7 @@ class Inputs:
         """By what bytes of a Box, where they are not normalized, or of images within a structure are divided."""
         if self.plain:
             return [self.greatest] if self.dtype == np.uint8 else []
-        return [leaf.greatest for leaf in self.layout.leaves if leaf.kind == "pixels"]
+        return [leaf.greatest for leaf in seen(self.layout) if leaf.kind == "pixels"]
 
     @property
     def width(self) -> int:

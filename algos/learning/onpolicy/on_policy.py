@@ -164,12 +164,12 @@ class OnPolicy(abc.ABC):
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.frozen.state_dict(),
-            **self.parts.state_dict(),
+            **self.parts.state_dict(self._sees_normalized),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
-        self.parts.check(state)
+        self.parts.check(state, self._sees_normalized)
         for name in self.counted.values():
             setattr(self.count, name, int(state[name]))
         for one, own in zip(self.learning, self.parts.in_order(state["learner"]), strict=True):
@@ -291,6 +291,10 @@ class OnPolicy(abc.ABC):
     def _normalizes(self) -> bool:
         """Whether what policies see and are paid may be normalized."""
         return False
+
+    @property
+    def _sees_normalized(self) -> bool:
+        return any(one.normalization.mean.size > 0 for one in self.learning)
 
     @property
     def _clip(self) -> float:

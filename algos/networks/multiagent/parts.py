@@ -200,25 +200,30 @@ class Parts:
             actions.append(head.to_env(own.astype(head.inner_dtype)))
         return self.join(actions, who)
 
-    @property
-    def divisors(self) -> Any:
-        """By what bytes of observations are divided, as `by_name` gives it; None: by 255, as all were once."""
-        each = [part.architecture.divisors for part in self.each]
-        return self.by_name(each) if any(set(one) - {255} for one in each) else None
+    def state_dict(self, normalized: bool = False) -> dict[str, Any]:
+        """Return what of a run's state holds for these parts alone: `divisors`, if there are any.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what of a run's state holds for these parts alone: `divisors`, if there are any."""
-        return {} if self.divisors is None else {"divisors": self.divisors}
+        Args:
+            normalized: observations are, those that are a Box of bytes instead of being divided.
+        """
+        divisors = self._divisors(normalized)
+        return {} if divisors is None else {"divisors": divisors}
 
-    def check(self, state: Mapping[str, Any]) -> None:
+    def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
         """Compare a run's state with these parts.
 
         Raises:
             ConfigError: bytes of observations are divided otherwise than when the run learned from them.
         """
-        then, now = state.get("divisors"), self.divisors
+        then, now = state.get("divisors"), self._divisors(normalized)
         what = f"env: bytes of observations were divided by {then} when this run began, and are by {now} now"
         require(then == now, f"{what}, as other bounds are declared; choose another run.dir=")
+
+    def _divisors(self, normalized: bool) -> Any:
+        """By what bytes of observations are divided, as `by_name` gives it; None: by 255, as all were once."""
+        networks = [part.architecture for part in self.each]
+        each = [[] if normalized and one.inputs.plain else one.divisors for one in networks]
+        return self.by_name(each) if any(set(one) - {255} for one in each) else None
 
     def by_name(self, values: Sequence[Value]) -> Any:
         """Return the value of the only part, or those of several by their policies' names."""

@@ -238,6 +238,13 @@ class Bytes(gymnasium.Env):
         self.observation_space = spaces.Dict(a=box) if image else box
 
 
+class Masked(gymnasium.Env):
+    """Tells by bytes of two dimensions what is legal."""
+
+    action_space = spaces.MultiDiscrete([2, 2])
+    observation_space = spaces.Dict(seen=spaces.Box(-1, 1, (3,)), action_mask=spaces.Box(0, 1, (2, 2), np.uint8))
+
+
 class Raw(nn.Linear):
     """Takes the bytes as they are."""
 
@@ -281,6 +288,14 @@ def test_a_run_does_not_go_on_where_bytes_are_divided_otherwise_than_before(algo
     before = {name: part for name, part in state.items() if name != "divisors"}  # when it was 255 whatever is declared
     with pytest.raises(StateMismatch, match="the checkpoint lacks 'divisors'"):
         check_fits(before, state)
+
+
+def test_a_state_says_nothing_of_bytes_that_are_normalized_or_tell_what_is_legal() -> None:
+    words = ["algo=ppo", "env=gymnasium", "algo.hidden=[8]", "algo.normalize_observations=true"]
+    for env in (["Bytes", "+env.kwargs={greatest: 10, image: false}"], ["Masked"]):
+        assert "divisors" not in build(*words, f"env.id={__name__}:{env[0]}", *env[1:]).state_dict()
+    image = build(*words, f"env.id={__name__}:Bytes", "+env.kwargs={greatest: 10, image: true}")
+    assert image.state_dict()["divisors"] == [10]
 
 
 # The run
