@@ -288,31 +288,41 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
     process = os.getpid()
     try:
         value = run(data)
-        _end_fork(process, None)
+        end_fork(process, None)
         try:
             return True, dump(value)
         except Exception as error:
             raise MaybeEncodingError(error, value) from error
     except BaseException as error:
-        _end_fork(process, error)
+        end_fork(process, error)
         # Even SystemExit is the task's own: the worker has others to run.
         if isinstance(error, MemoryError):
             traceback.clear_frames(error.__traceback__)  # they hold what there is too much of
         return False, dump_error(error)
 
 
-def _end_fork(process: int, error: BaseException | None) -> None:
-    """End a fork that leaves its task, as a program ends: it has locks of other threads, and is to run no task."""
+def end_fork(process: int, error: BaseException | None) -> None:
+    """End a fork that leaves its task, as a program ends: it has locks of other threads, and is to run no task.
+
+    Args:
+        process: that began the task; nothing ends where it is this one.
+        error: by which the task is left, if it is by one.
+    """
     if os.getpid() == process:
         return
     code = 0 if error is None else 1
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        traceback.print_exception(error)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    os._exit(code & 0xFF)
+    try:
+        with contextlib.suppress(Exception):  # of whatever is in the place of the streams there
+            if isinstance(error, SystemExit):
+                code = error.code if isinstance(error.code, int) else int(error.code is not None)
+                if not isinstance(error.code, int | None):
+                    print(error.code, file=sys.stderr)
+            elif error is not None:
+                traceback.print_exception(error)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+    finally:
+        os._exit(code & 0xFF)
 
 
 def dump_error(error: BaseException) -> bytes:

@@ -4,13 +4,14 @@
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.executor import let_go
+from algos.pool.executor import end_fork, let_go
 from algos.pool.protocol import (
     ONE_CPU,
     Closes,
@@ -123,12 +124,17 @@ class _Resident:
 
 
 def _end(fn: Callable[[Any], Any], task: Any, index: int, retry_errors: int) -> Done:
-    attempts = 0
+    attempts, process = 0, os.getpid()
     while True:
         attempts += 1
         started = time.perf_counter()
         try:
-            return Done(index, fn(task), None, attempts, time.perf_counter() - started)
-        except (Exception, SystemExit) as error:
+            value = fn(task)
+            end_fork(process, None)
+            return Done(index, value, None, attempts, time.perf_counter() - started)
+        except BaseException as error:
+            end_fork(process, error)
+            if not isinstance(error, Exception | SystemExit):
+                raise
             if attempts > retry_errors:
                 return Done(index, None, error, attempts, time.perf_counter() - started)

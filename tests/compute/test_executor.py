@@ -109,10 +109,30 @@ def _refuse() -> None:
     raise ValueError("not here")
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize(("ending", "code"), [(list, 0), (partial(sys.exit, 3), 3), (_refuse, 1)])
+def _lose_streams() -> None:
+    sys.stdout = None
+    sys.stderr.close()
+    raise ValueError
+
+
+FORKED = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+ENDINGS = pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        (list, 0, ""),
+        (partial(sys.exit, 3), 3, ""),
+        (partial(sys.exit, "the reason"), 1, "the reason\n"),
+        (_refuse, 1, "ValueError: not here\n"),
+        (_lose_streams, 1, ""),
+    ],
+    ids=["returns", "exits", "says why", "raises", "without streams"],
+)
+
+
+@FORKED
+@ENDINGS
 def test_a_fork_that_leaves_its_task_ends_as_a_program_would_and_runs_no_other(
-    ending: Callable[[], Any], code: int, capfd: pytest.CaptureFixture[str]
+    ending: Callable[[], Any], code: int, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     executor, here, codes = Executor(1, 1.0, 0, lambda: None), os.getpid(), list[int]()
 
@@ -129,7 +149,24 @@ def test_a_fork_that_leaves_its_task_ends_as_a_program_would_and_runs_no_other(
     client = Told()
     executor.add(Job(client, run, deque([(0, b"forks"), (1, b"")]), 1, 0.0, 0))
     _wait_for_idle(executor, lambda: client.ended_tasks == [0, 1])
-    assert codes == [code] and ("ValueError: not here" in capfd.readouterr().err) == (ending is _refuse)
+    assert codes == [code] and capfd.readouterr().err.endswith(said)
+
+
+@FORKED
+@ENDINGS
+def test_a_fork_that_leaves_a_task_of_the_driver_is_no_second_driver(
+    ending: Callable[[], Any], code: int, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here = os.getpid()
+
+    def run(_: Any) -> Any:
+        fork = os.fork()
+        return os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) if fork else ending()
+
+    (done,) = SerialPool().imap_unordered(run, [None])
+    if os.getpid() != here:
+        os._exit(9)
+    assert done.value == code and capfd.readouterr().err.endswith(said)
 
 
 def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:
@@ -531,6 +568,7 @@ OUT_OF_MEMORY = """
 import os, resource, sys, threading
 from collections import deque
 from algos.pool.executor import Executor, Job
+from algos.pool.serial import SerialPool
 
 def run(_):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
