@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn, Protocol
 
+from algos.pool.executor import end_fork
 from algos.protocol import Algorithm, Evaluates, Interrupted, Metrics, TellsEvents, Unfinished, WaitsForEvaluations
 from envs.errors import PaddockError
 from envs.ranges import Range, check_fields
@@ -212,11 +213,21 @@ def run(
 
 
 def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics, None, None]:
-    """Give the rows that come next: first the one that an earlier session left unfinished."""
-    if unfinished is not None:
-        assert isinstance(algorithm, WaitsForEvaluations)
-        yield algorithm.complete(unfinished)
-    yield from algorithm.plan()
+    """Give the rows that come next: first the one that an earlier session left unfinished.
+
+    A fork that an environment made here, and that goes on as if it were this process, ends: the run is not its own.
+    """
+    process = os.getpid()
+    try:
+        if unfinished is not None:
+            assert isinstance(algorithm, WaitsForEvaluations)
+            yield algorithm.complete(unfinished)
+        for row in algorithm.plan():
+            end_fork(process, None)
+            yield row
+    except BaseException as error:
+        end_fork(process, error)
+        raise
 
 
 def _plain(value: Any) -> float:

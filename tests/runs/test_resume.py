@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, TINY, Command, assert_same_run, call_main, kill_and_resume, rows, wait_until
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from own_package import write_package
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
@@ -495,6 +496,36 @@ def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
     monkeypatch.setattr(DQN, "check_room", refuse)
     assert call_main(*words) == 0
     assert_same_run(whole, tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_fork_that_an_environment_makes_is_no_second_run(
+    raises: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends where it comes back from the environment, or by the next row."""
+    step, here, forks = CartPoleEnv.step, os.getpid(), list[int]()
+
+    def stepped(self: CartPoleEnv, action: Any) -> Any:
+        if not forks:
+            forks.append(os.fork())
+            if forks == [0] and raises:
+                raise RuntimeError("in the fork")
+            if forks != [0]:
+                os.waitpid(forks[0], 0)
+        return step(self, action)
+
+    def play(name: str) -> Path:
+        folder, tiny = tmp_path / name, ["algo.num_steps=16", "algo.minibatch_size=16", "algo.hidden=[8]"]
+        words = ["algo=ppo", "env=cartpole", "vec=serial", "vec.num_envs=2", "compute=serial", *tiny]
+        assert call_main(*words, "budget.iterations=2", f"run.dir={folder}") == 0
+        if os.getpid() != here:
+            os._exit(9)
+        return folder
+
+    undisturbed = play("undisturbed")
+    monkeypatch.setattr(CartPoleEnv, "step", stepped)
+    assert_same_run(play("forked"), undisturbed)
 
 
 def test_a_run_saves_and_evaluates_before_its_plan_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
