@@ -72,6 +72,7 @@ def read(arguments: Sequence[str]) -> Request:
     overrides, compute, tasks, seeds = list[str](), list[str](), tuple[str, ...](), 3
     for argument in arguments:
         key, equals, value = argument.partition("=")
+        require(bool(equals) or key not in KEYS, f"{argument} has no value; write {argument}=... (see --help)")
         if not equals or not (key in KEYS or key.partition(".")[0] in GROUPS):
             raise ConfigError(f"{argument} is not an argument of sanity; {nearest(key, KEYS)} (see --help)")
         if key == "tasks":

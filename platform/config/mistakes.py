@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,6 +72,8 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return composition_error(error.__cause__, argparse.Namespace(**of_job))
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
+        if group == "algo/sanity":  # which is the algorithm's, and nobody writes
+            return _no_sanity(option, error.options, arguments)
         return ConfigError(f"{group}={option} is not an option of {group}; {_suggest_option(group, option, error)}")
     if isinstance(error, OverrideParseException):
         remedy = "write key=value, a list as [1,2], and text with brackets or signs in quotes"
@@ -170,6 +172,15 @@ def _explain_no_option(arguments: argparse.Namespace) -> str | None:
         if options and not isinstance(yaml.safe_load(value), str | list):
             return f"{argument} is not an option of {key}; {nearest(value, options)}"
     return None
+
+
+def _no_sanity(algo: str, having: Sequence[str], arguments: argparse.Namespace) -> ConfigError:
+    """Say of an algorithm that there is none of this name, or that nothing tells how it takes the sanity suite."""
+    known = {path.stem for folder in config_folders(arguments) for path in (folder / "algo").glob("*.yaml")}
+    if algo not in known:
+        return ConfigError(f"algo={algo} is not an option of algo; {nearest(algo, having)}")
+    remedy = f"choose {', '.join(sorted(having))}, or write it (docs/sanity.md)"
+    return ConfigError(f"algo={algo} has no option in conf/algo/sanity, which says how it takes the tasks; {remedy}")
 
 
 def _suggest_option(group: str, option: str, error: MissingConfigException) -> str:

@@ -83,7 +83,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
         ConfigError: an override or a name is wrong, or nothing tells how the algorithm takes the suite.
     """
     tasks = [find_task(name) for name in names] or list(SUITE)
-    name = next(word.partition("=")[2] for word in overrides if word.startswith("algo="))
+    name = next(word.partition("=")[2] for word in reversed(overrides) if word.startswith("algo="))
     sections = compose_sections(
         ["algo", "env", "vec", "sanity"], ["env=sanity", "vec=serial", *overrides, f"+algo/sanity@sanity={name}"]
     )
