@@ -7,9 +7,10 @@ import importlib.metadata
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from hydra import compose, initialize_config_dir, version
+from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
@@ -203,7 +204,7 @@ def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], 
     try:
         config = loader.load_sweep_config(sweep, list(overrides))
     except (HydraException, OmegaConfBaseException) as error:
-        raise JobError([*sweep.hydra.overrides.hydra, *overrides]) from error
+        raise JobError([*hydra_overrides(sweep.hydra), *overrides]) from error
     with open_dict(config):
         config.hydra.job.num, config.hydra.job.id = number, str(number)
         # The sweep's folder is told once, for all jobs: its name may be the time.
@@ -226,6 +227,11 @@ def loading(arguments: argparse.Namespace) -> Iterator[ConfigLoader]:
         yield make_loader(path)
     finally:
         GlobalHydra.instance().clear()
+
+
+def hydra_overrides(hydra: HydraConf | DictConfig) -> list[str]:
+    """Return the overrides of Hydra's own keys as they are written; only a job may have what they refer to."""
+    return cast(list[str], OmegaConf.to_container(cast(DictConfig, hydra.overrides.hydra), resolve=False))
 
 
 def job_config(config: DictConfig) -> DictConfig:

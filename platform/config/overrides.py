@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.conf import HydraConf
-from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from envs.errors import ConfigError, PaddockError, require
 
-from .compose import apart, hydra_parser, job_config, loading
+from .compose import apart, hydra_overrides, hydra_parser, job_config, loading
 from .help import split_sources
+from .hydra_private import write_element
 from .mistakes import check_arguments, composition_error
 
 # What a job does not know, which is no sweep's; what the shell has may be nobody's to read, and is left to it.
-OF_SWEEP = re.compile(r"\$\{hydra([.:])(?!job\.env_set)([\w.]+)\}")
+OF_SWEEP = re.compile(r"""(?<!\\)\$\{\s*hydra(?:\.|:\s*["']?|(?=\[))(?![^}]*env_set)([^\s${}"']+)["']?\s*\}""")
 ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the command line's arguments
 
 
@@ -48,7 +49,7 @@ def spell_sources(
     """Return the arguments of a job that say, as this process's own do, where its groups are, and what it has set.
 
     Args:
-        hydra: Hydra's own section, of the sweep that the job is one of.
+        hydra: Hydra's own section, as the job has it in its sweep.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
 
@@ -61,8 +62,7 @@ def spell_sources(
     path, folder = (given and move(given) for given in (flags.config_path, flags.config_dir))
     named = {"--config-path": path, "--config-name": flags.config_name, "--config-dir": folder}
     words = [word for pair in named.items() if pair[1] for word in pair]
-    written = cast(list[str], OmegaConf.to_container(hydra.overrides.hydra, resolve=False))
-    for item, raw in zip(hydra.overrides.hydra, written, strict=True):
+    for item in hydra_overrides(hydra):
         key, _, value = item.partition("=")
         if key.lstrip("+") == "hydra.searchpath":
             old = split_sources(value)
@@ -70,15 +70,31 @@ def spell_sources(
             quoted = (QuotedString(source, Quote.single).with_quotes() for source in new)
             words.append(item if new == old else f"{key}=[{','.join(quoted)}]")
         elif key.lstrip("+").startswith("hydra.job.env_set"):  # which Hydra would set in this process alone
-            words.append(OF_SWEEP.sub(lambda found: _value_of(found, hydra), raw))
+            words.append(_spell_variables(item, hydra) if OF_SWEEP.search(item) else item)
     return words
 
 
+def _spell_variables(override: str, hydra: HydraConf | DictConfig) -> str:
+    """Return an override of variables with what its references to Hydra's section come to in their places."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: put(each) for name, each in value.items()}
+        text = OF_SWEEP.sub(lambda found: _value_of(found, hydra), str(value))
+        return QuotedString(text, Quote.double)
+
+    value = OverridesParser.create().parse_override(override).value()
+    return f"{override.partition('=')[0]}={write_element(put(value))}"
+
+
 def _value_of(reference: re.Match[str], hydra: HydraConf | DictConfig) -> str:
-    """Return what a reference to Hydra's section comes to in a sweep; where that is nothing itself, for the job."""
-    section = HydraConfig.get() if reference[1] == ":" and HydraConfig.initialized() else hydra
-    value = OmegaConf.select(cast(DictConfig, section), reference[2])
-    return reference[0] if value is None else str(value)
+    """Return what a reference to Hydra's section comes to; itself, for the job, where that is no value."""
+    value = OmegaConf.select(cast(DictConfig, hydra), reference[1], throw_on_resolution_failure=False)
+    if value is None or OmegaConf.is_config(value):
+        return reference[0]
+    before = reference.string[: reference.start()]
+    within = before.count("${") > before.count("}")  # another reference, whose signs it may have
+    return write_element(str(value)) if within else str(value)
 
 
 @contextlib.contextmanager

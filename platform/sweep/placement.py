@@ -62,13 +62,13 @@ def plan_job(
         run: the folder of the run; None for what the configuration says.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
-    if run is None:
+    config = sweep
+    if run is None or sweep.hydra.job.env_set:
         config = load_job(loader, sweep, overrides, number)
         HydraConfig.instance().set_config(config)
-        run = Path(config.run.dir or config.hydra.runtime.output_dir)
-    run = run.absolute()
+    run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
     kept = [item for item in overrides if not item.startswith(LEFT_OUT)]
-    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(sweep.hydra, copy_of)]
+    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(config.hydra, copy_of)]
     return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])
 
 

@@ -27,7 +27,7 @@ from envs.errors import ConfigError, require
 
 from ..config.build import call_checked
 from ..config.command import shown
-from ..config.compose import check_sweep_file, job_config, load_job
+from ..config.compose import check_sweep_file, hydra_overrides, job_config, load_job
 from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
@@ -102,7 +102,7 @@ class OptunaSweeper(Sweeper):
         require(len(self._parameters) > 0, f"the sweep has nothing to choose; {remedy}")
         self._name = self._settings.study or self._make_name(config)
         with open_dict(config):
-            if not any(item.startswith("hydra.sweep.dir=") for item in config.hydra.overrides.hydra):
+            if not any(item.startswith("hydra.sweep.dir=") for item in hydra_overrides(config.hydra)):
                 config.hydra.sweep.dir = f"{SWEEPS}/{self._name}"
         self._folder = Path(config.hydra.sweep.dir).absolute()
         self._loader, self._config = hydra_context.config_loader, config
