@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import copy
 import importlib.metadata
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -132,15 +133,6 @@ def check_sweep(
                 listed = next(iter(item.sweep_iterator()), None) is not None  # range(3,3) lists none
             require(listed, f"{item.input_line} lists no values, of which a grid is made; {remedy}")
         in_processes = master.hydra.launcher._target_ != BASIC_LAUNCHER
-        logging: Any = OmegaConf.to_container(master.hydra.job_logging or OmegaConf.create(), resolve=False)
-        logs = [(handler or {}).get("filename") for handler in (logging.get("handlers") or {}).values()]
-        puts_files = master.hydra.output_subdir is not None or any("${" in str(log) for log in logs)
-        what = "hydra.output_subdir and hydra/job_logging would have Hydra put files where each run is to be made"
-        require(
-            in_processes or not puts_files, f"{what}; leave them out, as a run's folder has config.yaml and log.txt"
-        )
-        lost = next((log for log in logs if log is not None and not Path(log).absolute().parent.is_dir()), None)
-        require(in_processes or lost is None, f"hydra/job_logging: there is no folder for {lost}; make it")
         jobs = split_grid(parsed)
         met: set[str] = set()
         users: dict[Path, int] = {}
@@ -150,13 +142,26 @@ def check_sweep(
             if in_processes and not met.issuperset(item for item in job if item.startswith(SWEEP_FILE)):
                 check_sweep_file(loader, master, job)
             met.update(job)
-            folder = check(job_config(load_job(loader, master, job, number)))
+            config = load_job(loader, master, job, number)
+            folder = check(job_config(config))
+            what = "hydra.output_subdir and hydra/job_logging would have Hydra put files where each run is to be made"
+            remedy = "leave them out, as a run's folder has config.yaml and log.txt"
+            require(in_processes or not _puts_files(config, folder), f"{what}; {remedy}")
             other = users.setdefault(folder, number)
             remedy = "leave run.dir and resume out of a sweep"
             require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
         if master.dry_run is True:
             _rehearse(loader, master, jobs, show)
         return master.dry_run is True
+
+
+def _puts_files(config: DictConfig, run: Path) -> bool:
+    """Whether Hydra itself would put files in the folder of a run, given its configuration with Hydra's part."""
+    logging = flatten(OmegaConf.to_container(config.hydra.job_logging, resolve=True))
+    names = [value for key, value in logging.items() if key.endswith(".filename") and isinstance(value, str)]
+    start = run if config.hydra.job.chdir else Path()
+    logs = [Path(os.path.realpath(start / name)) for name in names]
+    return config.hydra.output_subdir is not None or any(log.is_relative_to(os.path.realpath(run)) for log in logs)
 
 
 def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]) -> None:

@@ -95,6 +95,9 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         return ConfigError("the defaults of a file of configuration lead back to that file; name another there")
     if "Config group override must be a string or a list" in str(error):
         return ConfigError(_explain_no_option(arguments) or _one_line(error))
+    if "configure_log" in [frame.f_code.co_name for frame in _frames_of(error)]:
+        why = f" ({_one_line(error.__cause__)})" if error.__cause__ else ""
+        return ConfigError(f"hydra/job_logging and hydra/hydra_logging make no log: {_one_line(error)}{why}")
     if not isinstance(error, HydraException | OmegaConfBaseException):
         # Hydra answers some mistakes, such as flags that do not go together, with exceptions of Python's own.
         return ConfigError(_one_line(error)) if _modules_of(error)[-1].startswith(("hydra.", "omegaconf.")) else None

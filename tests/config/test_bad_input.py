@@ -19,6 +19,7 @@ from paddock.runs import late
 
 # The command line and the files it names
 
+LOG = "hydra/job_logging=default hydra.job_logging.handlers.file.filename"
 ARGUMENTS = {
     # what is given: parts that the line must have
     "algo=ess": ["algo=ess", "did you mean 'es'?"],
@@ -148,10 +149,15 @@ ARGUMENTS = {
         "would have Hydra put files",
         "leave them out",
     ],
-    "--multirun seed=1,2 hydra/job_logging=default hydra.job_logging.handlers.file.filename=nowhere/log": [
+    f"--multirun seed=1,2 {LOG}=log hydra.job.chdir=true": ["would have Hydra put files"],
+    f"{LOG}=nowhere/log": [
         "hydra/job_logging",
-        "there is no folder for nowhere/log",
+        "no log: Unable to configure handler 'file' ([Errno 2] No such file or",
     ],
+    f"{LOG}=3": ["Unable to configure handler 'file' (expected str, bytes or os.PathLike object, not int)"],
+    f"{LOG}={'x' * 300}/log": ["Unable to configure handler 'file' ([Errno 36] File name too long"],
+    f"{LOG}=.": ["Unable to configure handler 'file' ([Errno 21] Is a directory"],
+    "hydra/job_logging=default hydra.job_logging.handlers=3": ["hydra/job_logging", "make no log: 'int' object is not"],
     "--multirun --cfg job": ["Only one of"],
     "--config-dir nowhere": ["nowhere"],
     "hydra.searchpath=[nowhere]": ["hydra.searchpath=nowhere is not a folder", "file:///a/folder"],
@@ -435,13 +441,25 @@ def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_clos
         os.close(kept)
 
 
-@pytest.mark.parametrize("log", ["file.filename=all.log", "file=null"])
+@pytest.mark.parametrize(
+    "log", ["file.filename=all.log", "file.filename=${oc.env:PWD}/${hydra:job.num}.log", "file=null"]
+)
 def test_a_log_of_hydras_that_lies_in_no_runs_folder_is_a_sweeps_to_have(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = ("hydra/job_logging=default", f"hydra.job_logging.handlers.{log}")
     assert call_main("-m", "seed=1,2", "dry_run=true", *arguments) == 0
+
+
+@pytest.mark.parametrize("name", ["nowhere/log", "3", "."])
+def test_a_log_of_hydras_that_a_sweep_cannot_make_is_a_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call_main("-m", "seed=1,2", "budget.iterations=1", *f"{LOG}={name}".split()) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("paddock: hydra/job_logging and hydra/hydra_logging make no log: ") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
