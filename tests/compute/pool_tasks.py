@@ -1,5 +1,6 @@
 """Functions that tests give to pools; workers import them by name."""
 
+import atexit
 import ctypes
 import os
 import signal
@@ -52,6 +53,11 @@ def complain_and_die(x: int) -> int:
         print("the last thing it said", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return x
+
+
+def complain_to_the_end(said: str) -> None:
+    atexit.register(print, "ended", file=sys.stderr)
+    print(said, end="", file=sys.stderr, flush=True)
 
 
 def crash(x: int) -> int:

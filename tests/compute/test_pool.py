@@ -19,6 +19,7 @@ from pool_tasks import (
     Leaves,
     Telltale,
     add_shared,
+    complain_to_the_end,
     fail_at_first,
     leave,
     look,
@@ -36,7 +37,7 @@ from algos.pool import messages
 from algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, WorkerLost
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from paddock.compute.dask import autoscale
+from paddock.compute.dask import autoscale, worker_stderr
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
 from paddock.compute.dask.dispatcher import _unknown_exit
@@ -296,6 +297,15 @@ def test_a_pool_that_is_closed_speaks_of_no_worker_that_was_lost(caplog: pytest.
     wait_until(lambda: any(worker.items for worker in pool._dispatcher.workers.values()))
     pool.close()
     assert isinstance(ends[0][0]().error, PoolError) and "lost" not in caplog.text
+
+
+def test_what_workers_write_as_they_end_is_told_before_their_pool_has_closed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", worker_stderr.log.name)
+    pool = local(Bounds(1, 1), retries=0, task_timeout_s=None)
+    assert values(pool.imap_unordered(complain_to_the_end, ["whole\nprogress 99%\r"])) == [None]
+    pool.close()
+    told = [message.partition(": ")[2] for message in caplog.messages if message.startswith("worker process ")]
+    assert told == ["whole", "progress 99%", "ended"]
 
 
 def test_a_pool_grows_with_the_work_and_shrinks_without(

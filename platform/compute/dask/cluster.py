@@ -79,6 +79,8 @@ def local(
             why = " ".join(str(error).split())
             remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
             raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
+        echo = Echo(errors)
+        undo.callback(echo.catch_up)  # once the workers have ended, whose exit handlers write, too
         undo.callback(cluster.close)
         undo.callback(cluster.sync, _end_starting, cluster)  # in the loop, where nannies hear of starts, too
         client = Client(cluster, set_as_default=False)
@@ -91,8 +93,6 @@ def local(
 
         fleet = WorkerFleet(cluster, bounds, ended, end, cause=cause, tries=TRIES, again_s=0.5, look_s=0.0)
         try:
-            echo = Echo(errors)
-            undo.callback(echo.catch_up)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
         except NoneCame as error:
             if _is_unguarded(cluster):

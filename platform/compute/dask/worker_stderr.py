@@ -38,23 +38,26 @@ class Echo:
         self._look(PIECE)
 
     def catch_up(self) -> None:
-        """Log all lines that have come, but for what is left out in any case."""
+        """Log all that has come, lines without an end too, but for what is left out in any case."""
         self._look(None)
 
     def _look(self, room: int | None) -> None:
         with self._looking:
             paths = list(self._folder.glob("*"))
             for path in paths:
-                self._tell(path, MOST_BEHIND if room is None else max(room // len(paths), LEAST_PIECE))
+                most = MOST_BEHIND if room is None else max(room // len(paths), LEAST_PIECE)
+                self._tell(path, most, last=room is None)
 
-    def _tell(self, path: Path, most: int) -> None:
-        """Log lines of a file, of at most so many bytes."""
+    def _tell(self, path: Path, most: int, *, last: bool) -> None:
+        """Log lines of a file, of at most so many bytes; the last time also one that has no end."""
         try:
             with open(path, "r+b") as file:
                 begin = self._read.get(path, 0)
                 behind = file.seek(0, os.SEEK_END) - begin
                 left_out = behind - min(PIECE, most) if behind > MOST_BEHIND else 0
                 file.seek(begin + left_out)
+                if left_out:  # also the rest of a line, which would be told as a whole one
+                    left_out += len(file.readline(LONGEST_LINE)) + sum(map(len, self._begun.pop(path, ())))
                 come = file.read(most)
                 self._read[path] = file.tell()
                 more = len(come) == most
@@ -63,7 +66,6 @@ class Echo:
         except OSError:  # somebody tidies up temporary files
             return
         if left_out:
-            self._begun.pop(path, None)
             log.info("worker process %s: (it writes too much; %d bytes are left out here)", path.name, left_out)
         begun = self._begun.setdefault(path, [])
         whole, newline, rest = come.rpartition(b"\n")
@@ -73,7 +75,7 @@ class Echo:
         if rest:
             begun.append(rest)
         over = not more and self._is_over(path)
-        if over or (not newline and sum(map(len, begun)) > LONGEST_LINE):
+        if over or last or (not newline and sum(map(len, begun)) > LONGEST_LINE):
             whole = b"".join([whole, newline, *begun])
             begun.clear()
         for line in whole.decode(errors="replace").splitlines():

@@ -227,13 +227,17 @@ def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_
     assert write("x" * LONGEST_LINE) == []
     assert write("yz") == ["x" * LONGEST_LINE + "yz"]
     assert write("end\n") == ["end"]
+    assert write("whole\nprogress 99%") == ["whole"]
+    caplog.clear()
+    echo.catch_up()
+    assert caplog.messages == ["worker process 1: progress 99%"]
 
 
 def test_of_a_worker_that_writes_without_end_the_disk_keeps_the_last_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(worker_stderr, "PIECE", 50_000)
+    monkeypatch.setattr(worker_stderr, "PIECE", 50_050)
     monkeypatch.setattr(worker_stderr, "MOST_BEHIND", 100_000)
     echo, errors = Echo(str(tmp_path)), tmp_path / "1"
 
@@ -249,9 +253,12 @@ def test_of_a_worker_that_writes_without_end_the_disk_keeps_the_last_lines(
     for _ in range(3):
         write(1000)
         assert [told(), told(), told()] == [[*map(str, range(500))], [*map(str, range(500, 1000))], []]
+    with open(errors, "a") as file:
+        file.write("begun")
+    assert told() == []
     write(1001)
-    assert told() == ["(it writes too much; 50100 bytes are left out here)", *map(str, range(501, 1001))]
-    assert errors.stat().st_size == 400_100
+    assert told() == ["(it writes too much; 50105 bytes are left out here)", *map(str, range(501, 1001))]
+    assert errors.stat().st_size == 400_105
     (tmp_path / "other").write_bytes(b"x" * 10_000)
     punch = "fallocate --punch-hole --length 4096 other"
     if not subprocess.run(punch, shell=True, cwd=tmp_path, capture_output=True).returncode:  # where the disk can
