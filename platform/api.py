@@ -8,7 +8,7 @@ run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +26,7 @@ from .config.experiment import SECTIONS, assemble, in_own_folder
 from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
+from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
@@ -267,8 +268,11 @@ class Run:
         if isinstance(recipe, EnvSpec):
             require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
             algo = self.config["algo"]
-            told = any((section or {}).get("seat_feature") for section in (algo, algo.get("member")))
-            return seated(recipe, told)
+            sections = [section for section in (algo, algo.get("member")) if isinstance(section, Mapping)]
+            if all(str(section.get("_target_")).startswith("algos.") for section in sections):
+                # Of these keys say what policies see: nothing else is built.
+                return seated(recipe, any(section.get("seat_feature") for section in sections))
+            return find_env(build_here(self.path), self.path, None)
         algorithm, _ = load_algorithm(self.path)
         if not isinstance(algorithm, KeepsNiches):
             raise ConfigError(f"{self.path} is of a family of environments, and names none of them; use env.make()")

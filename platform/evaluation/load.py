@@ -32,11 +32,8 @@ def load(run: Path) -> tuple[Any, Progress]:
         FolderError: there is no run.
         CheckpointError: there is no checkpoint, or none is whole.
     """
-    config = read_config(run, ("algo", "env", "vec", "checkpoint"))
-    import_from_where_it_began(run)
-    # Its own vec may need what only the machine of its training has.
-    algorithm = build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))
-    checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
+    algorithm = build_here(run)
+    checkpoints = Checkpoints(run / "checkpoints", keep=read_config(run, ("checkpoint",))["checkpoint"]["keep"])
     while True:
         paths = checkpoints.paths()
         require(bool(paths), f"{run} has no checkpoint yet; a run saves one every checkpoint.every_s and at its end")
@@ -49,6 +46,18 @@ def load(run: Path) -> tuple[Any, Progress]:
         else:
             # Where a signal ended the wait for an evaluation, the state is that of the row which lacks it.
             return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
+
+
+def build_here(run: Path) -> Any:
+    """The algorithm of a run as it began, to compute on this machine's CPU.
+
+    Raises:
+        FolderError: there is no run.
+    """
+    config = read_config(run, ("algo", "env", "vec"))
+    import_from_where_it_began(run)
+    # Its own vec may need what only the machine of its training has.
+    return build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))
 
 
 def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:

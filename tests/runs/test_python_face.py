@@ -321,10 +321,18 @@ def test_its_policy_plays_in_its_environment_as_its_evaluation_does(
     assert run.evaluate(episodes=2, seed=5).mean == np.mean(returns)
 
 
+class SeatedPPO(PPO):
+    """PPO of somebody's own: no setting says that its policies see seats, and its member is no section."""
+
+    def __init__(self, *, member: str, **given: Any) -> None:
+        super().__init__(**given | {"seat_feature": True})
+
+
 SEATED = {
     "es": ["algo=es", "env=roles", "algo.seat_feature=true", "algo.population=4"],
     "ppo": ["algo=ppo", "env=tictactoe", "algo.seat_feature=true", "algo.num_steps=8", "algo.minibatch_size=16"],
     "pbt": ["algo=pbt", "env=relay", "algo.member.seat_feature=true", "algo.members=2", "algo.interval=1"],
+    "own": ["algo=ppo", f"algo._target_={__name__}.SeatedPPO", "+algo.member=me", "env=tictactoe"],
 }
 
 
