@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -140,8 +141,9 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     for name in SECTIONS:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
     name = config["algo"].get("name")  # part of a folder's, as run.name is
-    told = name is None or (isinstance(name, str | int | float) and "/" not in str(name))
-    require(told, f"algo.name={name!r} must be text without '/', or null")
+    number = type(name) in (int, float) and abs(name) < math.inf
+    told = name is None or number or (isinstance(name, str) and "/" not in name)
+    require(told, f"algo.name={name!r} must be text without '/', a number, or null")
     seed, init_from, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)
     several = "" if whole else "; several are a sweep: --multirun seed=1,2,3"
@@ -177,8 +179,9 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
 def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
     """Return the folder of a run, and whether its name was chosen here."""
 
-    def path(root: str, name: str | None, dir: str | None) -> tuple[Path, bool]:
-        require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
+    def path(root: str, name: str | float | None, dir: str | None) -> tuple[Path, bool]:
+        name = "" if name is None else str(name)
+        require("/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
             require(config["resume"] is None, f"dir={dir} is gone on with if a run is there; leave out resume=last")

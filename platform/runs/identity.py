@@ -35,8 +35,10 @@ def short_name(id: str) -> str:
 def algorithm_name(config: Mapping[str, Any]) -> str:
     """The algorithm's name, or that of its class as names are written: random_search for RandomSearch."""
     algo = config["algo"]
+    if algo.get("name") not in (None, ""):
+        return str(algo["name"])
     name = str(algo.get("_target_", "run")).rpartition(".")[2]
-    return str(algo.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower())
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def computation(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,13 +79,19 @@ def test_killed_before_its_first_checkpoint_a_run_starts_again(
     assert_same_run(undisturbed, run)
 
 
-def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("run.name=null", "*_es_*_seed2"), ("algo.name=0", "*_0_*_seed2"), ("run.name={seed}.5", "*_2.5")],
+)
+def test_resume_last_goes_on_with_the_newest_run(
+    name: str, folder: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     root = [*TINY, "compute=serial", f"run.root={tmp_path}"]
     for seed in (1, 2):
-        assert call_main(*root, f"seed={seed}", "budget.iterations=3") == 0
+        assert call_main(*root, f"seed={seed}", name.format(seed=seed), "budget.iterations=3") == 0
     capfd.readouterr()
-    assert call_main(*root, "seed=2", "budget.iterations=5", "resume=last") == 0
-    (run,) = tmp_path.glob("*_seed2")
+    assert call_main(*root, "seed=2", name.format(seed=2), "budget.iterations=5", "resume=last") == 0
+    (run,) = tmp_path.glob(folder)
     assert f"going on in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
 
