@@ -299,6 +299,20 @@ def test_a_program_that_ends_meanwhile_waits_for_the_workers_of_a_closed_pool(mo
     assert waits == [thread.let_go] and not at_exit
 
 
+def test_workers_are_waited_for_though_ctrl_c_has_interrupted_that_once() -> None:
+    """Or Dask would end them, too, as the program ends, and say that it could not."""
+    released, gone = threading.Event(), list[bool]()
+    thread = ResultThread(partial(SerialPool().open_batch, square), {}, lambda: gone.append(released.wait(20)))
+    thread.start()
+    thread.terminate()
+    with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        thread.join(20)
+    threading.Timer(0.1, released.set).start()
+    thread.join(20)
+    assert gone == [True]
+
+
 # Opening
 
 

@@ -190,6 +190,7 @@ class ResultThread(threading.Thread):
         self._takers: dict[int, Taker] = {}  # of the tasks on their way, by their index
         self._early: dict[int, Done] = {}  # ends that came before it was known who takes them
         self._closing = self._terminated = False
+        self._ended = threading.Event()
         self._batch = open_batch(self._deliver)
         atexit.register(
             self.let_go
@@ -244,26 +245,29 @@ class ResultThread(threading.Thread):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the thread; from within it, do not."""
-        if threading.current_thread() is not self:
-            super().join(timeout)
+        if self.is_alive() and threading.current_thread() is not self:
+            # Of a join that Ctrl-C interrupts, Thread's own takes the thread for ended, before Python 3.13.
+            self._ended.wait(timeout)
 
     def run(self) -> None:
         """Serve until nothing can come any more."""
-        while not self._terminated and not (self._closing and not self._results):
-            work = self._work.get()
-            try:
-                work()
-            except Exception:
-                log.exception("a result could not be handled")
-            # What it refers to, such as a result, may go while the thread waits for more.
-            del work
-        for result in list(self._results.values()):
-            result.abandon(PoolError("the pool was terminated before this task ended; close() and join() wait for all"))
         try:
+            while not self._terminated and not (self._closing and not self._results):
+                work = self._work.get()
+                try:
+                    work()
+                except Exception:
+                    log.exception("a result could not be handled")
+                # What it refers to, such as a result, may go while the thread waits for more.
+                del work
+            why = "the pool was terminated before this task ended; close() and join() wait for all"
+            for result in list(self._results.values()):
+                result.abandon(PoolError(why))
             self._batch.cancel()
             self._release()
         finally:  # not before: a program that ends meanwhile waits for it
             atexit.unregister(self.let_go)
+            self._ended.set()
 
     def _expect(self, index: int, taker: Taker) -> None:
         if index in self._early:
