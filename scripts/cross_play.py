@@ -5,25 +5,34 @@
 A role has learned if it comes to more against the same other one. Actions are drawn, as in training.
 """
 
+import argparse
 import itertools
 import sys
 from pathlib import Path
 
-import numpy as np
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from algos.common.keys import Stream, episode_seed
-from algos.learning.policy_episodes import Performance, perform
-from algos.learning.seated import seat_parts
-from algos.pool.serial import SerialPool
-from envs.errors import require
-from paddock.config.experiment import build_algorithm
-from paddock.evaluation.load import load
-from paddock.runs.folder import read_config
+import numpy as np  # noqa: E402
+
+from algos.common.keys import Stream, episode_seed  # noqa: E402
+from algos.learning.policy_episodes import Performance, perform  # noqa: E402
+from algos.learning.seated import seat_parts  # noqa: E402
+from algos.pool.serial import SerialPool  # noqa: E402
+from envs.errors import require  # noqa: E402
+from paddock.config.experiment import build_algorithm  # noqa: E402
+from paddock.evaluation.load import load  # noqa: E402
+from paddock.runs.folder import read_config  # noqa: E402
+from scripts.bench.harness import positive_int, run_script  # noqa: E402
 
 
 def main() -> None:
     """Print the mean return of a life of each role, for all four pairs."""
-    run, episodes = Path(sys.argv[1]), int([*sys.argv, "200"][2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run of two policies")
+    parser.add_argument("episodes", nargs="?", type=positive_int, default=200, metavar="EPISODES", help="(200)")
+    options = parser.parse_args()
+    run, episodes = options.run, options.episodes
     trained, _ = load(run)
     drawn = build_algorithm(read_config(run), SerialPool())
     names = trained.parts.names
@@ -42,4 +51,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_script(main))

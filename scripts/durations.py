@@ -4,18 +4,22 @@
 tests/lanes.py reads the table: the longest tests begin first, and `scripts/check --fast` leaves them out.
 """
 
-import sys
+import argparse
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 
 SHOWN_S = 0.1  # tests that took less are in the sum of their file alone
 
 
-def main(paths: list[str]) -> None:
+def main() -> None:
     """Print the table: seconds by the clock and of the processor, of files and of their longer tests."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "reports", nargs="+", type=read_report, metavar="JUNIT.xml", help="what pytest --junit-xml wrote"
+    )
     tests: dict[str, tuple[float, float]] = {}
-    for path in paths:
-        for case in ElementTree.parse(path).getroot().iter("testcase"):
+    for report in parser.parse_args().reports:
+        for case in report.iter("testcase"):
             properties = {one.get("name"): one.get("value") for one in case.iter("property")}
             name = case.get("name", "")
             head = name.rpartition("@")[0]  # pytest-xdist appends the group
@@ -36,10 +40,18 @@ def main(paths: list[str]) -> None:
             print(f"{seconds:7.1f}  {processor:9.1f}  {name}")
 
 
+def read_report(path: str) -> ElementTree.Element:
+    """Read a report that the command line names, where it can be refused."""
+    try:
+        return ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError) as error:
+        raise argparse.ArgumentTypeError(f"{path} is no report of pytest's ({error})") from error
+
+
 def total(sums: dict[str, tuple[float, float]]) -> float:
     """The seconds of the processor."""
     return sum(processor for _, processor in sums.values())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

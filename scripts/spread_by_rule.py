@@ -7,13 +7,19 @@ least way that all agents go together. Prints the mean return of an agent, and o
 original count it: each agent is paid the sum of all, and counts itself among those that it runs into.
 """
 
+import argparse
 import itertools
 import sys
+from pathlib import Path
 
-import numpy as np
-from mpe2 import simple_spread_v3
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from algos.common.keys import Stream, episode_seed
+import numpy as np  # noqa: E402
+from mpe2 import simple_spread_v3  # noqa: E402
+
+from algos.common.keys import Stream, episode_seed  # noqa: E402
+from scripts.bench.harness import positive_int, run_script  # noqa: E402
 
 STEPS, AGENTS = 25, 3
 AHEAD = 0.3  # seconds for which a speed goes on before the damping has taken it
@@ -23,7 +29,9 @@ ACTIONS = {(0, -1): 1, (0, 1): 2, (1, -1): 3, (1, 1): 4}  # axis and sign
 
 def main() -> None:
     """Print what the rule comes to."""
-    episodes = int([*sys.argv, "300"][1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("episodes", nargs="?", type=positive_int, default=300, metavar="EPISODES", help="(300)")
+    episodes = parser.parse_args().episodes
     env = simple_spread_v3.parallel_env(N=AGENTS, local_ratio=0.5, max_cycles=STEPS, continuous_actions=False)
     ours, theirs = [], []
     for k in range(episodes):
@@ -54,4 +62,4 @@ def _towards(left: np.ndarray) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_script(main))

@@ -7,6 +7,7 @@ environment's own processes and threads too, so that what else runs on the machi
 packages are not installed is left out.
 """
 
+import argparse
 import statistics
 import sys
 import time
@@ -22,10 +23,10 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import psutil  # noqa: E402
 import yaml  # noqa: E402
 
-from envs.errors import ConfigError  # noqa: E402
+from envs.errors import ConfigError, nearest  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Atari, EnvPool, Serial, Vec, VectorEnv  # noqa: E402
-from scripts.bench.harness import command_line, describe_machine, finish, in_turns, list_versions, versions  # noqa: E402
+from scripts.bench.harness import command_line, describe_machine, finish, in_turns, list_versions, run_script, versions  # noqa: E402
 
 OPTIONS = (
     *("atari_nature", "atari_machado", "minigrid", "mujoco", "dmc", "crafter", "nethack", "minihack", "minatar"),
@@ -39,6 +40,13 @@ VECS: dict[str, Vec] = {
     "atari": Atari(num_envs=8, threads=1, keyed=True),
     "procgen": EnvPool(num_envs=16, batch_size=None, threads=1),
 }
+
+
+def option(text: str) -> str:
+    """Read the name of what is timed from the command line, where it can be refused."""
+    if text not in OPTIONS:
+        raise argparse.ArgumentTypeError(f"{text} is not timed here; {nearest(text, OPTIONS)}")
+    return text
 
 
 def read_option(name: str) -> EnvSpec:
@@ -79,7 +87,7 @@ def steps_per_s(venv: VectorEnv, seconds: float) -> float:
 def main() -> int:
     """Run the benchmark; returns the exit code."""
     parser = command_line(__doc__, quick="one short round")
-    parser.add_argument("options", nargs="*", metavar="OPTION", default=list(OPTIONS))
+    parser.add_argument("options", nargs="*", type=option, metavar="OPTION", default=list(OPTIONS))
     arguments = parser.parse_args()
     rounds, seconds = (1, 0.1) if arguments.quick else (5, 1.0)
     with ExitStack() as stack:
@@ -102,4 +110,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

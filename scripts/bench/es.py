@@ -236,10 +236,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "under a minute: 3 repeats of 96 members")
     parser.add_argument("overrides", nargs="*", help="other settings of Paddock's side, such as vec.num_envs=4")
     parser.add_argument("--native", action="store_true", help="with native environments, and EnvPool as a second peer")
-    parser.add_argument("--workers", type=int, default=2, help="processes on each side (2)")
-    parser.add_argument("--repeats", type=int, help="runs of each side (5)")
-    parser.add_argument("--members", type=int, help="members of the generation, even (256; with --native 512)")
-    parser.add_argument("--cap", type=int, default=400, help="steps after which an episode is cut off (400)")
+    parser.add_argument("--workers", type=harness.positive_int, default=2, help="processes on each side (2)")
+    parser.add_argument("--repeats", type=harness.positive_int, help="runs of each side (5)")
+    parser.add_argument(
+        "--members", type=harness.positive_int, help="members of the generation, even (256; with --native 512)"
+    )
+    parser.add_argument(
+        "--cap", type=harness.positive_int, default=400, help="steps after which an episode is cut off (400)"
+    )
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
     options.members = options.members or (96 if options.quick else 512 if options.native else 256)
@@ -247,4 +251,4 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_script(main))

@@ -5,14 +5,22 @@ Whoever imports it is started by its path, where Python looks in scripts/ alone,
 
 import argparse
 import json
+import math
 import os
 import platform
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from envs.errors import ConfigError, PaddockError, one_line
+from paddock.config.command import complain, to_its_end
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = 1.0  # load average above which rates say little
@@ -32,6 +40,44 @@ def command_line(doc: str | None, quick: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     return parser
+
+
+def positive_int(text: str) -> int:
+    """Read a positive whole number from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def positive_float(text: str) -> float:
+    """Read a positive number from the command line."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def interpreter(text: str) -> str:
+    """Read a Python from the command line; returns its path from any folder."""
+    found = shutil.which(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is no program that can be run; name a Python, as PATH/bin/python")
+    return os.path.abspath(found)
+
+
+def run_script(main: Callable[[], int | None]) -> int:
+    """Run a script's main to its end, with mistakes told in one line.
+
+    Returns:
+        The exit code: what main says, which is 1 below a target; 2 for a mistake, or that of `to_its_end`.
+    """
+    try:
+        return to_its_end(main)
+    except PaddockError as error:
+        return complain(error, 2)
+    except (HydraException, OmegaConfBaseException, OSError) as error:
+        return complain(ConfigError(one_line(error)), 2)
 
 
 def describe_machine() -> str:

@@ -49,7 +49,10 @@ from scripts.bench.harness import (  # noqa: E402
     describe_machine,
     finish,
     in_turns,
+    interpreter,
     list_versions,
+    positive_int,
+    run_script,
     versions,
 )
 from scripts.bench.limits import learn_limit  # noqa: E402
@@ -340,8 +343,8 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
     parser = command_line(__doc__, "under a minute: short runs, 3 repeats, one setting, fewer sizes")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
-    parser.add_argument("--repeats", type=int, help="runs of each contender (5)")
-    parser.add_argument("--pufferlib", metavar="PYTHON", help="an interpreter that has PufferLib")
+    parser.add_argument("--repeats", type=positive_int, help="runs of each contender (5)")
+    parser.add_argument("--pufferlib", type=interpreter, metavar="PYTHON", help="an interpreter that has PufferLib")
     parser.add_argument("--pufferlib-source", metavar="DIR", help="its unpacked source distribution, for CartPole in C")
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
@@ -349,4 +352,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -144,7 +144,11 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "under a minute: two rows, one setting, 3 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
     parser.add_argument(
-        "--jax", metavar="PYTHON", default=sys.executable, help=f"an interpreter that has {', '.join(IN_JAX)}"
+        "--jax",
+        type=harness.interpreter,
+        metavar="PYTHON",
+        default=sys.executable,
+        help=f"an interpreter that has {', '.join(IN_JAX)}",
     )
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
@@ -155,4 +159,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_script(main))

@@ -33,7 +33,15 @@ from numpy.typing import NDArray  # noqa: E402
 from paddock.evaluation.fresh_episodes import bootstrap_interval  # noqa: E402
 from paddock.evaluation.load import load  # noqa: E402
 from scripts.bench.contenders import minatar_games  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    interpreter,
+    positive_int,
+    run_script,
+)
 
 TASKS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 HEURISTIC = "heuristic"
@@ -47,10 +55,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Play, print a row for each controller and task; returns 1 where one earns something else natively, else 0."""
     parser = command_line(__doc__, "under a minute: 20 episodes of the heuristic alone")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run that learned to walk")
-    parser.add_argument("--episodes", type=int, default=500, help="of each controller on each side (500)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--episodes", type=positive_int, default=500, help="of each controller on each side (500)")
+    parser.add_argument("--workers", type=positive_int, default=2, help="processes (2)")
     parser.add_argument(
-        "--minatar", metavar="PYTHON", help="games in place of walkers; an interpreter that has MinAtar"
+        "--minatar",
+        type=interpreter,
+        metavar="PYTHON",
+        help="games in place of walkers; an interpreter that has MinAtar",
     )
     options = parser.parse_args(arguments)
     episodes = 20 if options.quick else options.episodes
@@ -173,4 +184,4 @@ def _one_thread() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

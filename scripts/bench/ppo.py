@@ -43,7 +43,17 @@ from scripts.bench.contenders.contest import (  # noqa: E402
     render,
     summarize,
 )
-from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    interpreter,
+    list_versions,
+    positive_int,
+    run_script,
+    versions,
+)
 
 LOADS = {"PYTHONPATH": str(Path(__file__).with_name("loads"))}  # where the module `premade` lies
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
@@ -268,12 +278,14 @@ def peers(recipe: Report, updates: int, quick: bool) -> Iterator[Contender]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = command_line(__doc__, "under a minute: 3 short repeats, fewer settings tried")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
-    parser.add_argument("--repeats", type=int, help="runs of each contender (5); at most as many seeds reach the goal")
-    parser.add_argument("--pufferlib", metavar="PYTHON", help="an interpreter that has PufferLib")
+    parser.add_argument(
+        "--repeats", type=positive_int, help="runs of each contender (5); at most as many seeds reach the goal"
+    )
+    parser.add_argument("--pufferlib", type=interpreter, metavar="PYTHON", help="an interpreter that has PufferLib")
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
     return options
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -77,7 +77,13 @@ def main(arguments: list[str] | None = None) -> int:
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = harness.command_line(__doc__, "one short round")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME", help=", ".join(ROWS))
-    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="an interpreter that has the peers")
+    parser.add_argument(
+        "--peers",
+        type=harness.interpreter,
+        metavar="PYTHON",
+        default=sys.executable,
+        help="an interpreter that has the peers",
+    )
     return parser.parse_args(arguments)
 
 
@@ -259,4 +265,4 @@ ROWS: dict[str, Callable[[Bench], None]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_script(main))

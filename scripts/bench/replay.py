@@ -44,7 +44,10 @@ from scripts.bench.harness import (  # noqa: E402
     command_line,
     describe_machine,
     finish,
+    interpreter,
     list_versions,
+    positive_int,
+    run_script,
     versions,
 )
 from scripts.bench.rows.whole import (  # noqa: E402
@@ -213,12 +216,14 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
     parser = command_line(__doc__, "a sixteenth of the updates, 3 repeats")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
-    parser.add_argument("--repeats", type=int, help="runs of each contender (5)")
-    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="an interpreter that has the peers")
+    parser.add_argument("--repeats", type=positive_int, help="runs of each contender (5)")
+    parser.add_argument(
+        "--peers", type=interpreter, metavar="PYTHON", default=sys.executable, help="an interpreter that has the peers"
+    )
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
     return options
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

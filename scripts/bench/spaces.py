@@ -32,6 +32,7 @@ from scripts.bench.harness import (  # noqa: E402
     finish,
     in_turns,
     list_versions,
+    run_script,
     seconds_of,
     versions,
 )
@@ -211,4 +212,4 @@ def render(report: Report) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

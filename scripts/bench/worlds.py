@@ -39,6 +39,7 @@ from scripts.bench.harness import (  # noqa: E402
     finish,
     in_turns,
     list_versions,
+    run_script,
     versions,
 )
 
@@ -265,4 +266,4 @@ def render(report: Report) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

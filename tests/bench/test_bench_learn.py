@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -216,10 +217,10 @@ def test_exit_code_says_whether_every_target_was_reached(
 
 def test_rows_repeats_and_pufferlib_are_options() -> None:
     quick, full = (
-        read_options(["--quick", "--rows", "wide", "--pufferlib", "p", "--pufferlib-source", "d"]),
+        read_options(["--quick", "--rows", "wide", "--pufferlib", sys.executable, "--pufferlib-source", "d"]),
         read_options([]),
     )
-    assert (quick.rows, quick.repeats, quick.pufferlib, quick.pufferlib_source) == (["wide"], 3, "p", "d")
+    assert (quick.rows, quick.repeats, quick.pufferlib, quick.pufferlib_source) == (["wide"], 3, sys.executable, "d")
     assert (full.rows, full.repeats, full.pufferlib) == (list(ROWS), 5, None)
     assert list(ROWS) == [
         "walker",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.contenders.vectors import Setting
-from scripts.bench.harness import ROOT, Report
+from scripts.bench.harness import ROOT, Report, interpreter, positive_float, positive_int
 
 START_S, ANSWER_S = 60.0, 60.0  # a library that needs longer is left out
 Grids = Mapping[str, Sequence[Setting]]  # of each contender
@@ -150,7 +150,11 @@ def add_options(parser: argparse.ArgumentParser, rows: Sequence[str], play_s: fl
     """Add what chooses rows, interpreter, repeats and seconds."""
     parser.add_argument("--rows", nargs="+", choices=rows, metavar="ROW", help=f"of {', '.join(rows)} (all)")
     parser.add_argument(
-        "--pufferlib", metavar="PYTHON", default=sys.executable, help="an interpreter that has PufferLib"
+        "--pufferlib",
+        type=interpreter,
+        metavar="PYTHON",
+        default=sys.executable,
+        help="an interpreter that has PufferLib",
     )
-    parser.add_argument("--repeats", type=int, help="measured runs of each contender (5)")
-    parser.add_argument("--seconds", type=float, help=f"that each run measures ({play_s})")
+    parser.add_argument("--repeats", type=positive_int, help="measured runs of each contender (5)")
+    parser.add_argument("--seconds", type=positive_float, help=f"that each run measures ({play_s})")

@@ -9,6 +9,7 @@ a small loop measures how many such instructions the processor does in a cycle a
 stores and waiting for results come on top of it.
 """
 
+import argparse
 import ctypes
 import json
 import re
@@ -21,7 +22,6 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
@@ -32,6 +32,7 @@ from envs.errors import require  # noqa: E402
 from envs.native import library  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Native  # noqa: E402
+from scripts.bench.harness import Report, positive_float, run_script  # noqa: E402
 
 PARTS = {  # title, by the names of split.h, in its order
     "rest": "the rest",
@@ -51,8 +52,6 @@ NO_ARITHMETIC = re.compile(
     r"v?(mov|broadcast|lea|k?mov|zeroupper|extract|insert|pextr|pinsr)|v?pbroadcast|call|ret|j|push"
 )
 
-Report = dict[str, Any]
-
 
 class Split(ctypes.Structure):
     """`struct split` of split.h."""
@@ -62,6 +61,15 @@ class Split(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("since", *COUNTS)),
         ("part", ctypes.c_int),
     )
+
+
+def main() -> None:
+    """Print what was measured, as lines and as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", nargs="?", type=positive_float, default=2.0, metavar="SECONDS", help="of play (2)")
+    measured = measure("BipedalWalker-v3", parser.parse_args().seconds)
+    print(render(measured))
+    print(json.dumps(measured))
 
 
 def measure(env_id: str, seconds: float) -> Report:
@@ -217,6 +225,4 @@ def _compiler() -> str:
 
 
 if __name__ == "__main__":
-    measured = measure("BipedalWalker-v3", float(sys.argv[1]) if len(sys.argv) > 1 else 2.0)
-    print(render(measured))
-    print(json.dumps(measured))
+    sys.exit(run_script(main))

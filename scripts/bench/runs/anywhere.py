@@ -193,4 +193,4 @@ def ip(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_script(main))

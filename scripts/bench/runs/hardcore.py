@@ -24,7 +24,15 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 from paddock.reports.statistics import interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import Player  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    interpreter,
+    positive_int,
+    run_script,
+)
 
 POINTS, AROUND = (1_000_000, 1_500_000, 2_750_000, 4_500_000, 9_750_000), 250_000  # steps
 PEER = "stable_baselines3"
@@ -105,10 +113,12 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line, in which --quick leaves one seed's first rollouts."""
     parser = command_line(__doc__, "the first 65,536 steps of one seed, which say nothing")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=10_000_000, help="of each run")
-    parser.add_argument("--at-once", type=int, default=2, help="runs side by side")
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="which has stable-baselines3")
+    parser.add_argument("--seeds", type=positive_int, default=6)
+    parser.add_argument("--steps", type=positive_int, default=10_000_000, help="of each run")
+    parser.add_argument("--at-once", type=positive_int, default=2, help="runs side by side")
+    parser.add_argument(
+        "--peers", default=sys.executable, type=interpreter, metavar="PYTHON", help="which has stable-baselines3"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.seeds, options.steps = 1, 65_536
@@ -116,4 +126,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

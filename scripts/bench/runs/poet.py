@@ -28,7 +28,16 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, medians, versions  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    in_turns,
+    medians,
+    run_script,
+    versions,
+)
 from scripts.bench.loads.naps import Naps  # noqa: E402
 
 WORKERS = 4
@@ -121,4 +130,4 @@ def _run(seconds: float, worker_s: float) -> Report:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -43,7 +43,16 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import connect, local  # noqa: E402
 from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402
 from scripts.bench.es import build_es  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, seconds_of  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    in_turns,
+    positive_int,
+    run_script,
+    seconds_of,
+)
 
 QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
 DURATIONS = (1.0, 0.1, 0.01, 0.001)  # seconds of a task
@@ -289,7 +298,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line, with what follows from --quick."""
     parser = command_line(__doc__, "under a minute: fewer lengths, workers, generations")
     parser.add_argument("--parts", nargs="+", choices=["overhead", "scaling", "memory"], default=None)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=positive_int, default=5)
     options = parser.parse_args(arguments)
     options.parts = options.parts or ["overhead", "scaling", "memory"]
     options.contenders = QUICK_CONTENDERS if options.quick else list(CONTENDERS)
@@ -302,4 +311,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -112,4 +112,4 @@ def read_with_pandas(runs: Sequence[Path]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_script(main))

@@ -24,7 +24,17 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import Missing, Player  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    interpreter,
+    list_versions,
+    positive_int,
+    run_script,
+    versions,
+)
 
 ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {  # experiment, and the environment as Gymnasium names it
@@ -132,10 +142,12 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line, in which --quick leaves two seeds of CartPole's first 5,120 steps."""
     parser = command_line(__doc__, "two seeds of CartPole and 5,120 steps, which says nothing of scores")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--steps", type=int, help="of each run, in place of its experiment's budget")
+    parser.add_argument("--seeds", type=positive_int, default=10)
+    parser.add_argument("--steps", type=positive_int, help="of each run, in place of its experiment's budget")
     parser.add_argument("--curves", type=Path, metavar="FOLDER", help="for the peer's evaluations on the way")
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="which has stable-baselines3")
+    parser.add_argument(
+        "--peers", default=sys.executable, type=interpreter, metavar="PYTHON", help="which has stable-baselines3"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.rows, options.seeds, options.steps = ["cartpole"], 2, 5120
@@ -143,4 +155,4 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from paddock.sweep.study import open_study
-from scripts.bench.harness import Report, command_line, describe_machine, finish
+from scripts.bench.harness import Report, command_line, describe_machine, finish, run_script
 
 TARGET_SAVING = 0.3  # of the environment steps
 PRUNERS = ("none", "median", "successive_halving")
@@ -82,4 +82,4 @@ def _sweep(pruner: str, seed: int, trials: int, steps: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))

@@ -31,7 +31,7 @@ from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, build_mirrors  # noqa: E402
 from paddock.tracking.console import Console  # noqa: E402
 from paddock.tracking.tracker import Tracker  # noqa: E402
-from scripts.bench.harness import Report, command_line, describe_machine, finish, medians, versions  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, medians, run_script, versions  # noqa: E402
 
 TARGET = 0.01  # of an iteration, at most, that the loop waits
 MIRRORS: dict[str, tuple[str, ...]] = {
@@ -177,4 +177,4 @@ def render(report: Report) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(main))
