@@ -11,6 +11,7 @@ processes too, by the clock, which wants a quiet machine. With --before tasks of
 by another in turn, which shows what worlds cost those who have none: `git worktree add TREE ab5770a` is of before.
 """
 
+import argparse
 import importlib
 import importlib.util
 import os
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure all in turn, print medians and ratios; returns 1 if a target is missed, else 0."""
     parser = command_line(__doc__, "three rounds, some seconds")
     parser.add_argument("--cores", action="store_true", help="battles on two cores too")
-    parser.add_argument("--before", type=Path, metavar="TREE", help="beside which one agent's tasks are stepped")
+    parser.add_argument("--before", type=other_tree, metavar="TREE", help="beside which one agent's tasks are stepped")
     options = parser.parse_args(arguments)
     rounds = 3 if options.quick else 9
     crowds = {agents: measure(CROWD, {"agents": agents}, WORLDS, rounds, 40_000) for agents in (2, 16, 128)}
@@ -81,12 +82,22 @@ def main(arguments: list[str] | None = None) -> int:
             most = min(found["paddock"], found.get("pufferlib", float("inf")) / FASTER)
             missed += ["battle, two cores"] if found["paddock_2"] >= most else []
     if options.before is not None:
-        report["before"] = compare_before(options.before.resolve(), rounds, 40 if not options.quick else 4)
+        report["before"] = compare_before(options.before, rounds, 40 if not options.quick else 4)
         missed += [id for id, one in report["before"].items() if one["ratio"] > SLOWER or not one["same"]]
     print(report["machine"], list_versions(report), "", sep="\n")
     print(render(report))
     print(f"targets missed: {', '.join(missed) or 'none'}")
     return finish(report | {"missed": missed}, options.json, not missed)
+
+
+def other_tree(text: str) -> Path:
+    """Read a tree from the command line: without envs/ in it, its side would import ours."""
+    tree = Path(text).resolve()
+    if not (tree / "envs" / "spec.py").exists():
+        raise argparse.ArgumentTypeError(
+            f"{text} is no tree of Paddock, which has envs/spec.py; git worktree makes one"
+        )
+    return tree
 
 
 def measure(id: str, kwargs: dict[str, Any], worlds: int, rounds: int, seat_steps: int) -> Report:

@@ -10,7 +10,16 @@ import pytest
 
 from scripts.bench import worlds as bench_worlds
 from scripts.bench.contenders.contest import Player
-from scripts.bench.worlds import CROWD, compare_before, main, measure, measure_cores, play_one_agent, play_turns
+from scripts.bench.worlds import (
+    CROWD,
+    compare_before,
+    main,
+    measure,
+    measure_cores,
+    other_tree,
+    play_one_agent,
+    play_turns,
+)
 
 
 def test_each_side_steps_the_crowd() -> None:
@@ -74,6 +83,13 @@ def test_one_agent_is_held_to_its_time_and_bytes_of_before(monkeypatch: pytest.M
         "ratio": pytest.approx(1.01),
         "same": False,
     }
+
+
+def test_a_tree_that_is_none_is_no_other_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--quick", "--before", str(tmp_path)])
+    assert refused.value.code == 2 and f"{tmp_path} is no tree of Paddock" in capsys.readouterr().err
+    assert other_tree(str(bench_worlds.ROOT)) == bench_worlds.ROOT
 
 
 def test_a_change_of_pace_between_turns_moves_no_ratio() -> None:
