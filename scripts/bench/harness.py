@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError, one_line
-from paddock.config.command import complain, to_its_end
+from envs.errors import ConfigError, PaddockError, one_line, require
+from paddock.config.command import check_output, complain, to_its_end
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = 1.0  # load average above which rates say little
@@ -38,8 +38,18 @@ def command_line(doc: str | None, quick: str) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    parser.add_argument("--json", type=output_file, metavar="PATH", help="write the figures there")
     return parser
+
+
+def output_file(text: str) -> Path:
+    """Read from the command line where figures are written, which is long after."""
+    path = Path(text)
+    try:
+        check_output("PATH", path, (path.suffix,))
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
 
 
 def positive_int(text: str) -> int:
@@ -119,6 +129,25 @@ def seconds_of(call: Callable[[], Any]) -> float:
 def medians(runs: Sequence[Report]) -> Report:
     """The median of every figure of some runs."""
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def read_kept(path: Path | None) -> Report:
+    """Return the report that a benchmark goes on with, which has `rows` by their names; there may be none yet.
+
+    Raises:
+        ConfigError: the file has something else.
+    """
+    if path is None or not path.exists():
+        return {"rows": {}}
+    try:
+        kept = json.loads(path.read_text())
+    except ValueError:
+        kept = None
+    rows = kept.get("rows") if isinstance(kept, dict) else None
+    known = isinstance(rows, dict) and all(isinstance(row, dict) for row in rows.values())
+    require(known, f"--json {path} has no rows of a benchmark to go on with; name another file")
+    report: Report = kept
+    return report
 
 
 def finish(report: Report, path: Path | None, reached: bool) -> int:

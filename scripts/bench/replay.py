@@ -25,7 +25,6 @@ that has others: each says of which machine it is.
 
 import argparse
 import functools
-import json
 import os
 import subprocess
 import sys
@@ -47,6 +46,7 @@ from scripts.bench.harness import (  # noqa: E402
     interpreter,
     list_versions,
     positive_int,
+    read_kept,
     run_script,
     versions,
 )
@@ -97,6 +97,7 @@ DRAWS, DRAW_S, CPPRB_TIMES = 5000, 0.2e-3, 1.0
 def main(arguments: list[str] | None = None) -> int:
     """Run the rows, print medians and ratios; returns 1 if ours is below a target, else 0."""
     options = read_options(arguments)
+    kept = read_rows(options.json)
     load = os.getloadavg()[0]
     place: Report = {"machine": describe_machine(), "instructions": library.widest(), "versions": list_found(options)}
     print(f"{place['machine']}; instructions: {place['instructions']}")
@@ -108,14 +109,12 @@ def main(arguments: list[str] | None = None) -> int:
         found[name] = ROWS[name](options) | place
         print(f"\n{contest.render(found[name])}", flush=True)
     reached = all(one["reached"] for row in found.values() for one in row["claims"])
-    return finish({"rows": read_rows(options.json) | found}, options.json, reached)
+    return finish({"rows": kept | found}, options.json, reached)
 
 
 def read_rows(path: Path | None) -> dict[str, Report]:
     """The rows of a file that is there, each with its machine, which older files told once for all."""
-    if path is None or not path.exists():
-        return {}
-    held = json.loads(path.read_text())
+    held = read_kept(path)
     rows: dict[str, Report] = held.pop("rows")
     return {name: row | {key: held[key] for key in held if key not in row} for name, row in rows.items()}
 

@@ -10,9 +10,10 @@ from hydra.errors import HydraException
 
 from envs.errors import ConfigError
 from scripts import cross_play, durations, spread_by_rule
-from scripts.bench import bindings, es, ppo
-from scripts.bench.harness import interpreter, positive_float, positive_int, run_script
+from scripts.bench import bindings, es, ppo, replay
+from scripts.bench.harness import interpreter, output_file, positive_float, positive_int, run_script
 from scripts.bench.limits import native_split
+from scripts.bench.runs import hardcore, seeds
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,27 @@ def test_mistakes_and_ctrl_c_end_in_one_line_at_most(
 
 def test_the_exit_code_of_a_target_is_passed_on() -> None:
     assert run_script(lambda: 0) == 0 and run_script(lambda: 1) == 1
+
+
+def test_where_figures_go_is_checked_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path, said in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none" / "x.json", f"there is no folder {tmp_path}/none"),
+    ):
+        with pytest.raises(SystemExit) as refused:
+            ppo.main(["--quick", "--json", str(path)])
+        assert refused.value.code == 2 and said in capsys.readouterr().err
+    assert output_file(str(tmp_path / "x.json")) == tmp_path / "x.json" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("main", [replay.main, seeds.main, hardcore.main])
+@pytest.mark.parametrize("held", ["no JSON", "[1]", "{}", '{"rows": [1]}', '{"rows": {"sac": 1}}'])
+def test_a_report_that_is_none_is_not_gone_on_with(main: Callable[[Any], int], held: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(held)
+    with pytest.raises(ConfigError, match=r"report\.json has no rows of a benchmark"):
+        main(["--quick", "--json", str(file)])
+    assert file.read_text() == held
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "2.5", "nan"])

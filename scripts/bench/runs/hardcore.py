@@ -11,7 +11,6 @@ observing first as Stable-Baselines3 does, and theirs have intervals that lie ap
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
+from envs.errors import require  # noqa: E402
 from paddock.reports.statistics import interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import Player  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
@@ -31,6 +31,7 @@ from scripts.bench.harness import (  # noqa: E402
     finish,
     interpreter,
     positive_int,
+    read_kept,
     run_script,
 )
 
@@ -54,11 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
         "what": f"experiment=ppo_hardcore: means over {2 * AROUND:,} steps around, of episodes in training"
     }
     report |= {"machine": describe_machine(), "steps": points, "rows": {}}
-    if options.json and options.json.exists():
-        kept = json.loads(options.json.read_text())
-        if kept["steps"] != points:
-            sys.exit(f"{options.json} has means at {kept['steps']}, and these would be at {points}; name another file")
-        report["rows"] = kept["rows"]
+    kept = read_kept(options.json)
+    same = not kept["rows"] or kept.get("steps") == points
+    remedy = f"and these would be at {points}; name another file"
+    require(same, f"--json {options.json} has means at {kept.get('steps')}, {remedy}")
+    report["rows"] = kept["rows"]
     recipe = translate("ppo_hardcore", "BipedalWalkerHardcore-v3") | {"native": NATIVE}
     owed = [
         (side, seed)

@@ -32,6 +32,7 @@ from scripts.bench.harness import (  # noqa: E402
     interpreter,
     list_versions,
     positive_int,
+    read_kept,
     run_script,
     versions,
 )
@@ -57,11 +58,10 @@ EPISODES, AT_ONCE = 100, 2
 def main(arguments: list[str] | None = None) -> int:
     """Print a line a row; returns 1 where two sides' intervals lie apart, else 0."""
     options = read_options(arguments)
-    old = json.loads(options.json.read_text()) if options.json and options.json.exists() else {"rows": {}}
     report: Report = {
         "machine": describe_machine(),
         "versions": versions("paddock", "torch", "numpy", "gymnasium"),
-        "rows": old["rows"],
+        "rows": read_kept(options.json)["rows"],
     }
     print(f"{report['machine']}\n{list_versions(report)}", flush=True)
     for name in options.rows:

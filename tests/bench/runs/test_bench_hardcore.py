@@ -10,6 +10,7 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 from sb3_stand_in import import_peer
 
+from envs.errors import ConfigError
 from scripts.bench.peers import paddock_ppo
 from scripts.bench.runs import hardcore as bench
 
@@ -101,5 +102,5 @@ def test_runs_that_were_made_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     assert "52 [51, 53] of 3 seeds at 500" in capsys.readouterr().out
     assert json.loads((tmp_path / "rows.json").read_text())["rows"][bench.PEER]["3"][0]["return_mean"] == 53.0
-    with pytest.raises(SystemExit, match="name another file"):
+    with pytest.raises(ConfigError, match="name another file"):
         bench.main([*command, "--steps", "4000"])
