@@ -6,8 +6,9 @@
 Settings are those of conf/experiment, handed to Stable-Baselines3 as it names them. Each side then plays 100 episodes
 of its last policy. Environments are the same: where ours are native, their episodes have the originals' numbers.
 No speed is measured, so two run side by side. Scores are kept as they come: with --json a run that was cut off goes on
-with what is missing, and other rows of the file stay. A row is reached where the 95 % intervals of the means overlap.
-Where learning is from replay, --curves keeps the peer's evaluations on the way, as notebooks/replay.ipynb reads them.
+with what is missing, other rows of the file stay, and one of other settings is refused. A row is reached where the
+95 % intervals of the means overlap. Where learning is from replay, --curves keeps the peer's evaluations on the way, as
+notebooks/replay.ipynb reads them.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
+from envs.errors import require  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import Missing, Player  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
@@ -58,19 +60,21 @@ EPISODES, AT_ONCE = 100, 2
 def main(arguments: list[str] | None = None) -> int:
     """Print a line a row; returns 1 where two sides' intervals lie apart, else 0."""
     options = read_options(arguments)
+    recipes = {name: read_recipe(name, options.steps) for name in options.rows}
+    kept = read_kept(options.json)["rows"]
+    for name, recipe in recipes.items():
+        held = kept[name].get("recipe", {}) if name in kept else recipe
+        others = sorted(key for key in {**held, **recipe} if held.get(key) != recipe.get(key))
+        said = f"--json {options.json} has scores of {name} with other settings ({', '.join(others)})"
+        require(not others, f"{said}; name another file")
     report: Report = {
         "machine": describe_machine(),
         "versions": versions("paddock", "torch", "numpy", "gymnasium"),
-        "rows": read_kept(options.json)["rows"],
+        "rows": kept,
     }
     print(f"{report['machine']}\n{list_versions(report)}", flush=True)
-    for name in options.rows:
-        recipe = translate(*ROWS[name])
-        if options.steps:
-            recipe["steps"] = options.steps
-        row = report["rows"].setdefault(name, {})
-        if row.get("recipe") != recipe:
-            row.update(recipe=recipe, scores={side: {} for side in SIDES})
+    for name, recipe in recipes.items():
+        row = report["rows"].setdefault(name, {"recipe": recipe, "scores": {side: {} for side in SIDES}})
         owed = [
             (side, seed)
             for seed in range(1, options.seeds + 1)
@@ -98,6 +102,12 @@ def main(arguments: list[str] | None = None) -> int:
         row |= judge(row["scores"])
         print(render(name, row), flush=True)
     return finish(report, options.json, all(report["rows"][name]["reached"] for name in options.rows))
+
+
+def read_recipe(name: str, steps: int | None) -> Report:
+    """Return a row's settings, of so many steps where that is given."""
+    recipe = translate(*ROWS[name])
+    return recipe | ({} if steps is None else {"steps": steps})
 
 
 def score(side: str, recipe: Report, seed: int, peers: str) -> Report:

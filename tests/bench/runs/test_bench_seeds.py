@@ -10,6 +10,7 @@ import pytest
 from learned import algorithm
 from sb3_stand_in import import_peer
 
+from envs.errors import ConfigError
 from scripts.bench.contenders.contest import Missing
 from scripts.bench.peers import paddock_ppo, paddock_replay
 from scripts.bench.runs import seeds as bench
@@ -121,9 +122,11 @@ def test_a_run_that_was_cut_off_goes_on_with_what_is_missing(tmp_path: Path, mon
     assert [len(kept[side]) for side in bench.SIDES] == [3, 2]
     played.clear()
     assert bench.main(command) == 0 and played == [("sb3", 3)]
-    played.clear()
-    with pytest.raises(KeyboardInterrupt):  # other work, of which nothing was done
-        bench.main([*command, "--steps", "100"])
+    kept = (tmp_path / "scores.json").read_bytes()
+    for other in (["--steps", "100"], ["--quick"]):
+        with pytest.raises(ConfigError, match=r"scores of cartpole with other settings \(steps\); name another"):
+            bench.main([*command, *other])
+    assert (tmp_path / "scores.json").read_bytes() == kept
 
 
 @pytest.mark.parametrize(("theirs", "reached"), [((1.0, 2.0, 4.0), True), ((11.0, 12.0, 14.0), False)])
