@@ -13,7 +13,7 @@ import pytest
 
 from algos.ppo import PPO
 from scripts.bench import ppo as bench_ppo
-from scripts.bench.contenders.contest import Contender, Missing, Player, measure
+from scripts.bench.contenders.contest import Contender, Missing, Player, failure, measure
 from scripts.bench.peers import paddock_ppo, single_file_ppo
 from scripts.bench.ppo import BIPEDAL, CLASSIC, OWN, WALKER, main, reach_goal
 
@@ -120,6 +120,17 @@ def test_a_missing_library_is_told_from_a_failure(tmp_path: Path) -> None:
     with pytest.raises(Missing, match="ImportError: cannot import name 'nothing'"):
         player.ask(updates=1)
     player.close()
+
+
+def test_an_error_of_several_lines_is_told_by_its_first() -> None:
+    begin = "a warning\nTraceback (most recent call last):\n  File 'x', line 1\n    import y\n"
+    missing = failure("x.py", 1, f"{begin}ImportError: libGL.so.1 cannot be opened.\n\nInstall it:\n  apt-get ...\n")
+    assert isinstance(missing, Missing) and str(missing) == "ImportError: libGL.so.1 cannot be opened."
+    # An import that was tried in vain before is not what ended it.
+    other = failure("x.py", 1, f"{begin}ImportError: y\n\nDuring handling, another:\n\n{begin}ValueError: z\n")
+    assert isinstance(other, RuntimeError) and str(other) == "x.py ended with 1: ValueError: z"
+    assert str(failure("x.py", -9, "")) == "x.py ended with -9: no output"
+    assert str(failure("x.py", 2, "usage: x\nx: bad\n")) == "x.py ended with 2: x: bad"
 
 
 def test_claims_compare_runs_of_the_same_turn() -> None:

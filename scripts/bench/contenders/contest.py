@@ -13,6 +13,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
+from envs.errors import ConfigError, install
 from scripts.bench.harness import ROOT, Report
 
 PEERS = ROOT / "scripts" / "bench" / "peers"
@@ -87,15 +88,40 @@ class Player:
             return given
         self._process.wait()
         self._log.seek(0)
-        last = (self._log.read().strip().splitlines() or ["no output"])[-1]
-        if last.startswith(("ModuleNotFoundError", "ImportError")):
-            raise Missing(last)
-        raise RuntimeError(f"{self._file} ended with {self._process.returncode}: {last}")
+        raise failure(self._file, self._process.returncode, self._log.read())
 
     def close(self) -> None:
         """End the process, which sees the end of its input."""
         self._process.communicate()
         self._log.close()
+
+
+def failure(what: str, code: int, said: str) -> Exception:
+    """Return what it is that a process ended with a code: a missing package, or another error.
+
+    Args:
+        said: all that it wrote to its standard error stream, where an error may have several lines, and others follow.
+    """
+    _, traceback, rest = said.rpartition("Traceback (most recent call last):\n")
+    raised = [line for line in rest.splitlines() if traceback and line[:1].strip()]
+    first = (raised or said.strip().splitlines()[-1:] or ["no output"])[0]
+    if first.startswith(("ModuleNotFoundError", "ImportError")):
+        return Missing(first)
+    return RuntimeError(f"{what} ended with {code}: {first}")
+
+
+def ask_alone(file: str, python: str, **request: Any) -> Report:
+    """Return the answer of a player who is started for this request, and who has to be there.
+
+    Raises:
+        ConfigError: a package of its own is missing.
+    """
+    with contextlib.closing(Player(file, python)) as player:
+        try:
+            return player.ask(**request)
+        except Missing as missing:
+            remedy = f"{install('bench')}, or name an interpreter that has it: --peers PYTHON"
+            raise ConfigError(f"{missing}; {remedy}") from missing
 
 
 def measure(title: str, contenders: list[Contender], repeats: int, clock: str = "seconds") -> Report:

@@ -154,10 +154,7 @@ def spend(command: list[str], told: str) -> tuple[float, str]:
     done = subprocess.run(command, cwd=ROOT, input=told, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        if last.startswith(("ModuleNotFoundError", "ImportError")):
-            raise Missing(last)
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {last}")
+        raise contest.failure(" ".join(command), done.returncode, done.stderr)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
 
 

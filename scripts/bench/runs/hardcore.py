@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.errors import require  # noqa: E402
 from paddock.reports.statistics import interval, mean  # noqa: E402
-from scripts.bench.contenders.contest import Player  # noqa: E402
+from scripts.bench.contenders.contest import ask_alone  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
@@ -70,11 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def play(job: tuple[str, int]) -> list[Report]:
         file, setting = SIDES[job[0]]
-        player = Player(file, options.peers if job[0] == PEER else sys.executable)
-        try:
-            told = player.ask(recipe=recipe, setting=setting, until=options.steps, seed=job[1])
-        finally:
-            player.close()
+        python = options.peers if job[0] == PEER else sys.executable
+        told = ask_alone(file, python, recipe=recipe, setting=setting, until=options.steps, seed=job[1])
         return [average(told["rows"], point) for point in points]
 
     with ThreadPoolExecutor(options.at_once) as threads:

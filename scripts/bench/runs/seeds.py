@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.errors import require  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
-from scripts.bench.contenders.contest import Missing, Player  # noqa: E402
+from scripts.bench.contenders.contest import ask_alone  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
@@ -86,19 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
             side, seed = job
             return side, seed, score(side, recipe, seed, options.peers)
 
-        try:
-            with ThreadPoolExecutor(AT_ONCE) as threads:
-                for side, seed, scored in threads.map(play, owed):
-                    curve = scored.pop("evaluations", [])
-                    if options.curves and curve:
-                        options.curves.mkdir(parents=True, exist_ok=True)
-                        file = options.curves / f"sb3_{name}{seed}.evaluations.jsonl"
-                        file.write_text("".join(json.dumps(one) + "\n" for one in curve))
-                    row["scores"][side][str(seed)] = scored
-                    finish(report, options.json, reached=True)
-        except Missing as missing:
-            print(f"{name}: {missing}; name an interpreter that has stable-baselines3: --peers PYTHON")
-            return 1
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for side, seed, scored in threads.map(play, owed):
+                curve = scored.pop("evaluations", [])
+                if options.curves and curve:
+                    options.curves.mkdir(parents=True, exist_ok=True)
+                    file = options.curves / f"sb3_{name}{seed}.evaluations.jsonl"
+                    file.write_text("".join(json.dumps(one) + "\n" for one in curve))
+                row["scores"][side][str(seed)] = scored
+                finish(report, options.json, reached=True)
         row |= judge(row["scores"])
         print(render(name, row), flush=True)
     return finish(report, options.json, all(report["rows"][name]["reached"] for name in options.rows))
@@ -113,12 +109,9 @@ def read_recipe(name: str, steps: int | None) -> Report:
 def score(side: str, recipe: Report, seed: int, peers: str) -> Report:
     """Train one seed of a side in a process of its own, and play the last policy: `steps` and `return_mean`."""
     ours, replayed = side == "paddock", "algo" in recipe
-    player = Player(f"{side}_{'replay' if replayed else 'ppo'}.py", sys.executable if ours else peers)
+    file = f"{side}_{'replay' if replayed else 'ppo'}.py"
     told: Report = {"last_episodes": EPISODES} if replayed else {"setting": [] if ours else 1, "episodes": EPISODES}
-    try:
-        return player.ask(recipe=recipe, seed=seed, **told)
-    finally:
-        player.close()
+    return ask_alone(file, sys.executable if ours else peers, recipe=recipe, seed=seed, **told)
 
 
 def judge(scores: Mapping[str, Mapping[str, Report]]) -> Report:

@@ -11,6 +11,7 @@ from compiled import native  # noqa: F401, a fixture
 from sb3_stand_in import import_peer
 
 from envs.errors import ConfigError
+from scripts.bench.contenders import contest
 from scripts.bench.peers import paddock_ppo
 from scripts.bench.runs import hardcore as bench
 
@@ -92,7 +93,7 @@ def test_runs_that_were_made_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(bench, "Player", Scripted)
+    monkeypatch.setattr(contest, "Player", Scripted)
     command = ["--steps", "1000", "--json", str(tmp_path / "rows.json"), "--sides", "observe_first", bench.PEER]
     assert bench.main([*command, "--seeds", "1"]) == 0
     assert len(asked) == 2

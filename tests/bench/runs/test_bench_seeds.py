@@ -1,6 +1,7 @@
 """Scores beside Stable-Baselines3: both sides have the same settings and steps, and nothing that was scored is lost."""
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from learned import algorithm
 from sb3_stand_in import import_peer
 
 from envs.errors import ConfigError
+from scripts.bench.contenders import contest
 from scripts.bench.contenders.contest import Missing
 from scripts.bench.peers import paddock_ppo, paddock_replay
+from scripts.bench.runs import hardcore
 from scripts.bench.runs import seeds as bench
 
 PPO = [name for name, (experiment, _) in bench.ROWS.items() if experiment.startswith("ppo")]
@@ -140,11 +143,18 @@ def test_a_row_is_reached_where_intervals_overlap(theirs: tuple[float, ...], rea
     assert (judged["above"] == 0.0) is not reached
 
 
-def test_a_peer_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def score(side: str, *_: Any) -> dict[str, Any]:
-        raise Missing("ModuleNotFoundError: No module named 'stable_baselines3'")
+@pytest.mark.parametrize("main", [bench.main, hardcore.main])
+def test_a_peer_that_is_not_installed_is_one_line(main: Callable[[Any], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Absent:
+        def __init__(self, file: str, python: str) -> None:
+            pass
 
-    monkeypatch.setattr(bench, "score", score)
-    assert bench.main(["--quick"]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert "No module named 'stable_baselines3'" in last and "--peers PYTHON" in last
+        def ask(self, **request: Any) -> dict[str, Any]:
+            raise Missing("ModuleNotFoundError: No module named 'stable_baselines3'")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(contest, "Player", Absent)
+    with pytest.raises(ConfigError, match=r"'stable_baselines3'; pip install 'paddock\[bench\]', or .* --peers"):
+        main(["--quick"])
