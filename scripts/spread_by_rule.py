@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
-from mpe2 import simple_spread_v3  # noqa: E402
 
 from algos.common.keys import Stream, episode_seed  # noqa: E402
-from scripts.bench.harness import positive_int, run_script  # noqa: E402
+from scripts.bench.harness import positive_int, require_package, run_script  # noqa: E402
 
 STEPS, AGENTS = 25, 3
 AHEAD = 0.3  # seconds for which a speed goes on before the damping has taken it
@@ -32,6 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("episodes", nargs="?", type=positive_int, default=300, metavar="EPISODES", help="(300)")
     episodes = parser.parse_args().episodes
+    require_package("mpe2", "multiagent")
+    from mpe2 import simple_spread_v3
+
     env = simple_spread_v3.parallel_env(N=AGENTS, local_ratio=0.5, max_cycles=STEPS, continuous_actions=False)
     ours, theirs = [], []
     for k in range(episodes):

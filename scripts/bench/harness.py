@@ -10,16 +10,18 @@ import os
 import platform
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError, one_line, require
+from envs.errors import ConfigError, PaddockError, install, one_line, require
 from paddock.config.command import check_output, complain, to_its_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +76,12 @@ def interpreter(text: str) -> str:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text} is no program that can be run; name a Python, as PATH/bin/python")
     return os.path.abspath(found)
+
+
+def require_package(module: str, extra: str) -> None:
+    """End the script in one line where a module is missing, which an extra of ours installs; before it is imported."""
+    if find_spec(module) is None:
+        sys.exit(complain(ConfigError(f"{module} is not installed; {install(extra)}"), 2))
 
 
 def run_script(main: Callable[[], int | None]) -> int:

@@ -29,11 +29,14 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
+from scripts.bench import harness  # noqa: E402
+
+harness.require_package("grpc", "remote")
+
 from envs.machine import usable_cores  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Multiprocess, Native, Vec, in_groups  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402
-from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.losses import idle, lose  # noqa: E402
 from scripts.bench.contenders.served import (  # noqa: E402
     CARTPOLE,

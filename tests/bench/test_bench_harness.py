@@ -1,5 +1,6 @@
 """What all benchmarks share: mistakes are told in one line before any work, with an exit code that no target has."""
 
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,27 @@ def test_an_interpreter_is_looked_for_before_any_work(
     monkeypatch.chdir(tmp_path)
     # Contenders start in the repository's root, and an interpreter finds its packages by the name that it is called by.
     assert interpreter("./python") == str(tmp_path / "python")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("scripts.bench.remote", "grpc", "remote"),
+        ("scripts.bench.runs.anywhere", "grpc", "remote"),
+        ("scripts.bench.runs.report", "pandas", "bench"),
+        ("scripts.spread_by_rule", "mpe2", "multiagent"),
+    ],
+)
+def test_an_extra_that_is_missing_is_told_with_what_installs_it(
+    name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "argv", [name])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(name).main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"paddock: {module} is not installed; pip install 'paddock[{extra}]'\n"
 
 
 @pytest.mark.parametrize("option", ["--workers", "--repeats", "--members", "--cap"])

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from scripts.bench import harness  # noqa: E402
+
+harness.require_package("grpc", "remote")
+
 from scripts.bench.contenders.served import make_keys  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 

@@ -22,12 +22,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
+from scripts.bench import harness  # noqa: E402
+
+harness.require_package("pandas", "bench")
+
 import pandas as pd  # noqa: E402
 
 from paddock.report import report  # noqa: E402
 from paddock.runs.journal import JOURNALS  # noqa: E402
 from paddock.runs.results import read_metrics, read_runs  # noqa: E402
-from scripts.bench import harness  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
 RUNS, REPORTED, ROWS = 1000, 100, 300
