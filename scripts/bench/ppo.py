@@ -4,7 +4,8 @@
 
 cartpole  CleanRL's classic recipe for everyone: environment steps/s
 walker    RL-Zoo's recipe for BipedalWalker for everyone, and once more with Paddock's own walker
-own       CartPole in large batches, each with settings of his choice; PufferLib's published rate where it is missing
+own       CartPole in large batches, each with settings of his choice; where PufferLib is missing, its published rate
+          is told
 goal      seconds until 20 episodes have a mean return of 475 on CartPole
 spaces    structured observations that were made beforehand, as PufferLib's own test has them: rows, beside Gymnasium's
           FlattenObservation around the environment, and PufferLib's emulation
@@ -163,10 +164,10 @@ def bench_own(options: argparse.Namespace) -> Report:
     )
     if "pufferlib" in row["contenders"]:
         return row | {"claims": compare(row, "paddock", {"pufferlib": 1.0})}
-    row["skipped"].setdefault("pufferlib", "give an interpreter that has it: --pufferlib PYTHON")
-    ours = row["contenders"]["paddock"]["median"]
-    what = f"paddock / the published {PUBLISHED[0]:,}-{PUBLISHED[1]:,} of PufferLib on two cores, not measured here"
-    return row | {"claims": [claim(what, [ours / PUBLISHED[1]], 1.0)]}
+    why = row["skipped"].get("pufferlib", "give an interpreter that has it: --pufferlib PYTHON")
+    published = f"it is published with {PUBLISHED[0]:,}-{PUBLISHED[1]:,} steps/s on two cores of another machine"
+    row["skipped"]["pufferlib"] = f"{why}; {published}"
+    return row | {"claims": []}
 
 
 def bench_goal(options: argparse.Namespace) -> Report:
