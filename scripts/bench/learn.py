@@ -60,6 +60,7 @@ from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER  # noqa: E402
 from scripts.bench.rows import doorkey, memory, pictures, selfplay, spread  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"
+QUICK_ROWS = ["walker", "classic", "cartpole"]
 WALKER_RATES = {"avx512": 60_000, "avx2": 45_000}  # steps/s on two cores, by instructions
 SB3_TIMES = 20.0  # ours / SB3
 CARTPOLE_RATE, PUFFERLIB_TIMES = 1_000_000, 2.5
@@ -341,12 +342,13 @@ def force(instructions: str) -> dict[str, str]:
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
-    parser = command_line(__doc__, "under a minute: short runs, 3 repeats, one setting, fewer sizes")
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
+    parser = command_line(__doc__, "under a minute: three rows, short runs, 3 repeats, one setting, fewer sizes")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="NAME", help="some (all)")
     parser.add_argument("--repeats", type=positive_int, help="runs of each contender (5)")
     parser.add_argument("--pufferlib", type=interpreter, metavar="PYTHON", help="an interpreter that has PufferLib")
     parser.add_argument("--pufferlib-source", metavar="DIR", help="its unpacked source distribution, for CartPole in C")
     options = parser.parse_args(arguments)
+    options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
     options.repeats = options.repeats or (3 if options.quick else 5)
     return options
 

@@ -221,6 +221,7 @@ def test_rows_repeats_and_pufferlib_are_options() -> None:
         read_options([]),
     )
     assert (quick.rows, quick.repeats, quick.pufferlib, quick.pufferlib_source) == (["wide"], 3, sys.executable, "d")
+    assert read_options(["--quick"]).rows == ["walker", "classic", "cartpole"], "in under a minute"
     assert (full.rows, full.repeats, full.pufferlib) == (list(ROWS), 5, None)
     assert list(ROWS) == [
         "walker",

@@ -189,6 +189,7 @@ def test_rows_and_repeats_are_options(capsys: pytest.CaptureFixture[str]) -> Non
     options = bench_ppo._options(["--quick", "--rows", "own", "goal", "--pufferlib", sys.executable])
     assert (options.rows, options.repeats, options.pufferlib) == (["own", "goal"], 3, sys.executable)
     assert bench_ppo._options([]).repeats == 5
+    assert bench_ppo._options(["--quick"]).rows == ["cartpole", "goal"], "in under a minute"
     assert bench_ppo._options([]).rows == ["cartpole", "walker", "own", "goal", "spaces", "minigrid"]
     with pytest.raises(SystemExit) as refused:
         main(["--rows", "nothing"])
