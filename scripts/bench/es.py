@@ -71,7 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
                 }
             )
         }
-        if options.native and find_spec("envpool"):
+        if options.native and find_spec("envpool") is None:
+            print("EnvPool is left out: pip install envpool", flush=True)
+        elif options.native:
             peers["envpool"] = fastest(
                 {
                     f"num_envs={N} batch_size={B}": functools.partial(play_envpool, es, N, B, options.workers)

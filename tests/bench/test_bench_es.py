@@ -1,15 +1,18 @@
 """The ES benchmark measures what it says: the same members on both sides; how fast they are is for its own runs."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
 from algos.evolution.population import play_members
 from algos.pool.serial import SerialPool
+from scripts.bench import es as bench
 from scripts.bench.contenders.generation import members, play_envpool, play_member, walker
 from scripts.bench.es import AnsweringPool, build_es, measure_driver
 
@@ -95,3 +98,17 @@ def test_native_report_has_the_best_of_both_peers(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(report["ours"]["steps_per_s"] / report[report["best"]]["steps_per_s"])
     assert done.returncode == (0 if report["ratio"] >= 10.0 else 1)
     assert report["ours"]["steps"] == pytest.approx(report["peer"]["steps"], rel=0.05)
+
+
+def test_a_peer_that_is_not_installed_is_said_to_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = {"seconds": 1.0, "steps": 10, "steps_per_s": 10.0, "evaluations_per_s": 4.0, "return_mean": 0.0, "busy": 1}
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    monkeypatch.setattr(bench, "choose_layout", lambda *_: ("threads", build_es(SerialPool(), 4, 10, [])))
+    monkeypatch.setattr(bench, "start_processes", lambda *_: None)
+    monkeypatch.setattr(multiprocessing, "get_context", MagicMock())
+    for side in ("play_ours", "play_processes"):
+        monkeypatch.setattr(bench, side, lambda *_: played)
+    assert bench.main(["--native", "--quick"]) == 1
+    assert "EnvPool is left out: pip install envpool" in capsys.readouterr().out
