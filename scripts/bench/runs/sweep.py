@@ -12,12 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from optuna.trial import TrialState
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from optuna.trial import TrialState  # noqa: E402
 
-from paddock.sweep.study import open_study
-from scripts.bench.harness import Report, command_line, describe_machine, finish, run_script
+from paddock.sweep.study import open_study  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, run_script  # noqa: E402
 
 TARGET_SAVING = 0.3  # of the environment steps
 PRUNERS = ("none", "median", "successive_halving")
@@ -68,7 +69,7 @@ def _sweep(pruner: str, seed: int, trials: int, steps: int) -> dict[str, float]:
         chosen = [f"hydra.sweeper.{key}={value}" for key, value in keys.items()]
         command = [sys.executable, "-m", "paddock", "--multirun", *LINE, *SPACE, *chosen, f"budget.steps={steps}"]
         begun = time.perf_counter()
-        done = subprocess.run([*command, f"hydra.sweep.dir={folder}"], capture_output=True, text=True)
+        done = subprocess.run([*command, f"hydra.sweep.dir={folder}"], cwd=ROOT, capture_output=True, text=True)
         seconds = time.perf_counter() - begun
         if done.returncode != 0:
             raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
