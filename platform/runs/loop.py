@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn, Protocol
 
 from algos.pool.executor import end_fork
+from algos.pool.protocol import Closes
 from algos.protocol import Algorithm, Evaluates, Interrupted, Metrics, TellsEvents, Unfinished, WaitsForEvaluations
 from envs.errors import PaddockError
 from envs.ranges import Range, check_fields
@@ -222,9 +223,13 @@ def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics
         if unfinished is not None:
             assert isinstance(algorithm, WaitsForEvaluations)
             yield algorithm.complete(unfinished)
-        for row in algorithm.plan():
-            end_fork(process, None)
-            yield row
+        with contextlib.ExitStack() as stack:
+            plan = algorithm.plan()
+            if isinstance(plan, Closes):
+                stack.callback(plan.close)
+            for row in plan:
+                end_fork(process, None)
+                yield row
     except BaseException as error:
         end_fork(process, error)
         raise

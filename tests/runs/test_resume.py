@@ -504,6 +504,22 @@ def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
     assert_same_run(whole, tmp_path / "run")
 
 
+def test_a_plan_is_closed_by_the_run_which_its_error_there_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ES.plan
+
+    def failing(self: ES) -> Any:
+        try:
+            yield from plan(self)
+        finally:
+            raise OSError("at its end")
+
+    monkeypatch.setattr(ES, "plan", failing)
+    with pytest.raises(OSError, match="at its end"):
+        call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={tmp_path / 'run'}")
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_fork_that_an_environment_makes_is_no_second_run(
