@@ -1,4 +1,4 @@
-"""The script that a driver runs: what it defines goes by reference to workers that have the same file, else by value.
+"""The script that a driver runs: what it defines goes by reference to workers that have such a file, else by value.
 
 As with `multiprocessing`'s spawn a worker runs the file as `__mp_main__` when the first task needs it, so that its
 globals live as long as the worker serves the driver. By value each call of the pool has globals of its own. The text
@@ -83,8 +83,8 @@ class Script:
     # On a worker
 
     def is_here(self) -> bool:
-        """Whether the driver's machine is this one, or this one has the same file."""
-        return _begun_with(self.path) is not None or _read(self.path) == self.source
+        """Whether the driver's machine is this one, or this one has such a file, with what it imports beside it."""
+        return _begun_with(self.path) is not None or Path(self.path).is_file()
 
     def module(self) -> types.ModuleType:
         """The file's module as the driver has it; it runs once."""
@@ -216,7 +216,7 @@ def _bound(statements: list[ast.stmt]) -> Iterator[str]:
 
 def _read(path: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
+        return Path(path).read_bytes() if Path(path).is_file() else None  # and not what comes from a pipe
     except OSError:
         return None
 
@@ -225,7 +225,10 @@ def _read(path: str) -> bytes | None:
 def _begun_with(path: str) -> tuple[types.ModuleType, bytes | None] | None:
     """The module of a file that this process was spawned with, and what the file held at the first greeting."""
     module = sys.modules.get(THEIRS)
-    return None if module is None or getattr(module, "__file__", None) != path else (module, _read(path))
+    if module is None or getattr(module, "__file__", None) != path:
+        return None
+    is_driver = multiprocessing.parent_process() is None  # whose worker is a thread of it
+    return module, _read_once(path) if is_driver else _read(path)
 
 
 _read_once = functools.cache(_read)

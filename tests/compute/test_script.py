@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 from algos.pool.protocol import PoolError
-from algos.pool.script import Script, _bound
+from algos.pool.script import Script, _bound, _read_once
 from paddock.compute.dask.dispatcher import Dispatcher
 from paddock.compute.dask.membership import Membership
 
@@ -135,6 +135,34 @@ if __name__ == "__main__":
 """)
     done = run(script, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, 4 * "[1, 2]\n", "")
+
+
+@pytest.mark.parametrize("within", ["a process of its own", "the driver"])
+def test_a_worker_runs_what_the_driver_does_and_not_what_the_file_is_now(
+    within: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, runs = tmp_path / "of_a_user.py", b"value = 1"
+    for name, module in {
+        "__main__": sys.modules["__main__"],
+        "__mp_main__": SimpleNamespace(__file__=str(file)),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file.write_bytes(runs)
+    assert _read_once(str(file)) == runs
+    file.write_bytes(b"value = 2")
+    if within != "the driver":
+        monkeypatch.setattr("multiprocessing.parent_process", lambda: "the driver")
+    script, main = Script(str(file), "", runs), sys.modules["__mp_main__"]
+    assert script.is_here()
+    assert script.module() is main if within == "the driver" else script.module().value == 1
+
+
+def test_a_worker_without_such_a_file_has_not_the_script(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "of_a_user.py"
+    assert not Script(str(elsewhere), "", b"value = 1").is_here()
+    elsewhere.write_bytes(b"value = 2")
+    assert Script(str(elsewhere), "", b"value = 1").is_here()
 
 
 def test_without_a_file_each_call_has_globals_of_its_own(script: Path) -> None:
