@@ -170,6 +170,7 @@ class Own(nn.Module):
                 self.encoder = make(**network)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"algo.network: {target} refuses {network}: {error}") from error
+            state = torch.get_rng_state()
         require(isinstance(self.encoder, nn.Module), f"algo.network: {target} is no torch.nn.Module; name one")
         kept = [name for name, _ in self.encoder.named_buffers()]
         what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
@@ -184,7 +185,14 @@ class Own(nn.Module):
         for leaf in [] if inputs.plain else [leaf for leaf in inputs.layout.leaves if leaf.kind == "real"]:
             self.reals.append((leaf.path, start, leaf.count, tuple(leaf.shape)))
             start += leaf.count
-        self._try(target, inputs)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(state)  # from where lazy layers draw their parameters now
+            self._try(target, inputs)
+            drawn = torch.get_rng_state()
+            self._try(target, inputs)
+            drew = not torch.equal(drawn, torch.get_rng_state())  # by a function: of no layer it is known
+        what = f"algo.network: {target} draws at random in its forward(), by no seed of the run"
+        require(not drew, f"{what}; give F.dropout training=self.training, call eval() in __init__, or leave it out")
 
     def forward(self, obs: Tensor) -> Tensor:
         features: Tensor = self.encoder(self.observation(obs))
@@ -203,7 +211,6 @@ class Own(nn.Module):
         return _tuples(tree)
 
     def _try(self, target: str, inputs: Inputs) -> None:
-        before = torch.get_rng_state()
         try:
             with torch.no_grad():
                 made = self(blank_input(inputs))
@@ -213,9 +220,6 @@ class Own(nn.Module):
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
-        drew = not torch.equal(before, torch.get_rng_state())  # by a function: of no layer it is known
-        what = f"algo.network: {target} draws at random in its forward(), by no seed of the run"
-        require(not drew, f"{what}; give F.dropout training=self.training, call eval() in __init__, or leave it out")
 
 
 def _draws(layer: nn.Module) -> bool:

@@ -266,6 +266,14 @@ class Drops(Telling):
         return nn.functional.dropout(super().forward(obs), training=self.training)
 
 
+class Late(Telling):
+    """Draws its parameters when it first sees an observation."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.layer = nn.LazyLinear(4)  # type: ignore[assignment]
+
+
 def own(target: str, **arguments: Any) -> dict[str, Any]:
     return {"_target_": f"{__name__}.{target}", **arguments}
 
@@ -305,6 +313,9 @@ def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
     assert np.array_equal(first, weights_of(arch, seed=1).parameters)
     assert torch.equal(state, torch.get_rng_state())
     assert not np.array_equal(first, weights_of(arch, seed=2).parameters)
+    late = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=own("Late"))
+    parameters = [weights_of(late, seed=seed).parameters for seed in (1, 1, 2)]
+    assert np.array_equal(*parameters[:2]) and not np.array_equal(*parameters[1:])
 
 
 @pytest.mark.parametrize(
