@@ -152,10 +152,10 @@ class Offer:
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             wrappers, limit = map(spec.spell_key, ("wrappers", "max_episode_steps"))
             require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; say them there")
-            own_limit, served = spec.max_episode_steps, self.limit or self.environment.get("max_episode_steps")
+            own_limit, served = spec.max_episode_steps, (self.limit, self.environment.get("max_episode_steps"))
             what = f"{limit}={own_limit} is not applied to a server's environment"
             remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
-            require(own_limit in (None, LONG, served), f"{what}; {remedy}")
+            require(own_limit in (None, LONG, *served), f"{what}; {remedy}")
             return
         remedy = "say algo.seat_feature=true, or start the server with env.seat_feature=false"
         require(spec.seat_feature or not told, f"vec.address={self.address} tells agents their seats; {remedy}")

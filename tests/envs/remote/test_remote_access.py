@@ -31,6 +31,7 @@ from remote_servers import (  # noqa: F401
 from vector_cases import workers_of
 
 from envs.errors import ConfigError
+from envs.remote.offer import FACTORY_ID
 from envs.remote.versions import read_versions
 from envs.vector import EnvError, VectorMisuse
 from envs.vector.remote import make_place
@@ -232,7 +233,7 @@ WRAPPED = {"wrappers": [{"_target_": "gymnasium.wrappers.NormalizeReward"}]}
 )
 def test_what_a_server_would_not_apply_is_refused(serve: Any, given: Any, said: str) -> None:
     server = serve(env_spec("CartPole-v1", max_episode_steps=7))
-    any_served = env_spec("envs.remote.single:make", kwargs={"address": server.address})
+    any_served = env_spec(FACTORY_ID, kwargs={"address": server.address})
     with pytest.raises(ConfigError, match=said):
         remote(server.address).check(replace(any_served, **given).in_training())
     for same in ({}, {"max_episode_steps": 7}, {"training": {"max_episode_steps": 7}}):
@@ -243,13 +244,20 @@ def test_a_limit_is_the_same_however_it_is_said(serve: Any) -> None:
     by_itself, said = env_spec("CartPole-v1"), env_spec("CartPole-v1", max_episode_steps=500)
     for served in (by_itself, said):
         address = serve(served).address
-        any_served = env_spec("envs.remote.single:make", kwargs={"address": address})
+        any_served = env_spec(FACTORY_ID, kwargs={"address": address})
         for asked in (by_itself, said, any_served, replace(any_served, max_episode_steps=500)):
             remote(address).check(asked)
         with pytest.raises(ConfigError, match=r"env\.max_episode_steps=499 is not applied"):
             remote(address).check(replace(any_served, max_episode_steps=499))
         with pytest.raises(ConfigError, match=r"env\.max_episode_steps=499 here, and (None|500) at"):
             remote(address).check(replace(by_itself, max_episode_steps=499))
+
+
+def test_a_limit_that_a_server_was_started_with_is_taken_though_episodes_end_before(serve: Any) -> None:
+    wrapped = {"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 20}
+    address = serve(env_spec("CartPole-v1", max_episode_steps=1000, wrappers=(wrapped,))).address
+    for limit in (20, 1000):
+        remote(address).check(env_spec(FACTORY_ID, kwargs={"address": address}, max_episode_steps=limit))
 
 
 def test_a_port_alone_is_no_address() -> None:
