@@ -45,7 +45,6 @@ BEGUN = (
 BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json")
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 INITIAL = "initial.npz"
 # What a folder says of where the run in it is from.
 ORIGIN = ("provenance.json", "code.diff", "wandb/run_id", "mlflow/run_id")
@@ -166,7 +165,7 @@ class RunFolder:
         path = self.path
         try:
             # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
-            write_atomically(path / "config.yaml", yaml.dump(dict(config), Dumper=DUMPER, sort_keys=False).encode())
+            write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
             if origin is not None:  # before it is said where that is from, which may have another one later
                 origin.keep(path)
             if not (path / "provenance.json").exists():
