@@ -23,7 +23,9 @@ from .hydra_private import write_element
 from .mistakes import check_arguments, composition_error
 
 # What a job does not know, which is no sweep's; what the shell has may be nobody's to read, and is left to it.
-OF_SWEEP = re.compile(r"""(?<!\\)\$\{\s*hydra(?:\.|:\s*["']?|(?=\[))(?![^}]*env_set)([^\s${}"']+)["']?\s*\}""")
+OF_SWEEP = re.compile(
+    r"""(?<!\\)((?:\\\\)*)\$\{\s*hydra(?:\.|:\s*["']?|(?=\[))(?![^}]*env_set)([^\s${}"']+)["']?\s*\}"""
+)
 ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the command line's arguments
 
 
@@ -89,12 +91,13 @@ def _spell_variables(override: str, hydra: HydraConf | DictConfig) -> str:
 
 def _value_of(reference: re.Match[str], hydra: HydraConf | DictConfig) -> str:
     """Return what a reference to Hydra's section comes to; itself, for the job, where that is no value."""
-    value = OmegaConf.select(cast(DictConfig, hydra), reference[1], throw_on_resolution_failure=False)
+    slashes, key = reference.groups()
+    value = OmegaConf.select(cast(DictConfig, hydra), key, throw_on_resolution_failure=False)
     if value is None or OmegaConf.is_config(value):
         return reference[0]
     before = reference.string[: reference.start()]
     within = before.count("${") > before.count("}")  # another reference, whose signs it may have
-    return write_element(str(value)) if within else str(value)
+    return slashes + (write_element(str(value)) if within else str(value))
 
 
 @contextlib.contextmanager

@@ -190,6 +190,7 @@ def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
         "KEY=${seed}": "${seed}",  # which Hydra does not find there, in a job as anywhere
         "ALL=${hydra.job}": "${hydra.job}",
         "PLAIN=\\${hydra.sweep.dir}": "\\${hydra.sweep.dir}",
+        r"SLASH='a\\${hydra:job.num}'": r"a\\{}",
     }
     assert (
         call_main(*line, *(f"+hydra.job.env_set.{word}" for word in told), "++hydra.job.env_set={A: ${hydra.mode}}")
