@@ -271,7 +271,7 @@ class Late(Telling):
 
     def __init__(self) -> None:
         super().__init__(4)
-        self.layer = nn.LazyLinear(4)  # type: ignore[assignment]
+        self.layer = nn.LazyLinear(4)
 
 
 def own(target: str, **arguments: Any) -> dict[str, Any]:
@@ -314,8 +314,8 @@ def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
     assert torch.equal(state, torch.get_rng_state())
     assert not np.array_equal(first, weights_of(arch, seed=2).parameters)
     late = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=own("Late"))
-    parameters = [weights_of(late, seed=seed).parameters for seed in (1, 1, 2)]
-    assert np.array_equal(*parameters[:2]) and not np.array_equal(*parameters[1:])
+    one, again, other = (weights_of(late, seed=seed).parameters for seed in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
 
 
 @pytest.mark.parametrize(
