@@ -2,8 +2,8 @@
 
 As with `multiprocessing`'s spawn a worker runs the file as `__mp_main__` when the first task needs it, so that its
 globals live as long as the worker serves the driver. By value each call of the pool has globals of its own. The text
-of the file travels with the driver's greeting, so that workers of its machine run what the driver does, however the
-file has been edited since.
+of the file travels with the driver's greeting, so that workers run what the driver does, however the file has been
+edited since.
 """
 
 import ast
