@@ -556,7 +556,7 @@ def test_a_trial_finds_its_groups_in_the_copy_of_the_code(tmp_path: Path, monkey
     sweeper: Any = OptunaSweeper()
     sweeper._fixed, sweeper._parameters, sweeper._loader, sweeper._launcher = [], [], None, SlurmLauncher()
     sweeper._launcher._copies = {tmp_path / "code": Tree(tmp_path, [PurePath("mine/algo/own.yaml")])}
-    sweeper._config = OmegaConf.create({"hydra": {"overrides": {"hydra": []}}})
+    sweeper._config = OmegaConf.create({"hydra": {"overrides": {"hydra": []}, "job": {"env_set": {}}}})
     _, plan = sweeper._plan(SimpleNamespace(number=0), tmp_path / "0")
     assert plan.command[-3:-1] == ["--config-dir", f"{tmp_path}/code/mine"]
 
