@@ -285,44 +285,45 @@ def is_awaited() -> bool:
 
 def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
     """Run, and pickle what came of it: (True, its value), or (False, the error with its traceback in words)."""
-    process = os.getpid()
     try:
-        value = run(data)
-        end_fork(process, None)
+        with NoForks():
+            value = run(data)
         try:
             return True, dump(value)
         except Exception as error:
             raise MaybeEncodingError(error, value) from error
     except BaseException as error:
-        end_fork(process, error)
         # Even SystemExit is the task's own: the worker has others to run.
         if isinstance(error, MemoryError):
             traceback.clear_frames(error.__traceback__)  # they hold what there is too much of
         return False, dump_error(error)
 
 
-def end_fork(process: int, error: BaseException | None) -> None:
-    """End a fork that leaves its task, as a program ends: it has locks of other threads, and is to run no task.
+class NoForks:
+    """What a fork does not leave: it ends there, as a program ends, by the error that it leaves by, if it is by one.
 
-    Args:
-        process: that began the task; nothing ends where it is this one.
-        error: by which the task is left, if it is by one.
+    Else it would have locks of other threads, and run tasks that are not its own.
     """
-    if os.getpid() == process:
-        return
-    code = 0 if error is None else 1
-    try:
-        with contextlib.suppress(Exception):  # of whatever is in the place of the streams there
-            if isinstance(error, SystemExit):
-                code = error.code if isinstance(error.code, int) else int(error.code is not None)
-                if not isinstance(error.code, int | None):
-                    print(error.code, file=sys.stderr)
-            elif error is not None:
-                traceback.print_exception(error)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-    finally:
-        os._exit(code & 0xFF)
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if os.getpid() == self._process:
+            return
+        code = 0 if error is None else 1
+        try:
+            with contextlib.suppress(Exception):  # of whatever is in the place of the streams there
+                if isinstance(error, SystemExit):
+                    code = error.code if isinstance(error.code, int) else int(error.code is not None)
+                    if not isinstance(error.code, int | None):
+                        print(error.code, file=sys.stderr)
+                elif error is not None:
+                    traceback.print_exception(error)
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+        finally:
+            os._exit(code & 0xFF)
 
 
 def dump_error(error: BaseException) -> bytes:

@@ -4,14 +4,13 @@
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.executor import end_fork, let_go
+from algos.pool.executor import NoForks, let_go
 from algos.pool.protocol import (
     ONE_CPU,
     Closes,
@@ -124,17 +123,14 @@ class _Resident:
 
 
 def _end(fn: Callable[[Any], Any], task: Any, index: int, retry_errors: int) -> Done:
-    attempts, process = 0, os.getpid()
+    attempts = 0
     while True:
         attempts += 1
         started = time.perf_counter()
         try:
-            value = fn(task)
-            end_fork(process, None)
+            with NoForks():
+                value = fn(task)
             return Done(index, value, None, attempts, time.perf_counter() - started)
-        except BaseException as error:
-            end_fork(process, error)
-            if not isinstance(error, Exception | SystemExit):
-                raise
+        except (Exception, SystemExit) as error:
             if attempts > retry_errors:
                 return Done(index, None, error, attempts, time.perf_counter() - started)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn, Protocol
 
-from algos.pool.executor import end_fork
+from algos.pool.executor import NoForks
 from algos.pool.protocol import Closes
 from algos.protocol import Algorithm, Evaluates, Interrupted, Metrics, TellsEvents, Unfinished, WaitsForEvaluations
 from envs.errors import PaddockError
@@ -218,21 +218,21 @@ def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics
 
     A fork that an environment made here, and that goes on as if it were this process, ends: the run is not its own.
     """
-    process = os.getpid()
-    try:
-        if unfinished is not None:
-            assert isinstance(algorithm, WaitsForEvaluations)
-            yield algorithm.complete(unfinished)
-        with contextlib.ExitStack() as stack:
-            plan = algorithm.plan()
-            if isinstance(plan, Closes):
-                stack.callback(plan.close)
-            for row in plan:
-                end_fork(process, None)
-                yield row
-    except BaseException as error:
-        end_fork(process, error)
-        raise
+    if unfinished is not None:
+        assert isinstance(algorithm, WaitsForEvaluations)
+        with NoForks():
+            row = algorithm.complete(unfinished)
+        yield row
+    plan = iter(algorithm.plan())
+    with contextlib.ExitStack() as stack:
+        if isinstance(plan, Closes):
+            stack.callback(plan.close)
+        while True:
+            with NoForks():
+                following = next(plan, None)
+            if following is None:
+                return
+            yield following
 
 
 def _plain(value: Any) -> float:
