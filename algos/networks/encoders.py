@@ -186,11 +186,8 @@ class Own(nn.Module):
             self.reals.append((leaf.path, start, leaf.count, tuple(leaf.shape)))
             start += leaf.count
         with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(state)  # from where lazy layers draw their parameters now
-            self._try(target, inputs)
-            drawn = torch.get_rng_state()
-            self._try(target, inputs)
-            drew = not torch.equal(drawn, torch.get_rng_state())  # by a function: of no layer it is known
+            torch.set_rng_state(state)
+            drew = self._try(target, inputs) and self._try(target, inputs)  # lazy layers draw at the first time alone
         what = f"algo.network: {target} draws at random in its forward(), by no seed of the run"
         require(not drew, f"{what}; give F.dropout training=self.training, call eval() in __init__, or leave it out")
 
@@ -210,7 +207,9 @@ class Own(nn.Module):
             _put(tree, path, leaf)
         return _tuples(tree)
 
-    def _try(self, target: str, inputs: Inputs) -> None:
+    def _try(self, target: str, inputs: Inputs) -> bool:
+        """Encode a blank observation; return whether anything was drawn."""
+        before = torch.get_rng_state()
         try:
             with torch.no_grad():
                 made = self(blank_input(inputs))
@@ -220,6 +219,7 @@ class Own(nn.Module):
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
+        return not torch.equal(before, torch.get_rng_state())
 
 
 def _draws(layer: nn.Module) -> bool:
