@@ -77,7 +77,7 @@ class Script:
     def _names(self) -> frozenset[str]:
         try:
             return frozenset(_bound(ast.parse(self.source).body))
-        except (SyntaxError, ValueError):  # such as a zip archive of several files
+        except (SyntaxError, ValueError):  # such as one that was compiled before
             return frozenset()
 
     # On a worker
@@ -90,8 +90,8 @@ class Script:
         """The file's module as the driver has it; it runs once."""
         with self._loading:
             if self._module is None:
-                module, source = _begun_with(self.path) or (None, b"")
-                self._module = module if module is not None and source == self.source else self._load()
+                begun = _begun_with(self.path)
+                self._module = begun[0] if begun and begun[1] == self.source else self._load()
             return self._module
 
     def _load(self) -> types.ModuleType:
