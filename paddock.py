@@ -1,8 +1,7 @@
-"""What `import paddock` offers, and the import name of the folder platform/: `paddock.launch` is platform/launch.py.
+"""The package `paddock`: public names, and the path to its folders.
 
-The names in `__all__` are imported when they are first used, since every worker imports this module. The folder cannot
-be imported by its own name, which is a standard-library module's. A wheel keeps platform/ and conf/ in _paddock/, where
-they can shadow nothing.
+`paddock.launch` is platform/launch.py, `paddock.algos` is algos/ and `paddock.envs` is envs/. Names in `__all__` are
+imported on first use, since every worker process imports this module.
 """
 
 import importlib
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
     from paddock.sweep.study import read_trials
 
 _HERE = Path(__file__).resolve().parent
-_HOME = _HERE / "_paddock" if (_HERE / "_paddock").is_dir() else _HERE
-
-__path__ = [str(_HOME / "platform")]
-CONF = _HOME / "conf"  # absolute
+_IN_REPOSITORY = (_HERE / "platform").is_dir()  # in a wheel all folders lie beside this file
+if _IN_REPOSITORY:
+    __path__ = [str(_HERE / "platform"), str(_HERE)]
+CONF = _HERE / "conf"  # absolute
+ROOT = _HERE if _IN_REPOSITORY else _HERE.parent  # the folder that PYTHONPATH has to hold
 
 _PUBLIC = {
     "paddock.api": ("Run", "defaults", "load", "run"),
@@ -31,6 +31,7 @@ _PUBLIC = {
 }
 __all__ = [
     "CONF",
+    "ROOT",
     "Run",
     "TrainedPolicy",
     "defaults",

@@ -1,22 +1,30 @@
-"""What pyproject.toml cannot say: a wheel keeps platform/ and conf/ under _paddock/, where they can shadow nothing.
+"""Lays out the wheel as one package: platform/, algos/, envs/ and conf/ become `paddock`, and paddock.py its __init__.py.
 
-Were it said there, as package-dir, an editable install would reach the project by a finder of setuptools', which Python
-asks after its own: any folder called `paddock`, `algos` or `envs` in the working directory would then hide it. So it
-reaches the project by a line of a .pth file, and a folder without __init__.py comes after a module.
+Were the folders named in pyproject.toml as package-dir, an editable install would use one of setuptools' import finders,
+which come last: a folder named `paddock` in the working directory would hide the project. As it is, an editable install
+is a line in a .pth file.
 """
+
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 
 class BuildPy(build_py):
-    """Finds the packages of a wheel that lie in folders of other names."""
+    """Reads `paddock` from platform/, and each other package from the folder that has its name."""
 
     def finalize_options(self) -> None:
-        """Add them to `package-dir`."""
+        """Add those folders to `package_dir`."""
         super().finalize_options()
-        ours = {"_paddock.platform": "platform", "_paddock.conf": "conf", "paddock-stubs": "platform/stubs"}
-        self.package_dir = {**self.package_dir, **ours}
+        folders = {f"paddock.{name}": name for name in ("algos", "envs", "conf")}
+        self.package_dir = {**self.package_dir, **folders, "paddock": "platform"}
+
+    def run(self) -> None:
+        """Build, and put paddock.py in the place of platform/__init__.py."""
+        super().run()
+        if not self.editable_mode:
+            self.copy_file("paddock.py", str(Path(self.build_lib, "paddock", "__init__.py")), preserve_mode=False)
 
 
 setup(cmdclass={"build_py": BuildPy})

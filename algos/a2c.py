@@ -6,13 +6,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from algos.learning.learner import Batch, DenseLearner, Learner, SingleLearner, check_report, check_values, is_dense
-from algos.learning.onpolicy.on_policy import OnPolicy
-from algos.learning.onpolicy.operators import Lesson, checked, published, report, scaled, trained
-from algos.learning.returns import n_step
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.shape import REPORTED, Surrogate
-from envs.ranges import PositiveFloat
+from paddock.algos.learning.learner import (
+    Batch,
+    DenseLearner,
+    Learner,
+    SingleLearner,
+    check_report,
+    check_values,
+    is_dense,
+)
+from paddock.algos.learning.onpolicy.on_policy import OnPolicy
+from paddock.algos.learning.onpolicy.operators import Lesson, checked, published, report, scaled, trained
+from paddock.algos.learning.returns import n_step
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.shape import REPORTED, Surrogate
+from paddock.envs.ranges import PositiveFloat
 
 ADAM_EPSILON = 1e-5
 TOLD = ("policy_loss", "value_loss", "entropy", "gradient_norm")
@@ -63,7 +71,9 @@ class A2C(OnPolicy):
             return SingleLearner(
                 DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1), self._update, "cpu"
             )
-        from algos.learning.torch_learner import TorchLearner  # a second to import, and dense networks never need it
+        from paddock.algos.learning.torch_learner import (
+            TorchLearner,
+        )  # a second to import, and dense networks never need it
 
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
         return SingleLearner(

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from algos.learning.learner import is_dense
-from algos.learning.offpolicy.from_replay import check_pairs, learn_in_torch, needs_of_parts
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learners.q_learner import DenseQLearner
-from algos.learning.offpolicy.learners.q_learning import QLearning
-from algos.learning.offpolicy.operators import concurrently, report, store
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
-from algos.networks.architecture import Architecture
-from algos.networks.support import Support
-from envs.errors import require
-from envs.ranges import Range
+from paddock.algos.learning.learner import is_dense
+from paddock.algos.learning.offpolicy.from_replay import check_pairs, learn_in_torch, needs_of_parts
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from paddock.algos.learning.offpolicy.learners.q_learning import QLearning
+from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.support import Support
+from paddock.envs.errors import require
+from paddock.envs.ranges import Range
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class DQN(QLearning):
             if count := given[name]:
                 check_pairs(self, name, count, count)
         # Torch takes a second to import, and dense networks never need it.
-        from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
+        from paddock.algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
         settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma, "precision": self.precision}
         return learn_in_torch(self, partial(TorchQLearner, architecture, self.objective, seed, **settings))

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from algos.common.divergence import MEND
-from algos.common.interrupts import Interrupted, Interrupts, Unfinished
-from algos.common.keys import Stream, keyed_generator
-from algos.common.timing import Clock, worker_times
-from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
-from algos.evolution.strategy import (
+from paddock.algos.common.divergence import MEND
+from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.common.timing import Clock, worker_times
+from paddock.algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
+from paddock.algos.evolution.strategy import (
     Generation,
     PairsPerTask,
     PopulationSize,
@@ -28,19 +28,19 @@ from algos.evolution.strategy import (
     play_population,
     report_lost,
 )
-from algos.evolution.update import Adam, Decay, EvaluationLost
-from algos.learning.episode_metrics import own_metrics, spell_evaluation, summarize
-from algos.learning.episodes import Moments
-from algos.learning.flow import run_alone
-from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.networks.initial import Initial, InitialPolicy
-from algos.networks.inputs import seated, spaces_of
-from algos.pool.protocol import Pool
-from envs.errors import require
-from envs.native.networks import Normalizer
-from envs.ranges import NonNegativeFloat, PositiveInt, Range, check_fields
-from envs.spec import EnvSpec
-from envs.vector import Vec
+from paddock.algos.evolution.update import Adam, Decay, EvaluationLost
+from paddock.algos.learning.episode_metrics import own_metrics, spell_evaluation, summarize
+from paddock.algos.learning.episodes import Moments
+from paddock.algos.learning.flow import run_alone
+from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
+from paddock.algos.networks.initial import Initial, InitialPolicy
+from paddock.algos.networks.inputs import seated, spaces_of
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.ranges import NonNegativeFloat, PositiveInt, Range, check_fields
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 
 log = logging.getLogger(__name__)
 

@@ -16,21 +16,21 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from algos.common.keys import Stream, keyed_generator
-from algos.common.recipe import AlgorithmRecipe
-from algos.common.timing import worker_times
-from algos.evolution.hyperparameters import Value, read_space
-from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
-from algos.learning.replay.room import ReplayRefused
-from algos.networks.initial import InitialPolicy
-from algos.pool.protocol import Done, Pool, PoolError
-from algos.protocol import ChecksMembersRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
-from envs.errors import ConfigError, PaddockError, require
-from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
-from envs.spec import EnvSpec
-from envs.vector import Vec
-from envs.vector.contract import check_unshared
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.common.recipe import AlgorithmRecipe
+from paddock.algos.common.timing import worker_times
+from paddock.algos.evolution.hyperparameters import Value, read_space
+from paddock.algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
+from paddock.algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
+from paddock.algos.learning.replay.room import ReplayRefused
+from paddock.algos.networks.initial import InitialPolicy
+from paddock.algos.pool.protocol import Done, Pool, PoolError
+from paddock.algos.protocol import ChecksMembersRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
+from paddock.envs.errors import ConfigError, PaddockError, require
+from paddock.envs.ranges import PositiveInt, Range, UnitFloat, check_fields
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
+from paddock.envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 

@@ -16,25 +16,31 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.common.timing import WorkClock
-from algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, Stepped
-from algos.evolution.niche import Niche
-from algos.evolution.population import EpisodeCap, Problem, play_members
-from algos.evolution.reproduction import Reproduction
-from algos.evolution.side_by_side import learn_side_by_side
-from algos.evolution.strategy import Optimizer, PairsPerTask, PopulationSize, check_strategy, count_useful_workers
-from algos.evolution.transfer import compete
-from algos.evolution.update import Adam, Decay
-from algos.learning.episode_metrics import cut_metric
-from algos.learning.flow import Together
-from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.networks.initial import Initial, InitialPolicy
-from algos.pool.protocol import Pool
-from envs.errors import require
-from envs.family import Encoding, Family
-from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
-from envs.vector import Vec
+from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
+from paddock.algos.common.timing import WorkClock
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, Stepped
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
+from paddock.algos.evolution.reproduction import Reproduction
+from paddock.algos.evolution.side_by_side import learn_side_by_side
+from paddock.algos.evolution.strategy import (
+    Optimizer,
+    PairsPerTask,
+    PopulationSize,
+    check_strategy,
+    count_useful_workers,
+)
+from paddock.algos.evolution.transfer import compete
+from paddock.algos.evolution.update import Adam, Decay
+from paddock.algos.learning.episode_metrics import cut_metric
+from paddock.algos.learning.flow import Together
+from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
+from paddock.algos.networks.initial import Initial, InitialPolicy
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
+from paddock.envs.family import Encoding, Family
+from paddock.envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
+from paddock.envs.vector import Vec
 
 Floats = NDArray[np.float64]
 Event = dict[str, Any]

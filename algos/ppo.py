@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.flow import minibatches
-from algos.learning.learner import (
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.flow import minibatches
+from paddock.algos.learning.learner import (
     Backend,
     Batch,
     BatchValues,
@@ -26,18 +26,18 @@ from algos.learning.learner import (
     check_values,
     is_dense,
 )
-from algos.learning.onpolicy.normalize import Normalization
-from algos.learning.onpolicy.on_policy import OnPolicy
-from algos.learning.onpolicy.operators import Lesson, checked, observed, published, report, scaled, trained
-from algos.learning.returns import gae, vtrace
-from algos.learning.rollouts.actors import Staleness, check_shares
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.shape import REPORTED, Surrogate
-from algos.networks.flat import Activation
-from envs.errors import require
-from envs.native.functions import quick_exp
-from envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat
+from paddock.algos.learning.onpolicy.normalize import Normalization
+from paddock.algos.learning.onpolicy.on_policy import OnPolicy
+from paddock.algos.learning.onpolicy.operators import Lesson, checked, observed, published, report, scaled, trained
+from paddock.algos.learning.returns import gae, vtrace
+from paddock.algos.learning.rollouts.actors import Staleness, check_shares
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.shape import REPORTED, Surrogate
+from paddock.algos.networks.flat import Activation
+from paddock.envs.errors import require
+from paddock.envs.native.functions import quick_exp
+from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
@@ -192,8 +192,8 @@ class PPO(OnPolicy):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return SingleLearner(learner, self._update, self.device)
         # Torch takes a second to import, and dense networks never need it.
-        from algos.learning.distributed import Learners, check_learners
-        from algos.learning.torch_learner import TorchLearner, check_compiler, check_device
+        from paddock.algos.learning.distributed import Learners, check_learners
+        from paddock.algos.learning.torch_learner import TorchLearner, check_compiler, check_device
 
         check_device(self.device)
         check_learners(self.learners, self.device)

@@ -14,26 +14,26 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.flow import minibatches
-from algos.learning.learner import check_turns, is_dense
-from algos.learning.offpolicy.exploration import EpsilonGreedy
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.q_learner import DenseQLearner
-from algos.learning.offpolicy.learners.q_learning import one_choice
-from algos.learning.offpolicy.operators import Turn, Update, report
-from algos.learning.offpolicy.pace import Pace
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
-from algos.learning.replay.batch import Batch
-from algos.learning.returns import gae
-from algos.learning.rollouts.actors import check_shares
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor import make_actor
-from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
-from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.flow import minibatches
+from paddock.algos.learning.learner import check_turns, is_dense
+from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from paddock.algos.learning.offpolicy.learners.q_learning import one_choice
+from paddock.algos.learning.offpolicy.operators import Turn, Update, report
+from paddock.algos.learning.offpolicy.pace import Pace
+from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.learning.returns import gae
+from paddock.algos.learning.rollouts.actors import check_shares
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor import make_actor
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import Head
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
@@ -141,7 +141,7 @@ class PQN(OffPolicy):
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             return DenseQLearner(architecture, objective, seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
-        from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
+        from paddock.algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         settings |= {"device": self.device, "precision": self.precision}

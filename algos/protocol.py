@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from algos.common.interrupts import Interrupted as Interrupted
-from algos.common.interrupts import Unfinished as Unfinished
-from algos.learning.policy import Policy as Policy
-from algos.learning.policy import ReadsInputs as ReadsInputs
-from algos.learning.policy import can_draw as can_draw
+from paddock.algos.common.interrupts import Interrupted as Interrupted
+from paddock.algos.common.interrupts import Unfinished as Unfinished
+from paddock.algos.learning.policy import Policy as Policy
+from paddock.algos.learning.policy import ReadsInputs as ReadsInputs
+from paddock.algos.learning.policy import can_draw as can_draw
 
 if TYPE_CHECKING:
     # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.
-    from algos.evolution.niche import Niche
-    from algos.networks.initial import Initial
-    from envs.spec import EnvSpec
+    from paddock.algos.evolution.niche import Niche
+    from paddock.algos.networks.initial import Initial
+    from paddock.envs.spec import EnvSpec
 
 Metrics = Mapping[str, float]
 

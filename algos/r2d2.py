@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from algos.learning.offpolicy.from_replay import learn_in_torch
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learners.q_learning import QLearning
-from algos.learning.offpolicy.operators import concurrently, report, store
-from algos.learning.replay.sequences import Sequences
-from algos.networks.architecture import Architecture
-from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveInt, Range
+from paddock.algos.learning.offpolicy.from_replay import learn_in_torch
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.q_learning import QLearning
+from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.networks.architecture import Architecture
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range
 
 NOT_NEGATIVE_OR_NULL = Range("must not be negative, or null", low=0)
 
@@ -42,7 +42,7 @@ class R2D2(QLearning):
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Torch takes a second to import, and no other algorithm needs it for this.
-        from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
+        from paddock.algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
 
         make = partial(
             TorchRecurrentQ,

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 
 from gymnasium import spaces
 
-from algos.learning.offpolicy.exploration import OwnNoise
-from algos.learning.offpolicy.from_replay import FromReplay, check_pairs, make_actor_critic
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import concurrently, report, store
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
-from algos.networks.architecture import Architecture
-from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from algos.networks.heads import Head, LeafHead, make_head
-from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from paddock.algos.learning.offpolicy.exploration import OwnNoise
+from paddock.algos.learning.offpolicy.from_replay import FromReplay, check_pairs, make_actor_critic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
+from paddock.algos.networks.heads import Head, LeafHead, make_head
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 from gymnasium import Space
 
-from algos.learning.offpolicy.exploration import AddedNoise
-from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import concurrently, report, store
-from algos.networks.architecture import Architecture
-from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
-from algos.networks.heads import Head, LeafHead
-from envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat
+from paddock.algos.learning.offpolicy.exploration import AddedNoise
+from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
+from paddock.algos.networks.heads import Head, LeafHead
+from paddock.envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 
 Encoding = Mapping[str, Any]  # one member of a family, as plain JSON data
 

@@ -13,12 +13,12 @@ from gymnasium.envs import registration
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
-from envs.stacks import Stack, find_stack
-from envs.worlds.adapter import Adapter, find_owner
-from envs.worlds.limit import Limited
-from envs.worlds.make import call_factory, names_factory
-from envs.worlds.roles import Seats, seats_of
+from paddock.envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
+from paddock.envs.stacks import Stack, find_stack
+from paddock.envs.worlds.adapter import Adapter, find_owner
+from paddock.envs.worlds.limit import Limited
+from paddock.envs.worlds.make import call_factory, names_factory
+from paddock.envs.worlds.roles import Seats, seats_of
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, nearest, require
-from envs.spaces.legal import MASK
-from envs.vector.contract import EnvError
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spaces.legal import MASK
+from paddock.envs.vector.contract import EnvError
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 
 class Numbers(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any, TypeVar
+
+from paddock import ROOT
 
 BOOT = """import signal, sys
 for number in {ignored}:
@@ -23,7 +24,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, {ignored})
 sys.path[:] = {path!r}
 """
 # Not a preexec_fn, which may hang in a process with threads.
-END = "from envs.parent import die_with_parent; die_with_parent({life}, {number})\n"
+END = "from paddock.envs.parent import die_with_parent; die_with_parent({life}, {number})\n"
 CALL = """import os
 from multiprocessing.connection import Connection
 from {module} import {name}
@@ -32,7 +33,6 @@ os.set_inheritable({channel}, False)
 AnyFile = TypeVar("AnyFile", bound=IO[Any])
 # A terminal, a preempting scheduler and a service that is stopped tell every process; the parent sees to its own.
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ROOT = str(Path(__file__).resolve().parents[1])
 FIRST_S = 120.0  # that a process may take to begin to read its first message, where that is a large one
 _lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
 _own: weakref.WeakSet[Any] = weakref.WeakSet()  # open files
@@ -58,7 +58,7 @@ def start_python(
         options: of `subprocess.Popen`.
     """
     # An editable install may have put a finder in its place, which an interpreter without `site` lacks.
-    path = sys.path if ROOT in sys.path else [*sys.path, ROOT]
+    path = sys.path if str(ROOT) in sys.path else [*sys.path, str(ROOT)]
     boot = BOOT.format(ignored=[int(one) for one in ignored], path=path)
     read, life = multiprocessing.Pipe(duplex=False)
     with read, _blocked(ignored):  # which the process inherits, and ignores them before it lets them through

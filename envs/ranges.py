@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from envs.errors import require
+from paddock.envs.errors import require
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""EnvSpec: a picklable, hashable recipe for an environment; `envs.vector` has those for vectors of them.
+"""EnvSpec: a picklable, hashable recipe for an environment; `paddock.envs.vector` has those for vectors of them.
 
 A recipe, not an environment, is what crosses process borders: every worker cooks its own.
 """
@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar
 
 import gymnasium
 
-from envs.errors import ConfigError, nearest, require
-from envs.frozen import Frozen, freeze, thaw
-from envs.making import Made, look, make_by_id, wrap
-from envs.ranges import Range, check_fields
-from envs.spaces.layout import Layout
-from envs.stacks import Stack
-from envs.worlds.make import adapt
-from envs.worlds.roles import Role, Seats, group
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.frozen import Frozen, freeze, thaw
+from paddock.envs.making import Made, look, make_by_id, wrap
+from paddock.envs.ranges import Range, check_fields
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.stacks import Stack
+from paddock.envs.worlds.make import adapt
+from paddock.envs.worlds.roles import Role, Seats, group
 
 # What may differ where rollouts are played, and of which kind it is.
 IN_TRAINING: dict[str, tuple[Any, str]] = {
@@ -52,7 +52,7 @@ class EnvSpec:
             other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
         metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
             where they lie in mappings.
-        agents: how many agents there are, where the environment does not say so itself; see `envs.worlds`.
+        agents: how many agents there are, where the environment does not say so itself; see `paddock.envs.worlds`.
         seat_feature: whether observations of several agents tell their seat; see `SeatFeature`.
     """
 
@@ -93,7 +93,7 @@ class EnvSpec:
         self.in_training()
 
     def make(self, render_mode: str | None = None) -> Any:
-        """Build one environment: a `gymnasium.Env`, or where there are several agents an `envs.worlds.world.World`.
+        """Build one environment: a `gymnasium.Env`, or where there are several agents an `paddock.envs.worlds.world.World`.
 
         Raises:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 
-from algos.networks.inputs import seated
-from algos.pool.script import Unguarded, check_guarded
-from algos.protocol import KeepsNiches
-from envs.errors import ConfigError, nearest, require
-from envs.spec import EnvSpec
+from paddock.algos.networks.inputs import seated
+from paddock.algos.pool.script import Unguarded, check_guarded
+from paddock.algos.protocol import KeepsNiches
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spec import EnvSpec
 
 from .config.build import build
 from .config.command import shown
@@ -269,7 +269,7 @@ class Run:
             require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
             algo = self.config["algo"]
             sections = [section for section in (algo, algo.get("member")) if isinstance(section, Mapping)]
-            if all(str(section.get("_target_")).startswith("algos.") for section in sections):
+            if all(str(section.get("_target_")).startswith("paddock.algos.") for section in sections):
                 # Of these keys say what policies see: nothing else is built.
                 return seated(recipe, any(section.get("seat_feature") for section in sections))
             return find_env(build_here(self.path), self.path, None)

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from algos.protocol import TakesFamily
-from envs.errors import ConfigError, PaddockError, nearest, require, resolve
-from envs.process import describe_end, start_python
-from envs.spec import EnvSpec
+from paddock.algos.protocol import TakesFamily
+from paddock.envs.errors import ConfigError, PaddockError, nearest, require, resolve
+from paddock.envs.process import describe_end, start_python
+from paddock.envs.spec import EnvSpec
 
 from .api import Run
 from .config.build import build
@@ -145,7 +145,7 @@ def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
 
 def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]:
     """Small settings of one of Paddock's own algorithms, and of its members, but for those that are named."""
-    if not str(section.get("_target_")).startswith("algos."):
+    if not str(section.get("_target_")).startswith("paddock.algos."):
         return []
     keys = [key for key in SMALL if key in section and f"{path}.{key}" not in named]
     keys = [key for key in keys if not (path == "algo.member" and key == "eval_every")]  # a round ends with one

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.errors import ConfigError, nearest
+from paddock.envs.errors import ConfigError, nearest
 
 from .health.installed import Finding, check_import, check_packages, check_python, in_words, print_findings
 

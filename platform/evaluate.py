@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algos.learning.selfplay.sides import are_alike
-from algos.protocol import LearnsInEnv
-from envs.errors import require
+from paddock.algos.learning.selfplay.sides import are_alike
+from paddock.algos.protocol import LearnsInEnv
+from paddock.envs.errors import require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.description import as_plain, describe, describe_moment

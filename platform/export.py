@@ -15,14 +15,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed
-from algos.common.threads import one_thread
-from algos.learning.seated import SeatedPolicy
-from envs.errors import ConfigError, PaddockError, install, require
-from envs.spaces.views import flatten
-from envs.spec import EnvSpec
-from envs.vector.serial import SerialVectorEnv
-from envs.worlds.roles import narrow
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.envs.errors import ConfigError, PaddockError, install, require
+from paddock.envs.spaces.views import flatten
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.serial import SerialVectorEnv
+from paddock.envs.worlds.roles import narrow
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.load import load
@@ -117,7 +117,7 @@ def export(
     """
     check_output("FILE", path, (".onnx",))
     read_config(run)  # a folder that is none says so before a package is missed
-    graphs = _import("onnx", "algos.networks.onnx_graph")
+    graphs = _import("onnx", "paddock.algos.networks.onnx_graph")
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
     policy, iteration = find_policy(algorithm, run, which, target, progress)

@@ -21,10 +21,10 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from algos.pool.late import LatePool
-from algos.pool.protocol import PoolError
-from algos.protocol import ChecksRoom, Describes
-from envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.protocol import PoolError
+from paddock.algos.protocol import ChecksRoom, Describes
+from paddock.envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
 from .config.command import complain, saying, to_its_end
@@ -264,7 +264,7 @@ def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
     Raises:
         ConfigError: it is something else than when the run began.
     """
-    from envs.vector import Remote  # late: whoever asks for help has no need of it
+    from paddock.envs.vector import Remote  # late: whoever asks for help has no need of it
 
     vec = build("vec", parts.config["vec"])
     return vec.versions(read_json(parts.path / "provenance.json").get("servers")) if isinstance(vec, Remote) else {}

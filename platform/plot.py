@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import ConfigError, PaddockError, nearest, require
+from paddock.envs.errors import ConfigError, PaddockError, nearest, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line

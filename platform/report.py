@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from envs.errors import PaddockError, require
+from paddock.envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.data import Entry, Material, choose_metric, gather, group

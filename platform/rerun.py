@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from envs.errors import nearest, require
+from paddock.envs.errors import nearest, require
 
 from . import CONF
 from .config.command import Readers, parse, run_command, shown

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from algos.pool.late import LatePool
-from envs.errors import ConfigError, nearest, require
+from paddock.algos.pool.late import LatePool
+from paddock.envs.errors import ConfigError, nearest, require
 
 from .config.build import build
 from .config.command import run_command
@@ -59,7 +59,7 @@ def examine(request: Request) -> int:
     pool = LatePool(build("compute", compose_sections(["compute"], request.compute)["compute"]))
     packages = {lesson.algorithm.target.__module__.partition(".")[0] for exam in exams for lesson in exam.lessons}
     with closing(pool):
-        pool.open({"algos", "envs", *packages})
+        pool.open({"paddock", *packages})
         return print_verdicts(judge(exams, pool), request.seeds)
 
 

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import ConfigError, install, require
-from envs.family import Family
-from envs.remote.polling import poll_where_one_waits
+from paddock.envs.errors import ConfigError, install, require
+from paddock.envs.family import Family
+from paddock.envs.remote.polling import poll_where_one_waits
 
 from .config.build import build, call_checked
 from .config.command import run_command
 from .config.overrides import compose_sections
 
 if TYPE_CHECKING:
-    from envs.remote.server.service import EnvironmentServer
+    from paddock.envs.remote.server.service import EnvironmentServer
 
 HELP = """\
 Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or SIGTERM.
@@ -66,12 +66,12 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     """
     # Late: whoever asks for help has no need of it, and may not have gRPC.
     try:
-        from envs.remote.server.service import EnvironmentServer
-        from envs.remote.server.settings import ServerSettings
+        from paddock.envs.remote.server.service import EnvironmentServer
+        from paddock.envs.remote.server.settings import ServerSettings
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; {install('remote')}") from error
-    from algos.learning.rollouts.collector import MAX_EPISODE_STEPS
-    from envs.vector import ChoosesLayout, Remote
+    from paddock.algos.learning.rollouts.collector import MAX_EPISODE_STEPS
+    from paddock.envs.vector import ChoosesLayout, Remote
 
     sections = _compose(arguments)
     spec: Any = build("env", sections["env"])

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from envs.errors import require
+from paddock.envs.errors import require
 
 from .config.command import Readers, parse, run_command
 from .runs.state import WRONG, find_runs, read_run_states

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from envs.errors import ConfigError, PaddockError, nearest, require
+from paddock.envs.errors import ConfigError, PaddockError, nearest, require
 
 from . import CONF
 from .config.command import Readers, parse, run_command

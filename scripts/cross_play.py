@@ -15,12 +15,12 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 
-from algos.common.keys import Stream, episode_seed  # noqa: E402
-from algos.learning.policy_episodes import Performance, perform  # noqa: E402
-from algos.learning.seated import seat_parts  # noqa: E402
-from algos.pool.serial import SerialPool  # noqa: E402
-from envs.errors import require  # noqa: E402
+from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
+from paddock.algos.learning.policy_episodes import Performance, perform  # noqa: E402
+from paddock.algos.learning.seated import seat_parts  # noqa: E402
+from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
+from paddock.envs.errors import require  # noqa: E402
 from paddock.evaluation.load import load  # noqa: E402
 from paddock.runs.folder import read_config  # noqa: E402
 from scripts.bench.harness import positive_int, run_script  # noqa: E402

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from algos.networks.dense import library as dense_library  # noqa: E402
-from envs.native import library  # noqa: E402
+from paddock.algos.networks.dense import library as dense_library  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
 
 MEANT = "baseline"
 

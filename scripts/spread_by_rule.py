@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 
-from algos.common.keys import Stream, episode_seed  # noqa: E402
+from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
 from scripts.bench.harness import positive_int, require_package, run_script  # noqa: E402
 
 STEPS, AGENTS = 25, 3

@@ -13,13 +13,17 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from algos.learning.replay import library as replay_library
-from algos.networks.dense import library as dense_library
-from envs.errors import ConfigError
-from envs.native import library
+from paddock.algos.learning.replay import library as replay_library
+from paddock.algos.networks.dense import library as dense_library
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
 
 NATIVE, DENSE, REPLAY = ROOT / "envs/native", ROOT / "algos/networks/dense", ROOT / "algos/learning/replay"
-LANES, LEARNING, BATCHES = "envs.native._lanes", "algos.networks.dense._dense", "algos.learning.replay._replay"
+LANES, LEARNING, BATCHES = (
+    "paddock.envs.native._lanes",
+    "paddock.algos.networks.dense._dense",
+    "paddock.algos.learning.replay._replay",
+)
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 

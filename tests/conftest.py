@@ -29,8 +29,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from lanes import pytest_addoption, pytest_collection_modifyitems  # noqa: F401, pytest calls them
 
-from envs.spec import EnvSpec
 from paddock.compute.recipes import Slurm
+from paddock.envs.spec import EnvSpec
 from paddock.launch import main
 from paddock.runs.checkpoint import read
 

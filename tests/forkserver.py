@@ -85,22 +85,22 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
 )
 OURS = (  # and what these import
     *(
-        "algos.a2c",
-        "algos.learning.rollouts.actors",
-        "algos.es",
-        "algos.pbt",
-        "algos.poet",
-        "algos.ppo",
-        "algos.pool.process",
-        "algos.pool.worker",
+        "paddock.algos.a2c",
+        "paddock.algos.learning.rollouts.actors",
+        "paddock.algos.es",
+        "paddock.algos.pbt",
+        "paddock.algos.poet",
+        "paddock.algos.ppo",
+        "paddock.algos.pool.process",
+        "paddock.algos.pool.worker",
     ),
     *(
-        "envs.bipedal",
-        "envs.tasks.cartpole",
-        "envs.native",
-        "envs.tasks.poles",
-        "envs.vector",
-        "envs.vector.multiprocess.worker",
+        "paddock.envs.bipedal",
+        "paddock.envs.tasks.cartpole",
+        "paddock.envs.native",
+        "paddock.envs.tasks.poles",
+        "paddock.envs.vector",
+        "paddock.envs.vector.multiprocess.worker",
     ),
     *(
         "paddock.compute.recipes",
@@ -128,9 +128,7 @@ CAN_CHANGE = {*THREADS, "MALLOC_TRIM_THRESHOLD_", "PYTHONDONTWRITEBYTECODE", "PY
 DASKS_SEED = ("PYTHONHASHSEED", "6640")  # of all workers, and then of the process that starts some; any other is obeyed
 ARGUMENTS_BYTES = 16384  # of room for the command line that `ps` shows
 FLAGS = ("-B", "-IS", "-P", "-u")
-CHILDLESS = (
-    "from envs.vector.multiprocess.worker import main"  # of these are most, and a server is a third of their time
-)
+CHILDLESS = "from paddock.envs.vector.multiprocess.worker import main"  # of these are most, and a server is a third of their time
 FIRST_HIGH = 512  # file descriptors of the server's own
 
 
@@ -420,8 +418,8 @@ def _warm_grammars() -> None:
 def _warm_starts() -> None:
     """Work out once what every command and worker would as it starts: what composes, and which instructions compute."""
     with contextlib.suppress(Exception):  # each of them will say itself what is wrong
-        importlib.import_module("envs.native.library").widest()
-        importlib.import_module("algos.networks.dense.library").widest()
+        importlib.import_module("paddock.envs.native.library").widest()
+        importlib.import_module("paddock.algos.networks.dense.library").widest()
         importlib.import_module("composed").keep()
         compose = importlib.import_module("paddock.config.compose").compose_alone
         for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):

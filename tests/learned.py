@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from conftest import deterministic
 
-from algos.learning.rollouts.actors import play_here
-from algos.learning.rollouts.collector import RolloutConfig
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor_critic import ActorCritic
-from algos.networks.architecture import Weights
-from algos.pool.serial import SerialPool
+from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.collector import RolloutConfig
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor_critic import ActorCritic
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 

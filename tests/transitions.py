@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Batch
-from algos.learning.replay.priorities import Priorities
-from algos.learning.replay.replay import Replay
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.learning.replay.priorities import Priorities
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
 
 GAMMA = 0.9
 OBS = np.dtype((np.float32, (3,)))

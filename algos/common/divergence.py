@@ -1,6 +1,6 @@
 """What is said where numbers are no finite ones any more, and what may be done about it."""
 
-from envs.errors import PaddockError
+from paddock.envs.errors import PaddockError
 
 MEND = "mend it in the environment, or by a wrapper that env.wrappers names"
 REMEDY = "learning has diverged; lower algo.learning_rate, or look at rewards with env.metrics and paddock.check"

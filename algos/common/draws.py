@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
+from paddock.algos.common.keys import Stream, keyed_generator
 
 BLOCK = 64  # draws that one generator makes
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from algos.common.threads import one_thread
-from algos.pool.serial import SerialPool
+from paddock.algos.common.threads import one_thread
+from paddock.algos.pool.serial import SerialPool
 
 if TYPE_CHECKING:
     # Help and errors of a configuration, which may name a recipe, need not wait for Gymnasium.
-    from envs.spec import EnvSpec
-    from envs.vector import Vec
+    from paddock.envs.spec import EnvSpec
+    from paddock.envs.vector import Vec
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def _torch_in_one() -> contextlib.AbstractContextManager[None]:
     """The same of torch, where it was imported: it takes seconds, and many workers never need it."""
     if "torch" not in sys.modules:
         return contextlib.nullcontext()
-    from algos.networks import actor_critic
+    from paddock.algos.networks import actor_critic
 
     return actor_critic.one_thread()
 

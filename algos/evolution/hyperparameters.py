@@ -14,7 +14,7 @@ from typing import Any, Protocol, Union
 
 import numpy as np
 
-from envs.errors import nearest, require
+from paddock.envs.errors import nearest, require
 
 Value = int | float
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from algos.evolution.niche import Niche
-from algos.evolution.population import SearchDistribution
-from algos.evolution.strategy import (
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.population import SearchDistribution
+from paddock.algos.evolution.strategy import (
     Floats,
     Optimizer,
     StrategySettings,
@@ -17,9 +17,9 @@ from algos.evolution.strategy import (
     play_population,
     report_lost,
 )
-from algos.evolution.update import Adam
-from algos.learning.episode_metrics import count_cut
-from algos.learning.flow import Job
+from paddock.algos.evolution.update import Adam
+from paddock.algos.learning.episode_metrics import count_cut
+from paddock.algos.learning.flow import Job
 
 LOST = float("-inf")  # the score of an evaluation that was lost: worse than any
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.evolution.population import Problem
-from algos.evolution.update import Adam, centred_ranks
-from envs.family import Encoding
+from paddock.algos.evolution.population import Problem
+from paddock.algos.evolution.update import Adam, centred_ranks
+from paddock.envs.family import Encoding
 
 Floats = NDArray[np.float64]
 

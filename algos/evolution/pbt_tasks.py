@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.disk import sync
-from algos.common.keys import Stream, episode_seed
-from algos.common.recipe import AlgorithmRecipe
-from algos.common.threads import one_thread
-from algos.evolution.hyperparameters import Value
-from algos.learning.policy_episodes import Performance, perform, threads_of
-from algos.learning.replay.room import ReplayRefused
-from envs.spec import EnvSpec
-from envs.vector import Vec
+from paddock.algos.common.disk import sync
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.common.recipe import AlgorithmRecipe
+from paddock.algos.common.threads import one_thread
+from paddock.algos.evolution.hyperparameters import Value
+from paddock.algos.learning.policy_episodes import Performance, perform, threads_of
+from paddock.algos.learning.replay.room import ReplayRefused
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without them
 LOST = float("-inf")  # the score of a member that was never evaluated: worse than any

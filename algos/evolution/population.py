@@ -13,17 +13,17 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
-from algos.learning.episodes import Episodes, Moments, play
-from algos.learning.players import Members
-from algos.learning.policy_episodes import NativePlayer
-from algos.networks.flat import MLP, Population
-from algos.pool.broadcast import Broadcast
-from algos.pool.executor import call_at_rest
-from envs.native.networks import Normalizer
-from envs.ranges import Range
-from envs.spec import EnvSpec
-from envs.vector import Vec, VectorEnv
+from paddock.algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from paddock.algos.learning.episodes import Episodes, Moments, play
+from paddock.algos.learning.players import Members
+from paddock.algos.learning.policy_episodes import NativePlayer
+from paddock.algos.networks.flat import MLP, Population
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.executor import call_at_rest
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.ranges import Range
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec, VectorEnv
 
 EpisodeCap = Annotated[int | None, Range("must be at least 1 step, or null for no cap", low=1)]
 

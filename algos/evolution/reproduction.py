@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
-from algos.evolution.niche import Niche, characterize, novelty
-from algos.evolution.strategy import Optimizer
-from algos.evolution.update import Adam
-from algos.learning.flow import Job, Together
-from envs.family import Encoding, Family
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
+from paddock.algos.evolution.niche import Niche, characterize, novelty
+from paddock.algos.evolution.strategy import Optimizer
+from paddock.algos.evolution.update import Adam
+from paddock.algos.learning.flow import Job, Together
+from paddock.envs.family import Encoding, Family
 
 Niches = Mapping[int, Niche]
 Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from algos.evolution.jobs import AgentJobs, Scored, Stepped
-from algos.evolution.niche import Niche
-from algos.learning.flow import Together
+from paddock.algos.evolution.jobs import AgentJobs, Scored, Stepped
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.learning.flow import Together
 
 AHEAD = 2  # iterations by which a niche may be ahead of the slowest
 

@@ -12,18 +12,18 @@ from typing import Annotated, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.divergence import REMEDY, Diverged
-from algos.evolution.population import Problem, SearchDistribution
-from algos.evolution.update import Adam, decayed, estimate_gradient
-from algos.learning.episodes import Episodes, Moments
-from algos.learning.flow import Job
-from algos.learning.policy_episodes import threads_of
-from algos.networks.flat import Normalizer
-from algos.pool.protocol import Done, Pool
-from envs.errors import require
-from envs.ranges import Range
-from envs.vector import Native, Vec
-from envs.vector.contract import check_unshared
+from paddock.algos.common.divergence import REMEDY, Diverged
+from paddock.algos.evolution.population import Problem, SearchDistribution
+from paddock.algos.evolution.update import Adam, decayed, estimate_gradient
+from paddock.algos.learning.episodes import Episodes, Moments
+from paddock.algos.learning.flow import Job
+from paddock.algos.learning.policy_episodes import threads_of
+from paddock.algos.networks.flat import Normalizer
+from paddock.algos.pool.protocol import Done, Pool
+from paddock.envs.errors import require
+from paddock.envs.ranges import Range
+from paddock.envs.vector import Native, Vec
+from paddock.envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 

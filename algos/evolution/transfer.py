@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from algos.evolution.jobs import LOST, AgentJobs, Candidate, Trial, best_candidate
-from algos.evolution.niche import Niche
-from algos.evolution.strategy import Optimizer
-from algos.learning.flow import Together
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Trial, best_candidate
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.strategy import Optimizer
+from paddock.algos.learning.flow import Together
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError
-from envs.ranges import Range
+from paddock.envs.errors import PaddockError
+from paddock.envs.ranges import Range
 
 Floats = NDArray[np.float64]
 Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # a factor an iteration

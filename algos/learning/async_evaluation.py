@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from algos.common.interrupts import Interrupted, Interrupts, Unfinished
-from algos.common.keys import Stream, episode_seed
-from algos.learning.episode_metrics import spell_evaluation, summarize
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
-from algos.learning.rollouts.collector import RolloutConfig
-from algos.learning.seated import seat_parts
-from algos.learning.selfplay.matches import MatchPlayers, play_against
-from algos.learning.selfplay.opponents import Opponents
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Weights
-from algos.networks.native_policy import network_of
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import Pool
-from envs.vector import Native
-from envs.vector.contract import is_shared
+from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.learning.episode_metrics import spell_evaluation, summarize
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
+from paddock.algos.learning.rollouts.collector import RolloutConfig
+from paddock.algos.learning.seated import seat_parts
+from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against
+from paddock.algos.learning.selfplay.opponents import Opponents
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.native_policy import network_of
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.vector import Native
+from paddock.envs.vector.contract import is_shared
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from algos.learning.torch_learner import DistributedContext
-from envs.errors import PaddockError, require
-from envs.process import ChildProcess, describe_end
+from paddock.algos.learning.torch_learner import DistributedContext
+from paddock.envs.errors import PaddockError, require
+from paddock.envs.process import ChildProcess, describe_end
 
 START_S = 300.0  # for a learner's process to import what it needs
 TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once

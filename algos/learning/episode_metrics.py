@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episodes import Episodes
-from envs.spec import EnvSpec
+from paddock.algos.learning.episodes import Episodes
+from paddock.envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.spec import EnvSpec
-from envs.vector import VectorEnv
-from envs.vector.infos import read_numbers
-from envs.vector.storage import Layouts, allocate
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import VectorEnv
+from paddock.envs.vector.infos import read_numbers
+from paddock.envs.vector.storage import Layouts, allocate
 
 
 class Players(Protocol):

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.pool.protocol import Done, End, Pool, PoolError
+from paddock.algos.pool.protocol import Done, End, Pool, PoolError
 
 Item = TypeVar("Item")
 

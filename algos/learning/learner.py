@@ -11,21 +11,21 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.divergence import MEND, REMEDY, Diverged
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor import as_features
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense import make_backend
-from algos.networks.dense.draw import draw_parameters
-from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
-from algos.networks.heads import Head, LeafHead, MixedHead
-from envs.errors import require
-from envs.native.forward import expand
-from envs.spaces.features import numbers_of
-from envs.spaces.layout import Layout
-from envs.spaces.parts import dotted
-from envs.spaces.sparse import SparseRows
-from envs.vector.contract import EnvError
+from paddock.algos.common.divergence import MEND, REMEDY, Diverged
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor import as_features
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense import make_backend
+from paddock.algos.networks.dense.draw import draw_parameters
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from paddock.algos.networks.heads import Head, LeafHead, MixedHead
+from paddock.envs.errors import require
+from paddock.envs.native.forward import expand
+from paddock.envs.spaces.features import numbers_of
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import dotted
+from paddock.envs.spaces.sparse import SparseRows
+from paddock.envs.vector.contract import EnvError
 
 Backend = Literal["auto", "dense", "torch"]
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.policy import can_draw
-from algos.networks.flat import Population
-from algos.networks.inputs import blanks, row_of
-from envs.native.networks import Normalizer
-from envs.spec import EnvSpec
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.policy import can_draw
+from paddock.algos.networks.flat import Population
+from paddock.algos.networks.inputs import blanks, row_of
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.spec import EnvSpec
 
 
 class Members:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
-    # As in `algos.protocol`, whose readers need not wait for arrays.
+    # As in `paddock.algos.protocol`, whose readers need not wait for arrays.
     import numpy as np
     from numpy.typing import NDArray
 
-    from algos.networks.inputs import Inputs
+    from paddock.algos.networks.inputs import Inputs
 
 
 @runtime_checkable

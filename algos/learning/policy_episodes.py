@@ -14,23 +14,23 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, Moments, Players, play
-from algos.learning.players import EveryRow, Members, RowByRow, drawn_in_seat
-from algos.learning.seated import SeatedPolicy
-from algos.networks.flat import FlatPolicy, Population
-from algos.networks.native_policy import NativePolicy
-from algos.pool.broadcast import Broadcast
-from envs.errors import ConfigError
-from envs.machine import usable_cores
-from envs.native import library
-from envs.native import rollout as native
-from envs.native.networks import Network, Normalizer
-from envs.native.settings import NativeTask, native_task
-from envs.native.vector import NativeVectorEnv
-from envs.spec import EnvSpec
-from envs.vector import Native, Vec, VectorEnv
-from envs.vector.serial import SerialVectorEnv
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.episodes import Episodes, Moments, Players, play
+from paddock.algos.learning.players import EveryRow, Members, RowByRow, drawn_in_seat
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.networks.flat import FlatPolicy, Population
+from paddock.algos.networks.native_policy import NativePolicy
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.envs.errors import ConfigError
+from paddock.envs.machine import usable_cores
+from paddock.envs.native import library
+from paddock.envs.native import rollout as native
+from paddock.envs.native.networks import Network, Normalizer
+from paddock.envs.native.settings import NativeTask, native_task
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Native, Vec, VectorEnv
+from paddock.envs.vector.serial import SerialVectorEnv
 
 COMPANY = 4  # environments side by side where a policy acts on all rows at once
 LANES = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company

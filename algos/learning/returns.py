@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.series import carry_back
+from paddock.envs.native.series import carry_back
 
 Floats = NDArray[np.floating[Any]]  # float32 throughout
 Flags = NDArray[np.bool_]
@@ -28,7 +28,7 @@ def finished_turns(terminated: Flags, truncated: Flags, acts: Flags) -> Flags:
 def discount_turns(
     reward: Floats, ended: Flags, acts: Flags, gamma: float, running: NDArray[np.float64], open_turn: Flags
 ) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64], Flags]:
-    """Discounted returns so far of running lives, as `envs.native.series.discount` has them, turn by turn.
+    """Discounted returns so far of running lives, as `paddock.envs.native.series.discount` has them, turn by turn.
 
     Args:
         ended: [T, B].

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from algos.common.keys import Stream, episode_seed
-from algos.common.recipe import AlgorithmRecipe
-from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, perform
-from envs.spec import EnvSpec
-from envs.vector import Vec
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.common.recipe import AlgorithmRecipe
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 
 MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end long before
 

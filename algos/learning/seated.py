@@ -6,15 +6,15 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.policy import Policy, can_draw
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Weights
-from algos.networks.inputs import blank
-from algos.networks.multiagent.parts import Parts
-from envs.errors import ConfigError, require
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.worlds.roles import Role, SeatRows, narrow, widen
+from paddock.algos.learning.policy import Policy, can_draw
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.inputs import blank
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import Role, SeatRows, narrow, widen
 
 
 @final

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.learner import Batch, BatchValues, plain_weights
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor_critic import ActorCritic, as_tensor, copy_to, logprob_and_entropy
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.shape import Surrogate
-from algos.networks.training import ParameterVector, computing_with, wrap_encoders
-from envs.errors import require
+from paddock.algos.learning.learner import Batch, BatchValues, plain_weights
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to, logprob_and_entropy
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.shape import Surrogate
+from paddock.algos.networks.training import ParameterVector, computing_with, wrap_encoders
+from paddock.envs.errors import require
 
 CHUNK = {"cpu": 128, "cuda": 8192}  # observations evaluated at once, whose convolutions fit a cache, or the memory
 

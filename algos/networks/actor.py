@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.inputs import Inputs
-from envs.native.forward import DenseForward, expand
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.inputs import Inputs
+from paddock.envs.native.forward import DenseForward, expand
+from paddock.envs.spaces.sparse import SparseRows
 
 Features = NDArray[np.float32] | SparseRows
 
@@ -36,7 +36,7 @@ def make_actor(architecture: Architecture, device: str = "cpu") -> Actor:
     if architecture.is_dense and device == "cpu":
         return DenseActor(architecture)
     # Torch takes seconds to import and most workers never need it.
-    from algos.networks.actor_critic import TorchActor
+    from paddock.algos.networks.actor_critic import TorchActor
 
     return TorchActor(architecture, device)
 

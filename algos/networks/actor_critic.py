@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.draw import draw_parameters
-from algos.networks.dense.shape import DenseShape
-from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
-from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
-from algos.networks.lstm import unroll
-from algos.networks.support import Support
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.draw import draw_parameters
+from paddock.algos.networks.dense.shape import DenseShape
+from paddock.algos.networks.encoders import legal_in, linear, make_encoder, undrawn
+from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
+from paddock.algos.networks.lstm import unroll
+from paddock.algos.networks.support import Support
 
 ALIGNMENT = 64  # bytes, of a tensor's memory on a CPU
 

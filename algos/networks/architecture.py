@@ -7,14 +7,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.flat import Activation, check_hidden
-from algos.networks.heads import Head
-from algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
-from algos.networks.support import Support
-from envs.errors import require
-from envs.frozen import Frozen, freeze
-from envs.native.networks import DenseLayout, Normalizer
-from envs.spaces.layout import Layout
+from paddock.algos.networks.flat import Activation, check_hidden
+from paddock.algos.networks.heads import Head
+from paddock.algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
+from paddock.algos.networks.support import Support
+from paddock.envs.errors import require
+from paddock.envs.frozen import Frozen, freeze
+from paddock.envs.native.networks import DenseLayout, Normalizer
+from paddock.envs.spaces.layout import Layout
 
 Encoder = Literal["mlp", "cnn", "own"]
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from algos.networks.architecture import Architecture
-from algos.networks.flat import Activation
-from algos.networks.inputs import Inputs
-from envs.errors import ConfigError, require, resolve
-from envs.frozen import thaw
-from envs.spaces.parts import Leaf
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.flat import Activation
+from paddock.algos.networks.inputs import Inputs
+from paddock.envs.errors import ConfigError, require, resolve
+from paddock.envs.frozen import thaw
+from paddock.envs.spaces.parts import Leaf
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

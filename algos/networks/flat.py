@@ -11,12 +11,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head, LeafHead, make_head
-from algos.networks.inputs import Inputs, masked_paths
-from envs.errors import require
-from envs.machine import memory_bytes, spell
-from envs.native.networks import Network, Networks, Normalizer
-from envs.spaces.layout import Layout
+from paddock.algos.networks.heads import Head, LeafHead, make_head
+from paddock.algos.networks.inputs import Inputs, masked_paths
+from paddock.envs.errors import require
+from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.native.networks import Network, Networks, Normalizer
+from paddock.envs.spaces.layout import Layout
 
 Activation = Literal["tanh", "relu"]
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Architecture
-from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import Head, LeafHead
-from algos.networks.inputs import Inputs, seen
-from envs.errors import ConfigError, require
-from envs.native.networks import DenseLayout
-from envs.spaces.parts import place
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.flat import MLP, FlatPolicy
+from paddock.algos.networks.heads import Head, LeafHead
+from paddock.algos.networks.inputs import Inputs, seen
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.native.networks import DenseLayout
+from paddock.envs.spaces.parts import place
 
 Floats = NDArray[np.float32]
 
@@ -214,7 +214,7 @@ def _measure(network: Architecture | MLP) -> tuple[int, int]:
         sizes = (network.inputs.width, *network.hidden)
         return sizes[-1], DenseLayout(sizes).num_parameters
     # Torch takes a second to import, and dense networks never need it.
-    from algos.networks.actor_critic import acting_part
+    from paddock.algos.networks.actor_critic import acting_part
 
     acting = acting_part(network)
     return acting.policy_head.in_features, sum(part.numel() for part in acting.policy_encoder.parameters())

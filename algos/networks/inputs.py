@@ -14,15 +14,15 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head
-from envs.errors import ConfigError, require
-from envs.spaces.features import Features, numbers_of
-from envs.spaces.layout import Layout
-from envs.spaces.legal import MASK
-from envs.spaces.parts import Leaf, Path, dotted, place
-from envs.spaces.sparse import SparseFeatures
-from envs.spec import EnvSpec
-from envs.worlds.roles import Role, SeatRows, widen
+from paddock.algos.networks.heads import Head
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.spaces.features import Features, numbers_of
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.legal import MASK
+from paddock.envs.spaces.parts import Leaf, Path, dotted, place
+from paddock.envs.spaces.sparse import SparseFeatures
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import Role, SeatRows, widen
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes

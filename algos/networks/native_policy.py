@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.flat import FlatPolicy
-from algos.networks.heads import LeafHead
-from envs.native import library
-from envs.native.networks import Network, Normalizer
-from envs.native.steps import DrawingNetwork, Drawn, StepPlayer, Steps
-from envs.native.vector import NativeVectorEnv
-from envs.vector import VectorEnv
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.flat import FlatPolicy
+from paddock.algos.networks.heads import LeafHead
+from paddock.envs.native import library
+from paddock.envs.native.networks import Network, Normalizer
+from paddock.envs.native.steps import DrawingNetwork, Drawn, StepPlayer, Steps
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.vector import VectorEnv
 
 # By the kind of a head, what native code makes of outputs where nothing is drawn, and where something is: what tanh
 # squashes and is then scaled is what is bounded.
@@ -28,7 +28,7 @@ NOTHING = np.zeros(0, np.float32)  # of choices, which have no bounds
 
 @dataclass(frozen=True, eq=False)
 class NativePolicy:
-    """A policy whose whole episodes native code may play; `envs.native.rollout.supports` says in which environments."""
+    """A policy whose whole episodes native code may play; `paddock.envs.native.rollout.supports` says in which environments."""
 
     network: Network
     parameters: NDArray[np.float32]  # [P]

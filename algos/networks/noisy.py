@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from algos.networks.training import ParameterVector, attach_gradients, copy_network, flatten, our_layers
+from paddock.algos.networks.training import ParameterVector, attach_gradients, copy_network, flatten, our_layers
 
 ONLINE, TARGET, ACTING = range(3)  # whose noise it is
 

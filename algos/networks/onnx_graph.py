@@ -12,15 +12,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.actor_critic import acting_part
-from algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
-from algos.networks.flat import FlatPolicy
-from algos.networks.heads import LOWEST, LeafHead
-from algos.networks.inputs import TAKEN, Inputs
-from algos.networks.support import Support
-from envs.errors import require
-from envs.native.networks import Normalizer
+from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
+from paddock.algos.networks.actor_critic import acting_part
+from paddock.algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
+from paddock.algos.networks.flat import FlatPolicy
+from paddock.algos.networks.heads import LOWEST, LeafHead
+from paddock.algos.networks.inputs import TAKEN, Inputs
+from paddock.algos.networks.support import Support
+from paddock.envs.errors import require
+from paddock.envs.native.networks import Normalizer
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.functions import quick_exp
+from paddock.envs.native.functions import quick_exp
 
 Floats = NDArray[np.float32]
 

@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from algos.networks.dense.draw import draw_uniform
-from algos.networks.encoders import Own
-from algos.networks.one_order import in_one_order
+from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.encoders import Own
+from paddock.algos.networks.one_order import in_one_order
 
 Network = TypeVar("Network", bound=nn.Module)
 

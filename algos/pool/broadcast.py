@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from algos.pool.script import Script, dump, load
+from paddock.algos.pool.script import Script, dump, load
 
 Value = TypeVar("Value")
 

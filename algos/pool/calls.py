@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from algos.pool.broadcast import Broadcast
+from paddock.algos.pool.broadcast import Broadcast
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from algos.pool import broadcast
-from algos.pool.executor import FLUSH_S, Executor, Job, Resident
-from algos.pool.messages import receive, send
-from algos.pool.script import Script, load, run_for
+from paddock.algos.pool import broadcast
+from paddock.algos.pool.executor import FLUSH_S, Executor, Job, Resident
+from paddock.algos.pool.messages import receive, send
+from paddock.algos.pool.script import Script, load, run_for
 
 ALIVE_S = 4.0  # between two signs of life
 STOPPED_S = 1.0  # a process that was late by so much, and did not compute, was stopped

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
 
-from algos.pool.broadcast import Blob, read_from
-from algos.pool.protocol import Closes, RemoteError
-from algos.pool.script import Script, dump, load, run_for
+from paddock.algos.pool.broadcast import Blob, read_from
+from paddock.algos.pool.protocol import Closes, RemoteError
+from paddock.algos.pool.script import Script, dump, load, run_for
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """How a worker process ended: its exit code, which its nanny sees, and the last lines that it wrote to its errors.
 
-A nanny outlives its worker. One that loads `algos.pool.worker` (`--preload-nanny algos.pool.worker`) answers the
+A nanny outlives its worker. One that loads `paddock.algos.pool.worker` (`--preload-nanny paddock.algos.pool.worker`) answers the
 questions of drivers.
 """
 
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from envs.process import name_signal
+from paddock.envs.process import name_signal
 
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.serial import SerialPool
 
 
 class LatePool:

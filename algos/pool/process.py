@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from algos.pool.executor import is_awaited
-from envs.errors import IN_USE
-from envs.process import start_python
+from paddock.algos.pool.executor import is_awaited
+from paddock.envs.errors import IN_USE
+from paddock.envs.process import start_python
 
 POLL_S = 0.2
 LONGEST_POLL_S = 10.0  # between two starts of a command that cannot have its turn yet

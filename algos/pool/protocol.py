@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
-from algos.pool.broadcast import Broadcast
-from envs.errors import PaddockError, require
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.envs.errors import PaddockError, require
 
 Task = TypeVar("Task")
 Value = TypeVar("Value")

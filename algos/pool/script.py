@@ -24,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from envs.errors import PaddockError
+from paddock.envs.errors import PaddockError
 
 UNGUARDED_EXIT_CODE = 76
 MAIN, THEIRS = "__main__", "__mp_main__"  # what a script's module is called where it runs, and on workers

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.executor import NoForks, let_go
-from algos.pool.protocol import (
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.executor import NoForks, let_go
+from paddock.algos.pool.protocol import (
     ONE_CPU,
     Closes,
     Done,

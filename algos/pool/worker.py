@@ -3,7 +3,7 @@
 Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
 each worker (`serve`), so that addresses and TLS come with it; `driver` has what is said there.
 
-A worker loads this module when it starts (`--preload algos.pool.worker`).
+A worker loads this module when it starts (`--preload paddock.algos.pool.worker`).
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from algos.pool import exit_report
-from algos.pool.driver import DriverConnection
-from algos.pool.executor import Executor, memory_gb
-from algos.pool.script import Script
-from algos.pool.semaphores import delete_names
-from envs.parent import die_with_parent, leave_to_parent
+from paddock.algos.pool import exit_report
+from paddock.algos.pool.driver import DriverConnection
+from paddock.algos.pool.executor import Executor, memory_gb
+from paddock.algos.pool.script import Script
+from paddock.algos.pool.semaphores import delete_names
+from paddock.envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
 DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs

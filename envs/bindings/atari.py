@@ -15,8 +15,8 @@ from ale_py import roms
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from envs.errors import nearest
-from envs.stacks import Stack
+from paddock.envs.errors import nearest
+from paddock.envs.stacks import Stack
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
 SEEDS = 2**31  # the emulator takes those from 0 to here

@@ -11,7 +11,7 @@ import envpool
 import gymnasium
 import numpy as np
 
-from envs.vector.adapters.envpool import BOOKKEEPING
+from paddock.envs.vector.adapters.envpool import BOOKKEEPING
 
 
 class EnvPoolTask(gymnasium.Env[Any, Any]):

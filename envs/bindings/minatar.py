@@ -1,4 +1,4 @@
-"""MinAtar (Young and Tian 2019, arXiv:1903.03176): its own ids, as `envs.bindings.minatar:MinAtar/Breakout-v1`.
+"""MinAtar (Young and Tian 2019, arXiv:1903.03176): its own ids, as `paddock.envs.bindings.minatar:MinAtar/Breakout-v1`.
 
 Gymnasium looks for them no more by itself.
 """

@@ -1,4 +1,4 @@
-"""MuJoCo's tasks (Todorov et al. 2012) as Gymnasium has them, quiet: `envs.bindings.mujoco:HalfCheetah-v5`.
+"""MuJoCo's tasks (Todorov et al. 2012) as Gymnasium has them, quiet: `paddock.envs.bindings.mujoco:HalfCheetah-v5`.
 
 MuJoCo writes warnings to a file in the folder where it is started, MUJOCO_LOG.TXT, and says of HalfCheetah, each time
 it is made, that a future release will know one of its attributes no more. The others go to stderr alone.

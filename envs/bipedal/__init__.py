@@ -1,7 +1,7 @@
 """The walker: Gymnasium's BipedalWalker and Hardcore with the same numbers in less time, and POET's terrains for it.
 
 Importing this registers `paddock/BipedalWalker-v3`, `paddock/BipedalWalkerHardcore-v3` and `paddock/Terrain-v0`; the
-name to give is `env.id=envs.bipedal:paddock/BipedalWalker-v3`.
+name to give is `env.id=paddock.envs.bipedal:paddock/BipedalWalker-v3`.
 """
 
 import gymnasium
@@ -9,7 +9,7 @@ import gymnasium
 for _id, _hardcore, _steps in (("BipedalWalker", False, 1600), ("BipedalWalkerHardcore", True, 2000)):
     gymnasium.register(
         id=f"paddock/{_id}-v3",
-        entry_point="envs.bipedal.walker:Walker",
+        entry_point="paddock.envs.bipedal.walker:Walker",
         kwargs={"hardcore": _hardcore},
         max_episode_steps=_steps,
         reward_threshold=300,
@@ -17,7 +17,7 @@ for _id, _hardcore, _steps in (("BipedalWalker", False, 1600), ("BipedalWalkerHa
 
 gymnasium.register(
     id="paddock/Terrain-v0",
-    entry_point="envs.bipedal.terrain:Terrain",
+    entry_point="paddock.envs.bipedal.terrain:Terrain",
     max_episode_steps=2000,
     reward_threshold=230,
 )

@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium.envs.box2d.bipedal_walker import TERRAIN_STARTPAD
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 Cppn = Mapping[str, Any]  # {"nodes": [...], "connections": [...]}
 Array = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """Families of walker terrains: POET's obstacles (arXiv:1901.01753) and Enhanced POET's CPPNs (arXiv:2003.08536).
 
-Encodings are keyword arguments of `envs.bipedal.terrain.Terrain`; what they leave out is as it stands there.
+Encodings are keyword arguments of `paddock.envs.bipedal.terrain.Terrain`; what they leave out is as it stands there.
 """
 
 import copy
@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from envs.bipedal import cppn
-from envs.bipedal.ground import HIGHEST as TALLEST
-from envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
-from envs.errors import nearest, require
-from envs.family import Encoding
-from envs.ranges import Range, check_fields
-from envs.spec import EnvSpec
+from paddock.envs.bipedal import cppn
+from paddock.envs.bipedal.ground import HIGHEST as TALLEST
+from paddock.envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
+from paddock.envs.errors import nearest, require
+from paddock.envs.family import Encoding
+from paddock.envs.ranges import Range, check_fields
+from paddock.envs.spec import EnvSpec
 
 Rule = Mapping[str, Any]  # {step, max}, and for intervals {initial: [low, high]}
 
@@ -37,7 +37,7 @@ INTERVALS = ("pit_gap", "stump_height", "stair_height", "stair_steps")
 class Obstacles:
     """Roughness, pits, stumps and stairs; what is None stays as it is on the flat terrain.
 
-    All others change in every mutation. Units are those of `envs.bipedal.ground.Course`.
+    All others change in every mutation. Units are those of `paddock.envs.bipedal.ground.Course`.
 
     Attributes:
         roughness: {step, max}: uniform(-step, step) is added, within [0, max].
@@ -116,7 +116,7 @@ class Cppns:
     """Terrains whose heights a small network gives.
 
     Attributes:
-        node_add, node_delete, weight_rate, weight_power, amplitude_low, amplitude_high: see `envs.bipedal.cppn.mutate`.
+        node_add, node_delete, weight_rate, weight_power, amplitude_low, amplitude_high: see `paddock.envs.bipedal.cppn.mutate`.
         length: points of the course.
         max_episode_steps: None keeps the 2,000 of the published task.
         wrappers: as in EnvSpec.
@@ -152,7 +152,7 @@ class Cppns:
         return {"cppn": copy.deepcopy(cppn.FLAT)}
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
-        """Change structure and weights; see `envs.bipedal.cppn.mutate`."""
+        """Change structure and weights; see `paddock.envs.bipedal.cppn.mutate`."""
         rules = {key: getattr(self, key) for key in MUTATION}
         return {"cppn": cppn.mutate(encoding["cppn"], self.length, generator, **rules)}
 
@@ -185,7 +185,7 @@ def interval_changes(interval: Sequence[float], rule: Rule, apart: float) -> lis
 
 def _terrain(family: Obstacles | Cppns, encoding: Encoding, ground: int | None) -> EnvSpec:
     return EnvSpec(
-        id="envs.bipedal:paddock/Terrain-v0",
+        id="paddock.envs.bipedal:paddock/Terrain-v0",
         kwargs={**encoding, "ground": ground, "length": family.length},
         wrappers=tuple(family.wrappers),
         max_episode_steps=family.max_episode_steps,

@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium.envs.box2d.bipedal_walker import SCALE, TERRAIN_GRASS, TERRAIN_HEIGHT, TERRAIN_STARTPAD, TERRAIN_STEP
 from numpy.typing import NDArray
 
-from envs.bipedal import cppn
-from envs.errors import require
+from paddock.envs.bipedal import cppn
+from paddock.envs.errors import require
 
 Interval = Sequence[float]  # [low, high]
 Box = tuple[float, float, float, float]  # left, bottom, right, top, m
@@ -43,7 +43,7 @@ class Course:
         stair_height: of one step, real.
         stair_width: of one step, whole.
         stair_steps: how many, whole.
-        cppn: the function that gives the heights instead, see `envs.bipedal.cppn`; there are then no obstacles, and
+        cppn: the function that gives the heights instead, see `paddock.envs.bipedal.cppn`; there are then no obstacles, and
             roughness does not count.
         length: points of the ground, 0.467 m apart.
     """

@@ -10,7 +10,7 @@ import pygame
 from gymnasium.envs.box2d.bipedal_walker import SCALE, TERRAIN_HEIGHT, TERRAIN_STEP, VIEWPORT_H, VIEWPORT_W
 from numpy.typing import NDArray
 
-from envs.bipedal.walker import HEIGHT, WIDTH, Walker
+from paddock.envs.bipedal.walker import HEIGHT, WIDTH, Walker
 
 SKY, CLOUD, EARTH, LIGHT_GRASS, DARK_GRASS = (
     (215, 215, 255),

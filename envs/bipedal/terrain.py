@@ -8,9 +8,9 @@ from gymnasium.envs.box2d.bipedal_walker import TERRAIN_GRASS, TERRAIN_STEP
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
-from envs.bipedal.ground import Course, Ground, is_whole, lay_ground
-from envs.bipedal.walker import Walker
-from envs.errors import require
+from paddock.envs.bipedal.ground import Course, Ground, is_whole, lay_ground
+from paddock.envs.bipedal.walker import Walker
+from paddock.envs.errors import require
 
 SCENERY = 11  # draws for each cloud
 
@@ -19,7 +19,7 @@ class Terrain(Walker):
     """`Walker` with a ground of its own; reward and observations are the same.
 
     Args:
-        encoding: see `envs.bipedal.ground.Course`; without any, the ground is flat.
+        encoding: see `paddock.envs.bipedal.ground.Course`; without any, the ground is flat.
         ground: seed of the ground, >= 0: the same in every episode, and reset's seed decides the push at the start
             alone. None: reset's seed decides the ground too.
 
@@ -43,7 +43,7 @@ class Terrain(Walker):
         if self.render_mode is None:
             return super().render()
         # Only those who look need pygame.
-        from envs.bipedal import picture
+        from paddock.envs.bipedal import picture
 
         return picture.show(self)
 

@@ -1,6 +1,6 @@
 """Games of our own, in plain Python: what serial vectors play, and what the C code is held to, to the bit.
 
-Importing this registers them; the name to give is `env.id=envs.games:paddock/Game2048-v0`.
+Importing this registers them; the name to give is `env.id=paddock.envs.games:paddock/Game2048-v0`.
 """
 
 import gymnasium
@@ -17,4 +17,4 @@ _OURS = {  # entry point, and steps of an episode at the most
 }
 
 for _name, (_entry, _steps) in _OURS.items():
-    gymnasium.register(id=f"paddock/{_name}-v0", entry_point=f"envs.games.{_entry}", max_episode_steps=_steps)
+    gymnasium.register(id=f"paddock/{_name}-v0", entry_point=f"paddock.envs.games.{_entry}", max_episode_steps=_steps)

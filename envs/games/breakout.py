@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from envs.games.game import Game
-from envs.games.picture import BACK, INK, Picture, number, rectangle
+from paddock.envs.games.game import Game
+from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
 
 WIDTH, HEIGHT = 192, 160
 ROWS, COLUMNS, TOP = 6, 12, 24  # of bricks; where the wall begins

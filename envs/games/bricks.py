@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.games.picture import Colour
-from envs.games.planes import SIDE, PlaneGame
+from paddock.envs.games.picture import Colour
+from paddock.envs.games.planes import SIDE, PlaneGame
 
 FIRST, ROWS = 1, 3  # the wall's upper row, and how many there are
 BOTTOM = SIDE - 1

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.games.picture import Colour
-from envs.games.planes import SIDE, PlaneGame
+from paddock.envs.games.picture import Colour
+from paddock.envs.games.planes import SIDE, PlaneGame
 
 LANES, GAUGE = SIDE - 2, SIDE - 1  # lanes lie below the surface, row 0; the last row has gauges
 FISH, HUNTER, DIVER = 1, 2, 3

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.games.picture import Colour
-from envs.games.planes import SIDE, PlaneGame
+from paddock.envs.games.picture import Colour
+from paddock.envs.games.planes import SIDE, PlaneGame
 
 BOTTOM = SIDE - 1
 ROWS, LEFT, COLUMNS = 4, 2, 6  # of a wave

@@ -6,8 +6,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.games.game import Game
-from envs.games.picture import Picture, cells, number
+from paddock.envs.games.game import Game
+from paddock.envs.games.picture import Picture, cells, number
 
 SIDE = 4
 MOST = 17  # the greatest tile that can be had is 2^17

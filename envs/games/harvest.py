@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.games.picture import Colour
-from envs.games.planes import SIDE, PlaneGame
+from paddock.envs.games.picture import Colour
+from paddock.envs.games.planes import SIDE, PlaneGame
 
 LANES = SIDE - 2
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))  # rows and columns: stay, up, right, down, left

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.games.game import Game
-from envs.games.picture import Colour, Picture, planes
+from paddock.envs.games.game import Game
+from paddock.envs.games.picture import Colour, Picture, planes
 
 SIDE = 10
 

@@ -6,8 +6,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.games.game import Game
-from envs.games.picture import BACK, INK, Picture, number, rectangle
+from paddock.envs.games.game import Game
+from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
 
 WIDTH, HEIGHT = 192, 128
 PLANES = (8, 184)  # where the opponent's paddle and the player's stand

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from envs.games.picture import Colour
-from envs.games.planes import SIDE, PlaneGame
+from paddock.envs.games.picture import Colour
+from paddock.envs.games.planes import SIDE, PlaneGame
 
 LANES, COLUMN, BOTTOM = SIDE - 2, 4, SIDE - 1
 REST = 2  # steps after a move in which there is none

@@ -1,4 +1,4 @@
-"""One dense network on rows of observations, with the arithmetic of `envs.native.networks`.
+"""One dense network on rows of observations, with the arithmetic of `paddock.envs.native.networks`.
 
 A row's outputs depend on that row alone: not on how many there are, on the processor, or on whether native code was
 built.
@@ -10,12 +10,12 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.functions import activate
-from envs.native.networks import DenseLayout, Normalizer, Rows, sum_in_order
-from envs.spaces.parts import Array
-from envs.spaces.sparse import SparseFeatures, SparseRows
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.functions import activate
+from paddock.envs.native.networks import DenseLayout, Normalizer, Rows, sum_in_order
+from paddock.envs.spaces.parts import Array
+from paddock.envs.spaces.sparse import SparseFeatures, SparseRows
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h
 FORWARD_ROWS = 32

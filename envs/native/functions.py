@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native import library
+from paddock.envs.native import library
 
 Floats = NDArray[np.float32]
 

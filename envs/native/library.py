@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
 ABI = 9  # PADDOCK_ABI of native.h

@@ -1,7 +1,7 @@
 """Small feed-forward networks with one arithmetic everywhere: what they give depends on no processor and no library.
 
 Sums are taken in single precision in the order of the inputs, the bias last, and tanh is a polynomial of our own. That
-is what native code computes for whole episodes (`envs.native.rollout`), and here for one step; where it was not built,
+is what native code computes for whole episodes (`paddock.envs.native.rollout`), and here for one step; where it was not built,
 NumPy computes the same bits.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.functions import activate, quick_tangent
-from envs.spaces.sparse import SparseFeatures
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.functions import activate, quick_tangent
+from paddock.envs.spaces.sparse import SparseFeatures
 
 SPARE_FLOATS = 128  # of networks.h
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.native.games import ours
-from envs.native.settings import NativeTask
+from paddock.envs.errors import require
+from paddock.envs.native.games import ours
+from paddock.envs.native.settings import NativeTask
 
 BODIES = 5  # hull, leg, lower leg, leg, lower leg
 
@@ -110,9 +110,9 @@ class _WalkerPainter:
 
     def __init__(self, task: NativeTask, c: ctypes.CDLL, vector: int | None) -> None:
         # Only those who look need Box2D and pygame.
-        from envs.bipedal.ground import TERRAIN_GRASS, TERRAIN_STEP, Ground
-        from envs.bipedal.terrain import Terrain
-        from envs.bipedal.walker import WIDTH
+        from paddock.envs.bipedal.ground import TERRAIN_GRASS, TERRAIN_STEP, Ground
+        from paddock.envs.bipedal.terrain import Terrain
+        from paddock.envs.bipedal.walker import WIDTH
 
         self._poses = _function(c, "walker_poses", None, ctypes.c_int, ctypes.c_void_p)
         self._grounds = _function(c, "walker_ground", ctypes.POINTER(_CGround), ctypes.c_int)

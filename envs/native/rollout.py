@@ -1,7 +1,7 @@
 """Whole episodes of many small networks in native code, for environments that have a native version.
 
 What an episode gives depends on its network and its seed alone: not on the company it is played in, nor on threads, nor
-on the width of the processor's registers. It is what `algos.learning.episodes.play` gives over environments of the same
+on the width of the processor's registers. It is what `paddock.algos.learning.episodes.play` gives over environments of the same
 numbers, bit for bit.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.native import library
-from envs.native.forward import FeaturesOfBytes, PackedWeights
-from envs.native.networks import Network, Normalizer
-from envs.native.settings import NativeTask
+from paddock.envs.errors import require
+from paddock.envs.native import library
+from paddock.envs.native.forward import FeaturesOfBytes, PackedWeights
+from paddock.envs.native.networks import Network, Normalizer
+from paddock.envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded", "clipped")  # HEAD_... of rollout.h
 ACTIVATIONS = ("tanh", "relu")

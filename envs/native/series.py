@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native import library
+from paddock.envs.native import library
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -12,17 +12,17 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
-import envs.bipedal
-import envs.games
-import envs.sanity
-import envs.tasks.recall  # noqa: F401, registers its environments, as those above do
-from envs.errors import require
-from envs.native.boards.worlds import WORLDS, read_world
-from envs.native.games import minigrid
-from envs.native.games.ours import GAMES, NativeFamily, Settings
-from envs.native.originals import ELSEWHERE, is_exact
-from envs.spec import EnvSpec
-from envs.worlds.roles import join_spaces
+import paddock.envs.bipedal
+import paddock.envs.games
+import paddock.envs.sanity
+import paddock.envs.tasks.recall  # noqa: F401, registers its environments, as those above do
+from paddock.envs.errors import require
+from paddock.envs.native.boards.worlds import WORLDS, read_world
+from paddock.envs.native.games import minigrid
+from paddock.envs.native.games.ours import GAMES, NativeFamily, Settings
+from paddock.envs.native.originals import ELSEWHERE, is_exact
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import join_spaces
 
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
 POINTS = 200  # of Gymnasium's ground
@@ -237,8 +237,8 @@ def _walker(arguments: Mapping[str, Any]) -> Settings:
 
 def _terrain(arguments: Mapping[str, Any]) -> Settings:
     # Only walkers need Box2D, for Gymnasium's constants.
-    from envs.bipedal.ground import Course, lay_ground
-    from envs.bipedal.terrain import SCENERY
+    from paddock.envs.bipedal.ground import Course, lay_ground
+    from paddock.envs.bipedal.terrain import SCENERY
 
     course = Course(**{key: value for key, value in arguments.items() if key != "ground"})
     seed = arguments.get("ground")

@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.native.settings import native_task
-from envs.native.vector import NativeVectorEnv
-from envs.spec import EnvSpec
+from paddock.envs.native.settings import native_task
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spec import EnvSpec
 
 
 class NativeEnv(gymnasium.Env):

@@ -1,6 +1,6 @@
 """T steps of native environments by one dense policy whose actions are drawn, in one call of native code.
 
-What they give is, bit for bit, what `DenseForward`, the heads of `algos.networks.heads` and `NativeVectorEnv` give one
+What they give is, bit for bit, what `DenseForward`, the heads of `paddock.algos.networks.heads` and `NativeVectorEnv` give one
 step after another. Threads own environments: each plays all T steps of some, and waits for no other. No number depends
 on how many there are.
 """
@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.forward import FeaturesOfBytes, PackedWeights
-from envs.native.functions import quick_exp
-from envs.native.networks import DenseLayout, Normalizer
-from envs.native.vector import NativeVectorEnv
-from envs.spaces.sparse import SparseFeatures
+from paddock.envs.native.forward import FeaturesOfBytes, PackedWeights
+from paddock.envs.native.functions import quick_exp
+from paddock.envs.native.networks import DenseLayout, Normalizer
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spaces.sparse import SparseFeatures
 
 Drawn = Literal["choices", "clipped", "squashed", "soft", "tanh"]
 DRAWN = get_args(Drawn)  # DRAWN_... of steps.h

@@ -9,13 +9,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.machine import usable_cores
-from envs.native import library
-from envs.native.memory import check_memory
-from envs.native.picture import Painter, painter_of
-from envs.native.settings import NativeTask
-from envs.vector.contract import (
+from paddock.envs.errors import require
+from paddock.envs.machine import usable_cores
+from paddock.envs.native import library
+from paddock.envs.native.memory import check_memory
+from paddock.envs.native.picture import Painter, painter_of
+from paddock.envs.native.settings import NativeTask
+from paddock.envs.vector.contract import (
     Batch,
     Rows,
     VectorEnv,
@@ -26,8 +26,8 @@ from envs.vector.contract import (
     read_mask,
     read_seeds,
 )
-from envs.vector.storage import Layouts, RowIndex
-from envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
+from paddock.envs.vector.storage import Layouts, RowIndex
+from paddock.envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
 
 BITS = 2**64
 NO_MEMORY = -2  # of vector_play
@@ -178,7 +178,7 @@ class NativeVectorEnv(VectorEnv):
         return table.batch(table.everyone)
 
     def play(self, steps: ctypes.Structure) -> None:
-        """Have native code choose actions and step, again and again; see `envs.native.steps`.
+        """Have native code choose actions and step, again and again; see `paddock.envs.native.steps`.
 
         Raises:
             VectorMisuse: ended episodes do not restart, an environment has no episode or an action that was not

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.values import Garbled, decode, encode
-from envs.vector.storage import RowIndex
+from paddock.envs.remote.values import Garbled, decode, encode
+from paddock.envs.vector.storage import RowIndex
 
 PROTOCOL = 8  # what both sides must speak
 MAGIC = b"PDK\n"

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 TOKEN = "PADDOCK_TOKEN"  # of the environment, in place of a file
 FEWEST_BYTES = 32  # of a token

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.remote.values import Garbled, decode
-from envs.vector.contract import EnvError
+from paddock.envs.remote.values import Garbled, decode
+from paddock.envs.vector.contract import EnvError
 
 
 def take_infos(said: bytes, id: str) -> dict[str, Any]:

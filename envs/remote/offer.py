@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from envs.errors import ConfigError, require
-from envs.remote.frames import MOST_SIGNAL
-from envs.remote.spaces import build_space, describe_space
-from envs.remote.values import Garbled, Unsayable, are_same, decode, encode, settle
-from envs.remote.versions import describe_others
-from envs.remote.view import View
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.vector.contract import VectorMisuse
-from envs.vector.storage import Layouts
-from envs.worlds.roles import Role
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.remote.frames import MOST_SIGNAL
+from paddock.envs.remote.spaces import build_space, describe_space
+from paddock.envs.remote.values import Garbled, Unsayable, are_same, decode, encode, settle
+from paddock.envs.remote.versions import describe_others
+from paddock.envs.remote.view import View
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.storage import Layouts
+from paddock.envs.worlds.roles import Role
 
-REMOTE_ID = "envs.remote.single:Remote-v0"  # of the environment that stands for whatever a server offers
-FACTORY_ID = "envs.remote.single:make"  # the same for worlds too
+REMOTE_ID = "paddock.envs.remote.single:Remote-v0"  # of the environment that stands for whatever a server offers
+FACTORY_ID = "paddock.envs.remote.single:make"  # the same for worlds too
 COMPARED: tuple[str, ...] = (
     "id",
     "kwargs",

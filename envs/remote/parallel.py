@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.remote.infos import read_info
-from envs.remote.rows import pack_actions
-from envs.remote.served import Served
-from envs.remote.view import Seen
-from envs.vector.contract import VectorMisuse
-from envs.vector.remote import check_meeting
-from envs.worlds.roles import narrow
-from envs.worlds.world import Step, Told
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.infos import read_info
+from paddock.envs.remote.rows import pack_actions
+from paddock.envs.remote.served import Served
+from paddock.envs.remote.view import Seen
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.remote import check_meeting
+from paddock.envs.worlds.roles import narrow
+from paddock.envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
-    from envs.remote.client.vector import RemoteVectorEnv
+    from paddock.envs.remote.client.vector import RemoteVectorEnv
 
 BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.spaces.parts import Misfit
-from envs.vector.contract import VectorMisuse
-from envs.vector.storage import Layouts
-from envs.worlds.roles import Role, widen
+from paddock.envs.spaces.parts import Misfit
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.storage import Layouts
+from paddock.envs.worlds.roles import Role, widen
 
 
 def pack_actions(layouts: Layouts, roles: Sequence[Role], actions: Mapping[str, Any]) -> NDArray[Any]:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
-from envs.vector.contract import VectorMisuse
-from envs.vector.remote import make_place
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.remote import make_place
 
 if TYPE_CHECKING:
-    from envs.remote.client.vector import RemoteVectorEnv
+    from paddock.envs.remote.client.vector import RemoteVectorEnv
 
 
 class Served:
@@ -35,7 +35,7 @@ class Served:
 
     def open(self) -> "RemoteVectorEnv":
         """Return the rows at the server, which are made there by the first call."""
-        from envs.remote.client.vector import RemoteVectorEnv
+        from paddock.envs.remote.client.vector import RemoteVectorEnv
 
         if self._venv is None:
             own: dict[str, Any] = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self.claim}

@@ -1,6 +1,6 @@
 """One environment at a server as a Gymnasium environment, for anyone's code; registered as REMOTE_ID.
 
-`make` gives one of worlds too: see `envs.remote.parallel`.
+`make` gives one of worlds too: see `paddock.envs.remote.parallel`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any
 
 import gymnasium
 
-from envs.errors import ConfigError
-from envs.remote.infos import read_info
-from envs.remote.offer import REMOTE_ID
-from envs.remote.parallel import RemoteParallelEnv
-from envs.remote.served import Served
-from envs.spaces.parts import Misfit
-from envs.vector.contract import VectorMisuse
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.infos import read_info
+from paddock.envs.remote.offer import REMOTE_ID
+from paddock.envs.remote.parallel import RemoteParallelEnv
+from paddock.envs.remote.served import Served
+from paddock.envs.spaces.parts import Misfit
+from paddock.envs.vector.contract import VectorMisuse
 
 SEATS = ("world", "agents")  # those that say where in a joint world
 SERVER = ("token_file", "tls", "wait_s")  # arguments that say how the server is reached
@@ -108,4 +108,4 @@ def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemotePara
 
 
 # The server's own limit is at work there.
-gymnasium.register(REMOTE_ID.partition(":")[2], "envs.remote.single:RemoteEnv", disable_env_checker=True)
+gymnasium.register(REMOTE_ID.partition(":")[2], "paddock.envs.remote.single:RemoteEnv", disable_env_checker=True)

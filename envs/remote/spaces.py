@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs.errors import ConfigError
-from envs.remote.values import Garbled
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.values import Garbled
 
 REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, OverflowError, NotImplementedError)
 

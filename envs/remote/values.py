@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from envs.errors import PaddockError
+from paddock.envs.errors import PaddockError
 
 ARRAY, OBJECTS, SCALAR, TUPLE, INTEGER = range(1, 6)  # MessagePack's extension types
 MOST_DEPTH = 16  # structures in structures

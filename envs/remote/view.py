@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.frames import Cursor
-from envs.vector.storage import Layouts, allocate
-from envs.worlds.roles import Role, narrow
+from paddock.envs.remote.frames import Cursor
+from paddock.envs.vector.storage import Layouts, allocate
+from paddock.envs.worlds.roles import Role, narrow
 
 View = Literal["all", "own"]
 

@@ -1,6 +1,6 @@
 """Small tasks of known values, each of which one faculty of an algorithm solves: the sanity suite.
 
-Importing this registers them; the name to give is `env.id=envs.sanity:paddock/Bandit-v0`. Those whose names begin with
+Importing this registers them; the name to give is `env.id=paddock.envs.sanity:paddock/Bandit-v0`. Those whose names begin with
 Puffer have the rules of PufferLib 3.0's tasks of these names (pufferlib/ocean/sanity.py), to the constants that its
 seeds give.
 """
@@ -30,4 +30,4 @@ _OURS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 for _name, (_entry, _kwargs) in _OURS.items():
-    gymnasium.register(id=f"paddock/{_name}-v0", entry_point=f"envs.sanity.{_entry}", kwargs=_kwargs)
+    gymnasium.register(id=f"paddock/{_name}-v0", entry_point=f"paddock.envs.sanity.{_entry}", kwargs=_kwargs)

@@ -7,14 +7,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.98)
 AIM = SanityTask(
     name="aim",
-    id="envs.sanity:paddock/Aim-v0",
+    id="paddock.envs.sanity:paddock/Aim-v0",
     score=mean_return,
     chance=1 / 3,  # 1 - 8^2 / 6 / 16
     blind=2 / 3,  # always the middle: 1 - 8^2 / 12 / 16

@@ -7,14 +7,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_numbers, check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.9)
 BANDIT = SanityTask(
     name="bandit",
-    id="envs.sanity:paddock/Bandit-v0",
+    id="paddock.envs.sanity:paddock/Bandit-v0",
     score=mean_return,
     chance=0.1,
     blind=0.1,
@@ -28,7 +28,7 @@ BANDIT = SanityTask(
 PUFFER_PASS = Bar(0.9 - 0.5502344891639495)
 PUFFER_BANDIT = SanityTask(
     name="puffer_bandit",
-    id="envs.sanity:paddock/PufferBandit-v0",
+    id="paddock.envs.sanity:paddock/PufferBandit-v0",
     score=mean_return,
     chance=0.1 - 0.5502344891639495,
     blind=0.1 - 0.5502344891639495,

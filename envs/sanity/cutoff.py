@@ -7,13 +7,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_bool, check_numbers, check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, share_that_went_on
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_bool, check_numbers, check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, share_that_went_on
 
 CUTOFF = SanityTask(
     name="cutoff",
-    id="envs.sanity:paddock/Cutoff-v0",
+    id="paddock.envs.sanity:paddock/Cutoff-v0",
     score=share_that_went_on,
     chance=0.5,
     blind=0.0,  # discounted by 0.9, five steps of 0.3 are worth 1.23, less than 2; what goes on is worth 3
@@ -26,7 +26,7 @@ CUTOFF = SanityTask(
 )
 CUTOFF_TWIN = SanityTask(
     name="cutoff_twin",
-    id="envs.sanity:paddock/CutoffTwin-v0",
+    id="paddock.envs.sanity:paddock/CutoffTwin-v0",
     score=share_that_went_on,
     chance=0.5,
     blind=1.0,  # of who takes the end for a truncation

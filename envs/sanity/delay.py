@@ -7,14 +7,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.95)
 DELAY = SanityTask(
     name="delay",
-    id="envs.sanity:paddock/Delay-v0",
+    id="paddock.envs.sanity:paddock/Delay-v0",
     score=mean_return,
     chance=0.5,
     blind=0.5,

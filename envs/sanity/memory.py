@@ -1,4 +1,4 @@
-"""Tasks that only memory solves; `envs.tasks.recall` has the simplest of them."""
+"""Tasks that only memory solves; `paddock.envs.tasks.recall` has the simplest of them."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_numbers, check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
 
 RECALL = SanityTask(
     name="recall",
-    id="envs.tasks.recall:paddock/Recall-v0",
+    id="paddock.envs.tasks.recall:paddock/Recall-v0",
     score=mean_return,
     chance=0.0,
     blind=0.0,
@@ -27,7 +27,7 @@ RECALL = SanityTask(
 )
 COPY = SanityTask(
     name="copy",
-    id="envs.sanity:paddock/Copy-v0",
+    id="paddock.envs.sanity:paddock/Copy-v0",
     score=share_of_returns_from(1.0),
     chance=0.25,
     blind=0.25,
@@ -41,7 +41,7 @@ COPY = SanityTask(
 )
 FORGET = SanityTask(
     name="forget",
-    id="envs.sanity:paddock/Forget-v0",
+    id="paddock.envs.sanity:paddock/Forget-v0",
     score=mean_return,
     chance=0.5,
     blind=0.814,  # of a memory that goes on from episode to episode, by what it can know at best
@@ -55,7 +55,7 @@ FORGET = SanityTask(
 )
 PUFFER_MEMORY = SanityTask(
     name="puffer_memory",
-    id="envs.sanity:paddock/PufferMemory-v0",
+    id="paddock.envs.sanity:paddock/PufferMemory-v0",
     score=mean_return,
     chance=1.5,
     blind=2.0,

@@ -7,13 +7,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_numbers, check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 BLEND = SanityTask(
     name="blend",
-    id="envs.sanity:paddock/Blend-v0",
+    id="paddock.envs.sanity:paddock/Blend-v0",
     score=mean_return,
     chance=4 / 16,
     blind=0.0,  # of a policy that always does the same
@@ -28,7 +28,7 @@ BLEND = SanityTask(
 )
 PUFFER_STOCHASTIC = SanityTask(
     name="puffer_stochastic",
-    id="envs.sanity:paddock/PufferStochastic-v0",
+    id="paddock.envs.sanity:paddock/PufferStochastic-v0",
     score=mean_return,
     chance=45.874,
     blind=0.0,  # of a policy that always does the same

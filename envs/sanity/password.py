@@ -8,15 +8,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 UNSET = -1.0
 
 PASS = Bar(0.95)
 PASSWORD = SanityTask(
     name="password",
-    id="envs.sanity:paddock/Password-v0",
+    id="paddock.envs.sanity:paddock/Password-v0",
     score=mean_return,
     chance=1 / 32,
     blind=0.0,  # of who settles on another word
@@ -29,7 +29,7 @@ PASSWORD = SanityTask(
 )
 PUFFER_PASSWORD = SanityTask(
     name="puffer_password",
-    id="envs.sanity:paddock/PufferPassword-v0",
+    id="paddock.envs.sanity:paddock/PufferPassword-v0",
     score=mean_return,
     chance=1 / 32,
     blind=0.0,

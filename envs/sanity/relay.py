@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs.sanity.task import Bar, SanityTask, mean_return
-from envs.worlds.world import Step, Told
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.worlds.world import Step, Told
 
 RELAY = SanityTask(
     name="relay",
-    id="envs.sanity.relay:Relay",
+    id="paddock.envs.sanity.relay:Relay",
     score=mean_return,  # of lives
     chance=0.5,
     blind=0.5,

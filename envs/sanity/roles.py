@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs.ranges import check_bool
-from envs.sanity.task import Bar, SanityTask, mean_return
-from envs.worlds.world import Step, Told
+from paddock.envs.ranges import check_bool
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.worlds.world import Step, Told
 
 ROLES = SanityTask(
     name="roles",
-    id="envs.sanity.roles:Roles",
+    id="paddock.envs.sanity.roles:Roles",
     score=mean_return,  # of lives
     chance=0.5,
     blind=0.5,  # of one policy that does not see whose row it acts for

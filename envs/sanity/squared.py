@@ -7,16 +7,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, share_of_returns_from
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
 
 PASS = Bar(0.95)
 SQUARED = SanityTask(
     name="squared",
-    id="envs.sanity:paddock/Squared-v0",
+    id="paddock.envs.sanity:paddock/Squared-v0",
     score=share_of_returns_from(2.0),
     chance=104 / (24 * 8**3),  # of all targets and moves
     blind=1 / 24,  # always the same target

@@ -7,15 +7,15 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envs.errors import require
-from envs.ranges import check_whole_numbers
-from envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 Parts = dict[str, Any]
 
 SPACES = SanityTask(
     name="spaces",
-    id="envs.sanity:paddock/Spaces-v0",
+    id="paddock.envs.sanity:paddock/Spaces-v0",
     score=mean_return,
     chance=0.5,
     blind=0.875,  # whichever of the four parts is lost
@@ -28,7 +28,7 @@ SPACES = SanityTask(
 )
 MASKED = SanityTask(
     name="masked",
-    id="envs.sanity:paddock/Masked-v0",
+    id="paddock.envs.sanity:paddock/Masked-v0",
     score=mean_return,
     chance=0.5,  # of the two that are legal
     blind=0.0,  # who takes any other ends the run
@@ -41,7 +41,7 @@ MASKED = SanityTask(
 )
 PUFFER_SPACES = SanityTask(
     name="puffer_spaces",
-    id="envs.sanity:paddock/PufferSpaces-v0",
+    id="paddock.envs.sanity:paddock/PufferSpaces-v0",
     score=mean_return,
     chance=0.5,
     blind=0.5 + 0.5 * 147 / 243,  # always 1 for the image, which always has a positive sum, and 0 for the other

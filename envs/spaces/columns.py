@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.spaces.parts import Array, Choice, NumbersPart, Part, Views, finder
-from envs.spaces.structures import Record
+from paddock.envs.spaces.parts import Array, Choice, NumbersPart, Part, Views, finder
+from paddock.envs.spaces.structures import Record
 
 Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
 DOUBTS = (AttributeError, TypeError, ValueError, LookupError)  # what a fill raises of elements that it does not take

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from envs.spaces.parts import Array, Leaf
+from paddock.envs.spaces.parts import Array, Leaf
 
 Spread = Callable[[Array, Array], object]  # (a leaf's numbers [B, n], where its features go [B, width])
 

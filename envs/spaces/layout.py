@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs.errors import ConfigError, nearest, require
-from envs.spaces.columns import Fill, filler
-from envs.spaces.features import Features
-from envs.spaces.parts import Array, Choice, Kind, Leaf, NumbersPart, Part, Path, Read, Views, Write, dotted
-from envs.spaces.structures import Record
-from envs.spaces.varying import Graph, Items, OneOf, Text
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spaces.columns import Fill, filler
+from paddock.envs.spaces.features import Features
+from paddock.envs.spaces.parts import Array, Choice, Kind, Leaf, NumbersPart, Part, Path, Read, Views, Write, dotted
+from paddock.envs.spaces.structures import Record
+from paddock.envs.spaces.varying import Graph, Items, OneOf, Text
 
 Bounds = Mapping[str, int | Sequence[int]]
 Key = Literal["env.bounds", "env.action_bounds"]  # of the configuration: what sets the bounds, and errors name

@@ -15,7 +15,7 @@ def sample_legal(space: gymnasium.Space[Any], mask: Any) -> Any:
     """Draw a legal action, by the action space's own generator.
 
     Args:
-        mask: as observations have it (see `envs.masks.ActionMask`), or as `space.sample` takes it; None: all is legal.
+        mask: as observations have it (see `paddock.envs.masks.ActionMask`), or as `space.sample` takes it; None: all is legal.
     """
     return space.sample(mask=_by_parts(space, mask))
 

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.spaces.features import Features, divisor_of, width_of
-from envs.spaces.parts import Array, Leaf
+from paddock.envs.spaces.features import Features, divisor_of, width_of
+from paddock.envs.spaces.parts import Array, Leaf
 
 SHARE = 4  # features to each that is a number and nearly never 0, from which on it is worth it
 FEWEST = 64  # features

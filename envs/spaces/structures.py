@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from envs.spaces.parts import Array, Leaf, Misfit, Part, Path, Read, Source, Views, place
+from paddock.envs.spaces.parts import Array, Leaf, Misfit, Part, Path, Read, Source, Views, place
 
 
 @final

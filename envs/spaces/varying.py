@@ -7,9 +7,22 @@ from typing import Any, final
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from envs.spaces.parts import Array, Index, Leaf, Misfit, NumbersPart, Part, Path, Read, Source, Views, Write, place
-from envs.spaces.structures import Record
-from envs.spaces.views import copied, first, flatten, select
+from paddock.envs.spaces.parts import (
+    Array,
+    Index,
+    Leaf,
+    Misfit,
+    NumbersPart,
+    Part,
+    Path,
+    Read,
+    Source,
+    Views,
+    Write,
+    place,
+)
+from paddock.envs.spaces.structures import Record
+from paddock.envs.spaces.views import copied, first, flatten, select
 
 INTEGER = np.dtype(np.int64)
 

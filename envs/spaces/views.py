@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.spaces.parts import Array, Views
+from paddock.envs.spaces.parts import Array, Views
 
 
 def flatten(tree: Any) -> Iterator[Array]:

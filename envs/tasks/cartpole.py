@@ -1,6 +1,6 @@
 """CartPole as one batched simulation in NumPy: Gymnasium's, with restarts that the caller asks for.
 
-`vec=vector vec.target=envs.tasks.cartpole.CartPoleVector` steps thousands of them, a hundred times as fast as one by
+`vec=vector vec.target=paddock.envs.tasks.cartpole.CartPoleVector` steps thousands of them, a hundred times as fast as one by
 one.
 """
 

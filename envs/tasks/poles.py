@@ -6,9 +6,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs.errors import require
-from envs.family import Encoding
-from envs.spec import EnvSpec
+from paddock.envs.errors import require
+from paddock.envs.family import Encoding
+from paddock.envs.spec import EnvSpec
 
 DIGITS = 3  # after the point, to which lengths are rounded
 
@@ -65,5 +65,5 @@ class Poles:
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
         """CartPole with such a pole; `ground` does nothing, as seeds only decide how episodes start here."""
-        pole = {"_target_": "envs.tasks.poles.PoleLength", "length": encoding["length"]}
+        pole = {"_target_": "paddock.envs.tasks.poles.PoleLength", "length": encoding["length"]}
         return EnvSpec("CartPole-v1", {}, (pole,), self.max_episode_steps, fresh=False)

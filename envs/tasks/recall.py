@@ -7,10 +7,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import check_whole_numbers
+from paddock.envs.errors import require
+from paddock.envs.ranges import check_whole_numbers
 
-gymnasium.register(id="paddock/Recall-v0", entry_point="envs.tasks.recall:Recall", kwargs={"delay": 8})
+gymnasium.register(id="paddock/Recall-v0", entry_point="paddock.envs.tasks.recall:Recall", kwargs={"delay": 8})
 
 
 class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):

@@ -25,9 +25,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.ranges import Range, check_fields
-from envs.worlds.world import Step, Told
+from paddock.envs.errors import require
+from paddock.envs.ranges import Range, check_fields
+from paddock.envs.worlds.world import Step, Told
 
 FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
 SIGHT = 5  # cells that a snake sees in each direction

@@ -21,9 +21,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.ranges import Range, UnitFloat, check_fields
-from envs.tasks.particles import Point, distance, draw_discs, move, push_apart
-from envs.worlds.world import Step, Told
+from paddock.envs.ranges import Range, UnitFloat, check_fields
+from paddock.envs.tasks.particles import Point, distance, draw_discs, move, push_apart
+from paddock.envs.worlds.world import Step, Told
 
 RADIUS = 0.15
 FORCE = 5.0

@@ -22,9 +22,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.ranges import Range, check_fields
-from envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
-from envs.worlds.world import Step, Told
+from paddock.envs.ranges import Range, check_fields
+from paddock.envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
+from paddock.envs.worlds.world import Step, Told
 
 MOST = 8  # of each kind
 OBSTACLE, REACH = 0.2, 0.9  # an obstacle's radius, and how far from the middle it may lie

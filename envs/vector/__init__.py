@@ -1,9 +1,9 @@
 """Vector environments: many environments behind one interface, each kind in a file of its own."""
 
-from envs.vector.auto import Auto
-from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
-from envs.vector.multiprocess.vector import MultiprocessVectorEnv
-from envs.vector.recipes import (
+from paddock.envs.vector.auto import Auto
+from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
+from paddock.envs.vector.recipes import (
     Atari,
     ChoosesLayout,
     EnvPool,
@@ -15,8 +15,8 @@ from envs.vector.recipes import (
     Vector,
     in_groups,
 )
-from envs.vector.remote import Remote
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.vector.remote import Remote
+from paddock.envs.vector.serial import SerialVectorEnv
 
 __all__ = [
     "Atari",

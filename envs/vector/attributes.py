@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorWrapper
 
-from envs.vector.contract import VectorMisuse
+from paddock.envs.vector.contract import VectorMisuse
 
 DESCRIPTIONS = (gymnasium.Space, EnvSpec, enum.Enum, type)  # which no step changes
 PLAIN = (bool, int, float, str, type(None))

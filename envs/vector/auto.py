@@ -15,16 +15,16 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from envs.errors import ConfigError
-from envs.machine import usable_cores
-from envs.native.library import built, describe, passed_over, widest
-from envs.native.settings import NativeTask, native_task
-from envs.ranges import check_fields
-from envs.spaces.legal import MASK, sample_legal
-from envs.spaces.views import select
-from envs.spec import EnvSpec
-from envs.vector.contract import VectorEnv
-from envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
+from paddock.envs.errors import ConfigError
+from paddock.envs.machine import usable_cores
+from paddock.envs.native.library import built, describe, passed_over, widest
+from paddock.envs.native.settings import NativeTask, native_task
+from paddock.envs.ranges import check_fields
+from paddock.envs.spaces.legal import MASK, sample_legal
+from paddock.envs.spaces.views import select
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import VectorEnv
+from paddock.envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
 
 Layout = Serial | Multiprocess | Native
 
@@ -191,7 +191,7 @@ def place_of(layout: Layout) -> str:
 
 def as_section(layout: Layout) -> dict[str, Any]:
     """The layout as a section of the configuration."""
-    return {"_target_": f"envs.vector.{type(layout).__name__}", **asdict(layout)}
+    return {"_target_": f"paddock.envs.vector.{type(layout).__name__}", **asdict(layout)}
 
 
 class _Stepped:

@@ -12,13 +12,13 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from envs.spaces.columns import DOUBTS, Fill
-from envs.spaces.layout import Layout
-from envs.spaces.parts import Index, Misfit, Read, Write
-from envs.spaces.views import select
-from envs.vector.contract import VectorMisuse
-from envs.vector.storage import RowIndex, numbers
-from envs.worlds.roles import SeatRows
+from paddock.envs.spaces.columns import DOUBTS, Fill
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import Index, Misfit, Read, Write
+from paddock.envs.spaces.views import select
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.storage import RowIndex, numbers
+from paddock.envs.worlds.roles import SeatRows
 
 MANY = 16  # elements, from which it is faster to write them part by part
 

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError, require
+from paddock.envs.errors import PaddockError, require
 
 Rows = NDArray[np.intp] | slice | None  # which environments, distinct; None for all
 Batch = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -43,7 +43,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     the step (`over` [worlds] bool). `final_obs` and `final_info["episode"]` are of a seat's life: `r` its return, `l`
     the steps that took an action of it. A life ends before its world does where the agent's does; its row is zeros
     then, without reward or flags, and may be born again. With the world all lives end, and all seats restart in the
-    same step (`envs.vector.worlds` has the table); with `AutoresetMode.DISABLED` they wait for the caller's reset.
+    same step (`paddock.envs.vector.worlds` has the table); with `AutoresetMode.DISABLED` they wait for the caller's reset.
     `stray_reward` of infos is what somebody was given who did not live.
 
     `final_obs` is an array of objects, as Gymnasium's, with None where nothing ended. Where observations come as rows,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.vector.contract import EnvError
+from paddock.envs.vector.contract import EnvError
 
 OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # what a vector says itself
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))

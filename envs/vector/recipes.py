@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import require
-from envs.machine import usable_cores
-from envs.native.settings import native_task
-from envs.ranges import Range, check_fields
-from envs.spec import EnvSpec
-from envs.vector.adapters.atari import AtariVectorEnv
-from envs.vector.adapters.batched import BatchedVectorEnv, make_batched
-from envs.vector.adapters.envpool import EnvPoolVectorEnv
-from envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
-from envs.vector.contract import VectorEnv
-from envs.vector.multiprocess.shared import check_platform, size_of
-from envs.vector.multiprocess.vector import MultiprocessVectorEnv
-from envs.vector.serial import SerialVectorEnv
-from envs.vector.storage import Layouts
+from paddock.envs.errors import require
+from paddock.envs.machine import usable_cores
+from paddock.envs.native.settings import native_task
+from paddock.envs.ranges import Range, check_fields
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.atari import AtariVectorEnv
+from paddock.envs.vector.adapters.batched import BatchedVectorEnv, make_batched
+from paddock.envs.vector.adapters.envpool import EnvPoolVectorEnv
+from paddock.envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
+from paddock.envs.vector.contract import VectorEnv
+from paddock.envs.vector.multiprocess.shared import check_platform, size_of
+from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
+from paddock.envs.vector.serial import SerialVectorEnv
+from paddock.envs.vector.storage import Layouts
 
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
@@ -301,7 +301,7 @@ class Vector:
 class Native:
     """Environments compiled from C, for the tasks that have a native version.
 
-    The walkers' numbers are those of `envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
+    The walkers' numbers are those of `paddock.envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
     """
 
     num_envs: Annotated[int, Range("must be between 1 and 65536; 64 suits most", low=1, high=65536)]
@@ -316,7 +316,7 @@ class Native:
         told = f"env.metrics={list(spec.metrics)}: native environments tell no numbers of their own"
         require(not spec.metrics, f"{told}; leave it out, or choose vec=serial")
         # Only those who choose it need the compiled library.
-        from envs.native.memory import check_memory
+        from paddock.envs.native.memory import check_memory
 
         check_memory(native_task(spec), self.num_envs)
 
@@ -328,7 +328,7 @@ class Native:
         packed: bool = False,
     ) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
-        from envs.native.vector import NativeVectorEnv
+        from paddock.envs.native.vector import NativeVectorEnv
 
         return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads, packed)
 

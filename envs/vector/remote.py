@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import ConfigError, install, require
-from envs.frozen import freeze, thaw
-from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
-from envs.remote.versions import SameVersions
-from envs.spec import EnvSpec
-from envs.vector.contract import VectorEnv
-from envs.vector.recipes import NumEnvs
+from paddock.envs.errors import ConfigError, install, require
+from paddock.envs.frozen import freeze, thaw
+from paddock.envs.ranges import POSITIVE, NonNegativeFloat, check_fields
+from paddock.envs.remote.versions import SameVersions
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import VectorEnv
+from paddock.envs.vector.recipes import NumEnvs
 
 if TYPE_CHECKING:
-    from envs.remote.client.place import Place
+    from paddock.envs.remote.client.place import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Remote:
     ) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
         place = self.place()
-        from envs.remote.client.vector import RemoteVectorEnv
+        from paddock.envs.remote.client.vector import RemoteVectorEnv
 
         return RemoteVectorEnv(
             spec,
@@ -119,8 +119,8 @@ def make_place(
         ConfigError: gRPC is not installed, or an address or a file is no good.
     """
     try:
-        from envs.remote.client.place import Place
-        from envs.remote.guard import check_tls, read_address
+        from paddock.envs.remote.client.place import Place
+        from paddock.envs.remote.guard import check_tls, read_address
     except ImportError as error:
         raise ConfigError(f"environments at a server need {error.name}; {install('remote')}") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)

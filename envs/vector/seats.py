@@ -7,11 +7,11 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.spaces.layout import Layout
-from envs.vector.buffers import Buffer, check_rows
-from envs.vector.contract import VectorMisuse
-from envs.vector.storage import RowIndex, numbers
-from envs.worlds.roles import SeatRows
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector.buffers import Buffer, check_rows
+from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.vector.storage import RowIndex, numbers
+from paddock.envs.worlds.roles import SeatRows
 
 
 def buffer_of(space: Space, layout: Layout | SeatRows | None, array: NDArray[Any], packed: bool = False) -> Buffer:

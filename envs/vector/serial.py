@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.making import close_all
-from envs.spec import EnvSpec
-from envs.vector.contract import (
+from paddock.envs.making import close_all
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import (
     Batch,
     Rows,
     VectorEnv,
@@ -20,11 +20,11 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.slots import build
-from envs.vector.storage import Layouts, numbers
-from envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
-from envs.vector.worlds import slots_of
-from envs.worlds.roles import seats_of
+from paddock.envs.vector.slots import build
+from paddock.envs.vector.storage import Layouts, numbers
+from paddock.envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
+from paddock.envs.vector.worlds import slots_of
+from paddock.envs.worlds.roles import seats_of
 
 
 class SerialVectorEnv(VectorEnv):

@@ -11,15 +11,15 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import PaddockError, one_line
-from envs.making import RAISED, close_all
-from envs.spaces.parts import Misfit
-from envs.spec import EnvSpec
-from envs.vector.buffers import Buffer, Refused
-from envs.vector.contract import EnvError, keyed_seed
-from envs.vector.infos import add_info, add_own
-from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import Arrays, worlds_of
+from paddock.envs.errors import PaddockError, one_line
+from paddock.envs.making import RAISED, close_all
+from paddock.envs.spaces.parts import Misfit
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.buffers import Buffer, Refused
+from paddock.envs.vector.contract import EnvError, keyed_seed
+from paddock.envs.vector.infos import add_info, add_own
+from paddock.envs.vector.storage import Layouts, RowIndex, numbers
+from paddock.envs.vector.table import Arrays, worlds_of
 
 # Whose frames lead to an environment's own.
 LEADING = (

@@ -8,10 +8,10 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.worlds.roles import Role, SeatRows, Seats, join_spaces
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import Role, SeatRows, Seats, join_spaces
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones

@@ -7,10 +7,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.vector.contract import Batch, Rows, VectorMisuse
-from envs.vector.infos import merge_infos, pick_infos
-from envs.vector.seats import buffer_of
-from envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
+from paddock.envs.vector.contract import Batch, Rows, VectorMisuse
+from paddock.envs.vector.infos import merge_infos, pick_infos
+from paddock.envs.vector.seats import buffer_of
+from paddock.envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
 NEW, FREE, SENT, READY, LOST, OVER = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"

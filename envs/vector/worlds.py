@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from envs.errors import one_line
-from envs.making import RAISED, close_all
-from envs.vector.contract import EnvError, keyed_seed
-from envs.vector.infos import add_own
-from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, EnvSlots, Slots, check_types, is_number, named
-from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import worlds_of
-from envs.worlds.adapter import find_owner, set_attribute
-from envs.worlds.world import Step, Told, takes_turns
+from paddock.envs.errors import one_line
+from paddock.envs.making import RAISED, close_all
+from paddock.envs.vector.contract import EnvError, keyed_seed
+from paddock.envs.vector.infos import add_own
+from paddock.envs.vector.seats import buffer_of
+from paddock.envs.vector.slots import IDLE, EnvSlots, Slots, check_types, is_number, named
+from paddock.envs.vector.storage import Layouts, RowIndex, numbers
+from paddock.envs.vector.table import worlds_of
+from paddock.envs.worlds.adapter import find_owner, set_attribute
+from paddock.envs.worlds.world import Step, Told, takes_turns
 
-log = logging.getLogger("envs.vector")
+log = logging.getLogger("paddock.envs.vector")
 
 STRAY = "stray_reward"  # of infos: what somebody was given who did not live
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 
-from envs.worlds.world import Step, Told
+from paddock.envs.worlds.world import Step, Told
 
 
 class Adapter(ABC):

@@ -4,8 +4,8 @@ from typing import Any, final
 
 from gymnasium import Space
 
-from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, Told
+from paddock.envs.worlds.adapter import Adapter
+from paddock.envs.worlds.world import Step, Told
 
 ALL = "__all__"
 BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # what tells a MultiAgentEnv

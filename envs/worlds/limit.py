@@ -4,8 +4,8 @@ from typing import Any, final
 
 from gymnasium import Space
 
-from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, Told, World, takes_turns
+from paddock.envs.worlds.adapter import Adapter
+from paddock.envs.worlds.world import Step, Told, World, takes_turns
 
 
 @final

@@ -7,14 +7,14 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, require, resolve
-from envs.worlds.dicts import BY_AGENT, Dicts
-from envs.worlds.limit import Limited
-from envs.worlds.seat import SeatFeature
-from envs.worlds.sole import SoleAgent
-from envs.worlds.tuples import Tuples
-from envs.worlds.turns import CYCLE, Turns
-from envs.worlds.world import World, offers
+from paddock.envs.errors import ConfigError, require, resolve
+from paddock.envs.worlds.dicts import BY_AGENT, Dicts
+from paddock.envs.worlds.limit import Limited
+from paddock.envs.worlds.seat import SeatFeature
+from paddock.envs.worlds.sole import SoleAgent
+from paddock.envs.worlds.tuples import Tuples
+from paddock.envs.worlds.turns import CYCLE, Turns
+from paddock.envs.worlds.world import World, offers
 
 FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # without the version that an id of Gymnasium's ends in
 PARALLEL = ("possible_agents", "observation_space", "action_space", "reset", "step")  # what tells a ParallelEnv

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, one_line
-from envs.spaces.layout import Layout
+from paddock.envs.errors import ConfigError, one_line
+from paddock.envs.spaces.layout import Layout
 
 ALIGNMENT = 8  # bytes, so that a row of any layout may start wherever a row of several roles does
 

@@ -5,8 +5,8 @@ from typing import Any, final
 import numpy as np
 from gymnasium import Space, spaces
 
-from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, Told, World, takes_turns
+from paddock.envs.worlds.adapter import Adapter
+from paddock.envs.worlds.world import Step, Told, World, takes_turns
 
 KEY = "seat"
 

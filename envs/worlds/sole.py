@@ -4,8 +4,8 @@ from typing import Any
 
 import gymnasium
 
-from envs.worlds.adapter import find_owner, set_attribute
-from envs.worlds.world import World
+from paddock.envs.worlds.adapter import find_owner, set_attribute
+from paddock.envs.worlds.world import World
 
 
 class SoleAgent(gymnasium.Env[Any, Any]):

@@ -6,9 +6,9 @@ from typing import Any, final
 import gymnasium
 from gymnasium import Space, spaces
 
-from envs.errors import ConfigError
-from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, Told
+from paddock.envs.errors import ConfigError
+from paddock.envs.worlds.adapter import Adapter
+from paddock.envs.worlds.world import Step, Told
 
 
 @final

@@ -6,8 +6,8 @@ from typing import Any, final
 
 from gymnasium import Space
 
-from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, Told
+from paddock.envs.worlds.adapter import Adapter
+from paddock.envs.worlds.world import Step, Told
 
 CYCLE = ("possible_agents", "agent_iter", "observe", "last")  # what tells an AECEnv
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from envs.errors import nearest, require
-from envs.ranges import POSITIVE, NonNegativeInt, PositiveFloat, Range, check_fields
+from paddock.envs.errors import nearest, require
+from paddock.envs.ranges import POSITIVE, NonNegativeInt, PositiveFloat, Range, check_fields
 
 from .dask.autoscale import Bounds
 from .tls import check_tls

@@ -14,8 +14,8 @@ from typing import Any, cast
 import cloudpickle
 from distributed import Client
 
-from algos.pool.protocol import PoolError
-from algos.pool.worker import describe_process
+from paddock.algos.pool.protocol import PoolError
+from paddock.algos.pool.worker import describe_process
 
 from .dask.connection import WorkerConnection
 
@@ -53,7 +53,7 @@ class Examination:
 
 
 async def install(client: Client, address: str) -> None:
-    """Make a worker that was started without `--preload algos.pool.worker` one of ours.
+    """Make a worker that was started without `--preload paddock.algos.pool.worker` one of ours.
 
     Raises:
         PoolError: it has another Python, or cannot import the project.
@@ -73,12 +73,12 @@ async def install(client: Client, address: str) -> None:
     outcome = await asyncio.to_thread(client.run, load_worker, workers=[address], on_error="return")
     error = outcome.get(address)
     if isinstance(error, BaseException):
-        raise PoolError(f"cannot import the project ({error}); {_remedy('algos', '')}")
+        raise PoolError(f"cannot import the project ({error}); {_remedy('paddock', '')}")
 
 
 async def load_worker(dask_worker: Any) -> None:
-    """Do on a worker what `--preload algos.pool.worker` does; it comes there alone, without its module."""
-    from algos.pool.worker import dask_setup
+    """Do on a worker what `--preload paddock.algos.pool.worker` does; it comes there alone, without its module."""
+    from paddock.algos.pool.worker import dask_setup
 
     waiting = dask_setup(dask_worker)
     if waiting is not None:
@@ -92,7 +92,7 @@ def _title(name: str) -> str:
 def _remedy(name: str, expected: str) -> str:
     if name == "python":
         return "use one environment everywhere"
-    if name in ("algos", "envs"):
+    if name == "paddock":
         return "install the project there (pip install -e .) or start the worker in its root"
     if name not in PACKAGES:
         return f"install {name} there too"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from algos.pool.protocol import Pool
-from envs.errors import nearest, require
-from envs.machine import usable_cores
-from envs.ranges import check_fields
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import nearest, require
+from paddock.envs.machine import usable_cores
+from paddock.envs.ranges import check_fields
 
 from .dask.autoscale import Bounds
 from .keys import Count, Retries, SlurmKeys, Timeout, Tls, read_bounds

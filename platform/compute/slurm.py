@@ -16,8 +16,9 @@ from typing import Any
 
 from distributed import Client
 
-from algos.pool.protocol import PoolError
+from paddock.algos.pool.protocol import PoolError
 
+from .. import ROOT
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import open_pool, quieten
@@ -109,7 +110,13 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
     margin_s = max(10, min(recipe.walltime_s // 10, 600))
     lifetime_s = recipe.walltime_s - 2 * margin_s
     extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s // 2}s"]
-    extra += ["--preload", "algos.pool.worker", "--preload-nanny", "algos.pool.worker", "--no-dashboard"]
+    extra += [
+        "--preload",
+        "paddock.algos.pool.worker",
+        "--preload-nanny",
+        "paddock.algos.pool.worker",
+        "--no-dashboard",
+    ]
     directives = [f"--gres=gpu:{recipe.gpus}"] if recipe.gpus else []
     extra += ["--resources", f"GPU={recipe.gpus // recipe.cores or 1}"] if recipe.gpus else []
     if folder is not None:
@@ -118,8 +125,7 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
         # Dask's own setting for it does not quote.
         directives += [f"--{name}={shlex.quote(f'{logs}/paddock-%j.{name[:3]}')}" for name in ("error", "output")]
     secret = security(recipe.tls)
-    home = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return Jobs(
         queue=recipe.partition,
         account=recipe.account,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError, nearest, require
+from paddock.envs.errors import ConfigError, nearest, require
 
 KEYS = ("ca", "cert", "key")
 

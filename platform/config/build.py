@@ -11,14 +11,18 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
-from algos.common.recipe import AlgorithmRecipe
-from envs.errors import ConfigError, nearest, require, resolve
+from paddock.algos.common.recipe import AlgorithmRecipe
+from paddock.envs.errors import ConfigError, nearest, require, resolve
 
 from .vocabulary import find_usual
 
 Section = Mapping[str, Any]
 
-EXAMPLES = {"env": "envs.spec.EnvSpec", "vec": "envs.vector.Serial", "compute": "paddock.compute.recipes.Local"}
+EXAMPLES = {
+    "env": "paddock.envs.spec.EnvSpec",
+    "vec": "paddock.envs.vector.Serial",
+    "compute": "paddock.compute.recipes.Local",
+}
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
+from paddock.envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
 
 from ..runs.checkpoint import FULL, write_atomically
 

@@ -26,7 +26,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 from .. import CONF
 from ..runs.identity import flatten

@@ -13,9 +13,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from algos.pool.late import LatePool
-from algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
-from envs.errors import ConfigError, nearest, require, resolve
+from paddock.algos.pool.late import LatePool
+from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
+from paddock.envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
 from ..runs.folder import FolderError, FolderTaken, check_usable, read_json, unwritable
@@ -28,7 +28,7 @@ from .niche import name_niche, settle_niche
 from .vocabulary import suggest_key, suggest_package
 
 if TYPE_CHECKING:
-    from envs.vector import Vec
+    from paddock.envs.vector import Vec
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def build_algorithm(
         vec: in place of the configuration's own.
         folder: for the files of one that keeps any; None: it is not to learn.
     """
-    from envs.family import Family  # Gymnasium is slow to import, and help needs none
+    from paddock.envs.family import Family  # Gymnasium is slow to import, and help needs none
 
     recipe = build("env", config["env"])
     vec = vec or build("vec", config["vec"])
@@ -265,4 +265,4 @@ def packages(config: Mapping[str, Any]) -> set[str]:
     paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
     paths += [config["algo"]["member"]["_target_"]] if isinstance(config["algo"].get("member"), dict) else []
     paths += [env_name(config).rpartition(":")[0]]
-    return {"algos", "envs", *(re.split("[.:]", path)[0] for path in paths if path)}
+    return {"paddock", *(re.split("[.:]", path)[0] for path in paths if path)}

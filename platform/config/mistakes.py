@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, nearest, require
+from paddock.envs.errors import ConfigError, nearest, require
 
 from .. import CONF
 from .compose import JobError, loading

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from envs.errors import require
+from paddock.envs.errors import require
 
 from ..runs.folder import read_config, read_json
 from ..runs.results import read_events
@@ -51,7 +51,7 @@ def read_recipe(run: str, niche: int) -> dict[str, Any]:
     recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}
     require(bool(recipes), f"run={run} has no niches in its events.jsonl; name the folder of a POET run")
     require(niche in recipes, f"niche={niche} is not a niche of {run}; {list_numbers(recipes)}")
-    return {"_target_": "envs.spec.EnvSpec", **recipes[niche]}
+    return {"_target_": "paddock.envs.spec.EnvSpec", **recipes[niche]}
 
 
 def list_numbers(numbers: Iterable[int]) -> str:

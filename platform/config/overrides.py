@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from envs.errors import ConfigError, PaddockError, require
+from paddock.envs.errors import ConfigError, PaddockError, require
 
 from .compose import apart, hydra_overrides, hydra_parser, job_config, loading
 from .help import split_sources

@@ -6,7 +6,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 
 PLUGINS = "hydra_plugins.paddock."  # names of the only package from which Hydra accepts launchers and sweepers
 

@@ -4,8 +4,8 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from algos.protocol import ChoosesPlace
-from envs.errors import ConfigError, resolve
+from paddock.algos.protocol import ChoosesPlace
+from paddock.envs.errors import ConfigError, resolve
 
 from ..runs.checkpoint import StateMismatch
 from ..runs.folder import read_config, read_json
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def settle(parts: ExperimentParts) -> ExperimentParts:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
-    from envs.vector import ChoosesLayout
+    from paddock.envs.vector import ChoosesLayout
 
     vec = build("vec", parts.config["vec"])
     if not isinstance(vec, ChoosesLayout):
@@ -74,8 +74,8 @@ def moved(parts: ExperimentParts) -> list[str]:
 def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
     """Whether a vector environment steps otherwise than the environment itself, which the others share."""
     # Help and errors do not wait for Gymnasium.
-    from envs.native.settings import native_task
-    from envs.vector import Auto, Multiprocess, Native, Remote, Serial
+    from paddock.envs.native.settings import native_task
+    from paddock.envs.vector import Auto, Multiprocess, Native, Remote, Serial
 
     try:
         vec = resolve(target, "vec._target_")

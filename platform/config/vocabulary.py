@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import NoReturn
 
-from envs.errors import closest
+from paddock.envs.errors import closest
 
 USUAL: dict[str, tuple[str, ...]] = {
     # groups

@@ -11,16 +11,16 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.learning.episode_metrics import cut_off
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import as_exception
-from algos.protocol import can_draw
-from envs.errors import ConfigError, require
-from envs.machine import usable_cores
-from envs.spec import EnvSpec
+from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
+from paddock.algos.learning.episode_metrics import cut_off
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import as_exception
+from paddock.algos.protocol import can_draw
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.machine import usable_cores
+from paddock.envs.spec import EnvSpec
 
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
@@ -151,7 +151,7 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
     size = -(-len(seeds) // (workers if goes_natively(what) else 4 * workers))
     parts: dict[int, Any] = {}
     with closing(
-        recipe.open({"algos", "envs", what.env.id.partition(":")[0]} if ":" in what.env.id else {"algos", "envs"})
+        recipe.open({"paddock", what.env.id.partition(":")[0]} if ":" in what.env.id else {"paddock"})
     ) as pool:
         shared: Broadcast[Sequence[Performance]] = pool.broadcast([what])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algos.networks.initial import Initial, restore
-from algos.protocol import TakesPolicy
-from envs.errors import ConfigError, require
+from paddock.algos.networks.initial import Initial, restore
+from paddock.algos.protocol import TakesPolicy
+from paddock.envs.errors import ConfigError, require
 
 from ..config.experiment import ExperimentParts
 from ..runs.checkpoint import CheckpointError, read, write

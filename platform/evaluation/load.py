@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from algos.pool.serial import SerialPool
-from envs.errors import require
-from envs.ranges import PositiveInt
-from envs.vector import Serial
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import require
+from paddock.envs.ranges import PositiveInt
+from paddock.envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from algos.learning.selfplay import matches
-from algos.learning.selfplay.ratings import Ratings, rate
-from algos.pool.protocol import Pool
-from algos.pool.serial import SerialPool
-from algos.protocol import LearnsInEnv
-from envs.errors import ConfigError, require
+from paddock.algos.learning.selfplay import matches
+from paddock.algos.learning.selfplay.ratings import Ratings, rate
+from paddock.algos.pool.protocol import Pool
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.protocol import LearnsInEnv
+from paddock.envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
 from ..runs.folder import finite
@@ -171,7 +171,7 @@ def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
         return SerialPool()
     dotted = [*([id.partition(":")[0]] if ":" in id else []), *(word for word in words if is_dotted(word))]
     packages = {word.partition(".")[0] for word in dotted}
-    return Local(workers=workers, retries=3, task_timeout_s=None).open({"algos", "envs", *packages})
+    return Local(workers=workers, retries=3, task_timeout_s=None).open({"paddock", *packages})
 
 
 def _tell(done: int, count: int) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.evolution.niche import Niche
-from algos.learning.policy_episodes import FULL, Performance, goes_natively, perform_share
-from algos.pool.protocol import Pool
-from algos.protocol import KeepsNiches
-from envs.errors import require
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.learning.policy_episodes import FULL, Performance, goes_natively, perform_share
+from paddock.algos.pool.protocol import Pool
+from paddock.algos.protocol import KeepsNiches
+from paddock.envs.errors import require
 
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
@@ -128,7 +128,7 @@ def write_matrix(
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     require(isinstance(algorithm, KeepsNiches), f"matrix={out}: {run} {kind}; name the folder of a POET run")
-    with closing(recipe.open({"algos", "envs"})) as pool:
+    with closing(recipe.open({"paddock"})) as pool:
         matrix = play_matrix(algorithm, pool, seeds, max_steps)
     write_output("matrix", out, matrix.encode(out.suffix))
     return matrix

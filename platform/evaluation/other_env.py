@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from algos.protocol import LearnsInEnv
-from envs.errors import ConfigError, nearest, require
-from envs.spec import EnvSpec
+from paddock.algos.protocol import LearnsInEnv
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spec import EnvSpec
 
 from .. import CONF
 from ..config.build import build

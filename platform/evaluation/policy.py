@@ -14,13 +14,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.learning.seated import SeatedPolicy
-from algos.networks.inputs import blank, spaces_of, spaces_of_role
-from algos.protocol import ReadsInputs, can_draw
-from envs.errors import ConfigError, require
-from envs.spaces.layout import Layout
-from envs.spaces.parts import Misfit
-from envs.spec import EnvSpec
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.networks.inputs import blank, spaces_of, spaces_of_role
+from paddock.algos.protocol import ReadsInputs, can_draw
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import Misfit
+from paddock.envs.spec import EnvSpec
 
 Seed = int | np.random.Generator | None
 

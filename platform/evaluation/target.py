@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from algos.evolution.niche import Niche
-from algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, KeepsVersions, LearnsInEnv
-from envs.errors import require
-from envs.spec import EnvSpec
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, KeepsVersions, LearnsInEnv
+from paddock.envs.errors import require
+from paddock.envs.spec import EnvSpec
 
 from ..config.build import build
 from ..config.niche import list_numbers

@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.common.threads import one_thread
-from algos.learning.episodes import play
-from algos.learning.policy_episodes import Performance, alone
-from envs.errors import ConfigError, require
-from envs.vector.serial import SerialVectorEnv
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.episodes import play
+from paddock.algos.learning.policy_episodes import Performance, alone
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.vector.serial import SerialVectorEnv
 
 from ..runs.late import av
 from ..tracking.console import LiveLine

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from algos.pool.late import LatePool
-from algos.pool.protocol import Pool
-from algos.pool.serial import SerialPool
-from algos.protocol import TellsEvents
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.protocol import Pool
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.protocol import TellsEvents
 
 from ..config.build import build
 from ..config.experiment import build_algorithm, packages

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from algos.pool.calls import Witness
-from envs.errors import PaddockError
+from paddock.algos.pool.calls import Witness
+from paddock.envs.errors import PaddockError
 
 from ..runs.state import is_held
 from .installed import Finding, in_words, last_line
@@ -43,11 +43,11 @@ def check_box2d() -> Finding:
 
 def check_native() -> Finding:
     """What is compiled was built and gives the recorded bits, and native environments can be stepped."""
-    from algos.learning.replay import library as replay
-    from algos.networks.dense import library as dense
-    from envs.native import library
-    from envs.spec import EnvSpec
-    from envs.vector import Native
+    from paddock.algos.learning.replay import library as replay
+    from paddock.algos.networks.dense import library as dense
+    from paddock.envs.native import library
+    from paddock.envs.spec import EnvSpec
+    from paddock.envs.vector import Native
 
     if not library.built():
         return Finding("warn", "not built: vec=native cannot be used", "install gcc and run pip install again")
@@ -206,7 +206,7 @@ def check_slurm() -> Finding:
     return Finding("ok", f"{answers[0]}; partitions, nodes, state: {answers[1]}")
 
 
-def check_compute(recipe: Any, imports: Sequence[str] = ("algos", "envs")) -> Iterator[tuple[str, Finding]]:
+def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterator[tuple[str, Finding]]:
     """The workers of a pool are there, are like this process, answer, and agree on the time.
 
     Args:

@@ -9,15 +9,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs.errors import ConfigError
-from envs.spaces.legal import sample_legal
-from envs.spec import EnvSpec
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.legal import sample_legal
+from paddock.envs.spec import EnvSpec
 
 from .episodes import Episode, find_mask, larger, play, shorten, tell_duration
 from .installed import Finding
 from .world_checks import check_lives, check_paid, check_roles, check_world_speed, play_world
 
-OWN_GENERATORS = "envs.seeding.OwnGenerators"  # for worlds, OwnGeneratorsOfWorld
+OWN_GENERATORS = "paddock.envs.seeding.OwnGenerators"  # for worlds, OwnGeneratorsOfWorld
 TIMED_STEPS = 1000
 EPISODES = 4  # at most, that are compared
 OTHER_SEED = 2**20  # of the environment beside

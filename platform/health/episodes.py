@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from envs.spaces.legal import MASK, sample_legal
-from envs.spaces.parts import dotted
+from paddock.envs.spaces.legal import MASK, sample_legal
+from paddock.envs.spaces.parts import dotted
 
 CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
 

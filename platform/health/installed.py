@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .. import CONF
+from .. import CONF, ROOT
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -69,9 +69,9 @@ def check_packages(requirements: Sequence[str] | None = None) -> Finding:
     return Finding("ok", f"all {len(wanted)} that are required")
 
 
-def check_import(names: Sequence[str] = ("algos", "envs", "paddock")) -> Finding:
+def check_import(names: Sequence[str] = ("paddock.algos", "paddock.envs")) -> Finding:
     """A process that starts in another folder, as workers do, imports the project, and the same one."""
-    code = f"import paddock, {', '.join(names)}; print(paddock.CONF)"
+    code = f"import {', '.join(names)}; print(paddock.CONF)"
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True)
     remedy = "pip install -e . in the repository's root"
@@ -79,12 +79,12 @@ def check_import(names: Sequence[str] = ("algos", "envs", "paddock")) -> Finding
         return Finding("FAIL", f"outside this folder: {last_line(done.stderr)}", remedy)
     if Path(done.stdout.strip()) != CONF:
         return Finding("FAIL", f"outside this folder Python finds another one, of {done.stdout.strip()}", remedy)
-    return Finding("ok", f"{', '.join(names)} in any folder")
+    return Finding("ok", "paddock in any folder")
 
 
 def _required() -> list[str]:
     # What pip noted down when it installed the project may be older than the file.
-    project = CONF.parent / "pyproject.toml"
+    project = ROOT / "pyproject.toml"
     if project.exists():
         return tomllib.loads(project.read_text())["project"]["dependencies"]
     return importlib.metadata.requires("paddock") or []

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from algos.learning.episodes import Episodes
-from algos.learning.sanity import SanityLesson, learn_and_play
-from algos.pool.protocol import Done, Pool
-from algos.pool.serial import SerialPool
-from algos.protocol import KeepsFiles
-from envs.errors import ConfigError, nearest, require, split_details
-from envs.sanity.suite import PUFFER, SUITE, WORLDS
-from envs.sanity.task import Bar, Kind, SanityTask
-from envs.spec import EnvSpec
-from envs.vector import Vec
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.sanity import SanityLesson, learn_and_play
+from paddock.algos.pool.protocol import Done, Pool
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.protocol import KeepsFiles
+from paddock.envs.errors import ConfigError, nearest, require, split_details
+from paddock.envs.sanity.suite import PUFFER, SUITE, WORLDS
+from paddock.envs.sanity.task import Bar, Kind, SanityTask
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 
 from ..config.build import build, call_checked, prepare
 from ..config.overrides import compose_sections

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from envs.errors import ConfigError, PaddockError, nearest, require
-from envs.remote.client.place import CALL_S, Lost, Place
-from envs.remote.versions import describe_others, read_versions
-from envs.vector.remote import make_place
+from paddock.envs.errors import ConfigError, PaddockError, nearest, require
+from paddock.envs.remote.client.place import CALL_S, Lost, Place
+from paddock.envs.remote.versions import describe_others, read_versions
+from paddock.envs.vector.remote import make_place
 
 from .installed import Finding
 

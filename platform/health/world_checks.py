@@ -6,9 +6,9 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from envs.spaces.legal import sample_legal
-from envs.spec import EnvSpec
-from envs.worlds.world import World, takes_turns
+from paddock.envs.spaces.legal import sample_legal
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.world import World, takes_turns
 
 from .episodes import (
     CHOICES_SEED,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError, nearest, require
+from paddock.envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
 from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 
 from .data import ReportedRun
 from .lineage import read_history, read_population

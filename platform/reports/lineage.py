@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.family import Encoding
-from envs.spec import EnvSpec
+from paddock.envs.family import Encoding
+from paddock.envs.spec import EnvSpec
 
 from ..runs.results import Columns, read_events
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from envs.errors import ConfigError, PaddockError
+from paddock.envs.errors import ConfigError, PaddockError
 
 from ..runs.late import matplotlib
 from ..runs.provenance import spell_command

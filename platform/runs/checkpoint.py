@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from algos.common.disk import sync
-from envs.errors import NO_ROOM, PaddockError
+from paddock.algos.common.disk import sync
+from paddock.envs.errors import NO_ROOM, PaddockError
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from typing import IO, Any, Protocol
 
 import yaml
 
-from algos.protocol import TakesPolicy
-from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
-from envs.process import keep_from_forks
+from paddock.algos.protocol import TakesPolicy
+from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
+from paddock.envs.process import keep_from_forks
 
 from .checkpoint import FULL, storing, write_atomically
 from .identity import changed_keys, changed_processors

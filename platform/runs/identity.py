@@ -24,7 +24,7 @@ def env_name(config: Mapping[str, Any]) -> str:
 
 
 def short_name(id: str) -> str:
-    """Return what people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`.
+    """Return what people call an environment: BipedalWalker-v3 of `paddock.envs.bipedal:paddock/BipedalWalker-v3`.
 
     Where a module's factory has a usual name it is the module: simple_tag_v3 of `mpe2.simple_tag_v3:parallel_env`.
     """

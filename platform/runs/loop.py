@@ -13,11 +13,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn, Protocol
 
-from algos.pool.executor import NoForks
-from algos.pool.protocol import Closes
-from algos.protocol import Algorithm, Evaluates, Interrupted, Metrics, TellsEvents, Unfinished, WaitsForEvaluations
-from envs.errors import PaddockError
-from envs.ranges import Range, check_fields
+from paddock.algos.pool.executor import NoForks
+from paddock.algos.pool.protocol import Closes
+from paddock.algos.protocol import (
+    Algorithm,
+    Evaluates,
+    Interrupted,
+    Metrics,
+    TellsEvents,
+    Unfinished,
+    WaitsForEvaluations,
+)
+from paddock.envs.errors import PaddockError
+from paddock.envs.ranges import Range, check_fields
 
 from .checkpoint import Checkpoints, check_fits
 

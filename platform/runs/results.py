@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import require
+from paddock.envs.errors import require
 
 from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
 from .identity import flatten

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from envs.errors import ConfigError, PaddockError
+from paddock.envs.errors import ConfigError, PaddockError
 
 from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
 from .journal import JOURNALS, parse_row, to_number

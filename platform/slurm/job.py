@@ -13,8 +13,8 @@ from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 from submitit.slurm.slurm import SlurmJobEnvironment
 
-from envs.errors import IN_USE
-from envs.process import name_signal
+from paddock.envs.errors import IN_USE
+from paddock.envs.process import name_signal
 
 POLL_S = 0.1
 HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all

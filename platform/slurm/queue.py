@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError, nearest
+from paddock.envs.errors import ConfigError, nearest
 
 from ..runs.state import JOB_ID, explain_refusal, find_job_variables
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
-from .. import CONF
+from .. import ROOT
 from ..config.overrides import spell_override
 from .queue import check_options, submit_commands
 from .submit import Resources
@@ -33,7 +33,7 @@ def submit_server(arguments: Sequence[str], address_file: str | None, resources:
     path = Path(address_file).absolute()
     own = [one for one in arguments if not one.startswith(("serve.submit=", "serve.address_file=", "slurm."))]
     command = [sys.executable, "-m", "paddock.serve", *own, spell_override("serve.address_file", path)]
-    found = shlex.quote(f"{CONF.parent}:{os.getcwd()}")
+    found = shlex.quote(f"{ROOT}:{os.getcwd()}")
     setup = [f"export PYTHONPATH={found}${{PYTHONPATH:+:$PYTHONPATH}}", "export PYTHONSAFEPATH=1"]
     parameters = resources.parameters(f"paddock-{path.stem}", 1, setup)
     folder = path.parent / f".{path.name}.slurm"

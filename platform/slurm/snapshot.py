@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 from ..runs.provenance import GIT_S, SNAPSHOT, find_source, leave_out_runs
 
@@ -88,9 +88,9 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     code = [*tracked, *(file for file in others if aside not in file.parents)]
     # Git ignores what is compiled, which no job builds: environments, dense networks, batches of a replay.
     # Gymnasium comes with it, and takes long to import: only those who submit wait for it.
-    from algos.learning.replay import library as batches
-    from algos.networks.dense import library as dense
-    from envs.native.library import built, find_built
+    from paddock.algos.learning.replay import library as batches
+    from paddock.algos.networks.dense import library as dense
+    from paddock.envs.native.library import built, find_built
 
     libraries = [*built(), *find_built(dense.FOLDER, "_dense"), *find_built(batches.FOLDER, "_replay")]
     compiled = [path.resolve() for path in libraries]

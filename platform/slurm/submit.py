@@ -21,10 +21,10 @@ from typing import Annotated, Any
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from envs.errors import ConfigError, require
-from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
 
-from .. import CONF
+from .. import ROOT
 from ..config.command import shown
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import read_json
@@ -124,7 +124,7 @@ class SlurmLauncher(SweepLauncher):
         )
         check_options(self._keys.additional, "hydra.launcher")
         code = self._sweep / "code"
-        trees = [find_tree(CONF.parent, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
+        trees = [find_tree(ROOT, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
         tops = {tree.top: tree for tree in trees if tree is not None}
         self._code, self._copied = code, False
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
@@ -218,7 +218,7 @@ class SlurmLauncher(SweepLauncher):
     def _environment(self) -> list[str]:
         """Lines of shell that have Python import the house, and what else it imports from here, from the copy."""
         entries = []
-        for entry in (CONF.parent, *(Path(entry).absolute() for entry in sys.path)):
+        for entry in (ROOT, *(Path(entry).absolute() for entry in sys.path)):
             copy = self.copy_of(entry)
             if copy is not None or entry == Path.cwd():
                 entries.append(str(copy or entry))

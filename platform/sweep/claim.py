@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 from .. import CONF
 from ..config.command import shown

@@ -16,10 +16,10 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from algos.pool.protocol import Needs, PoolError
-from envs.errors import require
-from envs.machine import usable_cores
-from envs.ranges import PositiveInt, Range, check_fields
+from paddock.algos.pool.protocol import Needs, PoolError
+from paddock.envs.errors import require
+from paddock.envs.machine import usable_cores
+from paddock.envs.ranges import PositiveInt, Range, check_fields
 
 from ..compute.recipes import Dask
 from ..config.build import call_checked
@@ -75,7 +75,7 @@ class DaskKeys:
         """
         needs = Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
         try:
-            pool = self._recipe().open({"algos", "envs", "paddock"})
+            pool = self._recipe().open({"paddock"})
         except PoolError as error:  # which names the key of a run's own pool
             raise PoolError(re.sub(r"(?<![\w=/.-])compute\.", "hydra.launcher.", str(error))) from error
         return OnWorkers(pool, needs)

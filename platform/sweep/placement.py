@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from algos.pool.process import PythonCommand, run_to_end, start_command
-from algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
-from algos.pool.protocol import End as PoolEnd
+from paddock.algos.pool.process import PythonCommand, run_to_end, start_command
+from paddock.algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
+from paddock.algos.pool.protocol import End as PoolEnd
 
 from ..config.compose import SWEEP_FILE, load_job
 from ..config.overrides import spell_run_dir, spell_sources

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from envs.errors import ConfigError, nearest, require
-from envs.ranges import PositiveInt, Range, check_range
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.ranges import PositiveInt, Range, check_range
 
 from ..runs.late import optuna
 

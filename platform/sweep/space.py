@@ -25,7 +25,7 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial
 
-from envs.errors import ConfigError, nearest, require
+from paddock.envs.errors import ConfigError, nearest, require
 
 from ..config.hydra_private import write_element
 

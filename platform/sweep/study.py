@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from envs.errors import ConfigError, require
-from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError

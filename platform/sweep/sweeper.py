@@ -23,7 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from optuna.trial import Trial, TrialState
 
-from envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, require
 
 from ..config.build import call_checked
 from ..config.command import shown

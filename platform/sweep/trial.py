@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.errors import NO_ROOM, NO_WORKERS
+from paddock.envs.errors import NO_ROOM, NO_WORKERS
 
 from ..runs.checkpoint import write_atomically
 from ..runs.journal import EVALUATION, EVALUATION_OF

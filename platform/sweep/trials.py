@@ -20,8 +20,8 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from envs.errors import PaddockError, nearest
-from envs.process import keep_from_forks
+from paddock.envs.errors import PaddockError, nearest
+from paddock.envs.process import keep_from_forks
 
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end

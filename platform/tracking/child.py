@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from algos.common.disk import open_temporary
-from envs.process import ChildProcess
+from paddock.algos.common.disk import open_temporary
+from paddock.envs.process import ChildProcess
 
 SCRATCH = "paddock-mirror-"  # how the folder is called of what a library removes as its process ends
 FAILED = "failed: "  # how the line begins that says why the process ends early

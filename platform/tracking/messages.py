@@ -11,7 +11,7 @@ from typing import Any
 
 from .console import Console
 
-NAMES = "paddock", "algos", "envs"  # whose messages are the program's own
+NAMES = ("paddock",)  # of the loggers whose messages are the program's own
 EARLY = 1000  # messages that may wait for a run's folder
 
 

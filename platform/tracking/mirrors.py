@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from envs.errors import ConfigError, install, nearest, require
+from paddock.envs.errors import ConfigError, install, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
 from ..runs.folder import read_json

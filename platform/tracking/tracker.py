@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from algos.common.disk import sync
+from paddock.algos.common.disk import sync
 
 from ..runs.checkpoint import storing
 from ..runs.folder import finite

@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import psutil  # noqa: E402
 import yaml  # noqa: E402
 
-from envs.errors import ConfigError, nearest  # noqa: E402
-from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Atari, EnvPool, Serial, Vec, VectorEnv  # noqa: E402
+from paddock.envs.errors import ConfigError, nearest  # noqa: E402
+from paddock.envs.spec import EnvSpec  # noqa: E402
+from paddock.envs.vector import Atari, EnvPool, Serial, Vec, VectorEnv  # noqa: E402
 from scripts.bench.harness import command_line, describe_machine, finish, in_turns, list_versions, run_script, versions  # noqa: E402
 
 OPTIONS = (

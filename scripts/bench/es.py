@@ -33,10 +33,10 @@ import numpy as np  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from algos.es import ES  # noqa: E402
-from algos.learning.episodes import Moments  # noqa: E402
-from algos.pool.protocol import Done, Pool  # noqa: E402
-from algos.pool.serial import SerialPool  # noqa: E402
+from paddock.algos.es import ES  # noqa: E402
+from paddock.algos.learning.episodes import Moments  # noqa: E402
+from paddock.algos.pool.protocol import Done, Pool  # noqa: E402
+from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402

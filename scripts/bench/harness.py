@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError, install, one_line, require
 from paddock.config.command import check_output, complain, to_its_end
+from paddock.envs.errors import ConfigError, PaddockError, install, one_line, require
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = 1.0  # load average above which rates say little

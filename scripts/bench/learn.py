@@ -38,7 +38,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.native import library  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
 from scripts.bench import ppo  # noqa: E402
 from scripts.bench.contenders import contest  # noqa: E402
 from scripts.bench.contenders.contest import Contender, Player, Refused, claim  # noqa: E402

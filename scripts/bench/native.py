@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.native import library  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402

@@ -85,7 +85,7 @@ def compare(controllers: list[str], episodes: int, workers: int) -> list[Report]
         for task in TASKS:
             for controller in controllers:
                 sides = []
-                for id in (task, f"envs.native:paddock/Native{task}"):
+                for id in (task, f"paddock.envs.native:paddock/Native{task}"):
                     parts = [pool.submit(play, id, controller, k, min(k + PART, episodes)) for k in starts]
                     sides.append([total for part in parts for total in part.result()])
                 rows.append(judge(controller, task, *sides))

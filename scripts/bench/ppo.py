@@ -90,7 +90,7 @@ WALKER = CLASSIC | {
     "entropy_coef": 0.0,
     "normalize": True,
 }
-BIPEDAL = "envs.bipedal:paddock/BipedalWalker-v3"  # the same walker, written for speed (conf/env/bipedal.yaml)
+BIPEDAL = "paddock.envs.bipedal:paddock/BipedalWalker-v3"  # the same walker, written for speed (conf/env/bipedal.yaml)
 OWN = CLASSIC | {"num_envs": 64, "num_steps": 64, "minibatch_size": 4096, "epochs": 1, "learning_rate": 5e-3}
 STRUCTURED = OWN | {"learning_rate": 3e-4}
 FLATTENED = ["env.wrappers=[{_target_: gymnasium.wrappers.FlattenObservation}]"]

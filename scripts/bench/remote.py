@@ -33,10 +33,10 @@ from scripts.bench import harness  # noqa: E402
 
 harness.require_package("grpc", "remote")
 
-from envs.machine import usable_cores  # noqa: E402
-from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Multiprocess, Native, Vec, in_groups  # noqa: E402
-from envs.vector.recipes import largest_divisor  # noqa: E402
+from paddock.envs.machine import usable_cores  # noqa: E402
+from paddock.envs.spec import EnvSpec  # noqa: E402
+from paddock.envs.vector import Multiprocess, Native, Vec, in_groups  # noqa: E402
+from paddock.envs.vector.recipes import largest_divisor  # noqa: E402
 from scripts.bench.contenders.losses import idle, lose  # noqa: E402
 from scripts.bench.contenders.served import (  # noqa: E402
     CARTPOLE,

@@ -34,7 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.native import library  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
 from scripts.bench.contenders import contest  # noqa: E402
 from scripts.bench.contenders.contest import Contender, claim  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402

@@ -23,8 +23,8 @@ import torch  # noqa: E402
 from gymnasium import Space, spaces  # noqa: E402
 from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
 
-from envs.spaces.layout import Layout  # noqa: E402
-from envs.spaces.views import flatten as arrays_of  # noqa: E402
+from paddock.envs.spaces.layout import Layout  # noqa: E402
+from paddock.envs.spaces.views import flatten as arrays_of  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
     command_line,

@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 
-from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Multiprocess, Serial  # noqa: E402
+from paddock.envs.spec import EnvSpec  # noqa: E402
+from paddock.envs.vector import Multiprocess, Serial  # noqa: E402
 from scripts.bench.contenders.contest import Player  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from algos.pool.serial import SerialPool
-from envs.tasks.poles import Poles
-from envs.vector import Serial
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.tasks.poles import Poles
+from paddock.envs.vector import Serial
 
 POLES = Poles(start=0.5, step=0.4, min=0.05, max=3.0, max_episode_steps=60)
 

@@ -16,20 +16,20 @@ import pytest
 from conftest import env_spec
 from gymnasium import spaces
 
-from algos.common.divergence import Diverged
-from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
-from algos.es import ES
-from algos.evolution.population import SearchDistribution, play_members, play_pairs
-from algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
-from algos.evolution.update import EvaluationLost, centred_ranks
-from algos.learning.episodes import Moments
-from algos.networks.flat import MLP, Population
-from algos.networks.heads import make_head
-from algos.pool.protocol import Done
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
-from envs.vector import Native, Serial, Vec
+from paddock.algos.common.divergence import Diverged
+from paddock.algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from paddock.algos.es import ES
+from paddock.algos.evolution.population import SearchDistribution, play_members, play_pairs
+from paddock.algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
+from paddock.algos.evolution.update import EvaluationLost, centred_ranks
+from paddock.algos.learning.episodes import Moments
+from paddock.algos.networks.flat import MLP, Population
+from paddock.algos.networks.heads import make_head
+from paddock.algos.pool.protocol import Done
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector import Native, Serial, Vec
 
 CARTPOLE = env_spec("CartPole-v1")
 NATIVE = Native(num_envs=64, threads=1)
@@ -373,7 +373,7 @@ def test_streams_of_one_key_do_not_meet() -> None:
 
 
 def test_the_noise_is_the_same_in_every_process() -> None:
-    code = "from algos.common.keys import *; print(PhiloxNoise(1, 3)(2, 3).tobytes().hex(), episode_seed(1, 2, 3, 4))"
+    code = "from paddock.algos.common.keys import *; print(PhiloxNoise(1, 3)(2, 3).tobytes().hex(), episode_seed(1, 2, 3, 4))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert said == [PhiloxNoise(1, 3)(2, 3).tobytes().hex(), str(episode_seed(1, Stream.EPISODE, 3, 4))]
 
@@ -385,7 +385,7 @@ def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
     (tmp_path / "paddock").mkdir()
     (tmp_path / "paddock" / f".noise.{os.uname().nodename}.tmp").write_bytes(b"part of a table")  # a killed process's
     noise = TableNoise(1, 20, 10_000)
-    code = "from algos.common.keys import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
+    code = "from paddock.algos.common.keys import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert said == noise(2, 3).tobytes().hex()
     assert sorted(path.suffix for path in (tmp_path / "paddock").iterdir()) == [".lock", ".npy"]

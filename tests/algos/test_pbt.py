@@ -14,17 +14,17 @@ import pytest
 from conftest import Command, assert_same_run, call_main, deterministic, last_of_each, refuse_write, rows
 from learned import algorithm
 
-from algos.common.keys import Stream, keyed_generator
-from algos.common.recipe import AlgorithmRecipe
-from algos.evolution.hyperparameters import ChoiceDimension, RangeDimension
-from algos.evolution.pbt_tasks import LOST, play_round
-from algos.networks.inputs import spaces_of
-from algos.pbt import PBT, MembersLost, rank
-from algos.pool.protocol import Done, WorkerLost
-from algos.pool.serial import SerialPool
-from envs.errors import NO_ROOM, ConfigError
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.common.recipe import AlgorithmRecipe
+from paddock.algos.evolution.hyperparameters import ChoiceDimension, RangeDimension
+from paddock.algos.evolution.pbt_tasks import LOST, play_round
+from paddock.algos.networks.inputs import spaces_of
+from paddock.algos.pbt import PBT, MembersLost, rank
+from paddock.algos.pool.protocol import Done, WorkerLost
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints, read_attachments
 from paddock.runs.results import read_events

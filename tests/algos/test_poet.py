@@ -14,20 +14,20 @@ import pytest
 from conftest import deterministic
 from poets import settings
 
-from algos.common.keys import PhiloxNoise
-from algos.evolution.jobs import LOST, AgentJobs, Scored, Stepped, best_candidate
-from algos.evolution.niche import Niche
-from algos.evolution.population import play_members
-from algos.evolution.side_by_side import AHEAD
-from algos.evolution.update import Adam
-from algos.learning.episodes import Episodes
-from algos.learning.flow import Job, Together
-from algos.poet import POET
-from algos.pool.protocol import Done, End, PoolError
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.algos.common.keys import PhiloxNoise
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Scored, Stepped, best_candidate
+from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.population import play_members
+from paddock.algos.evolution.side_by_side import AHEAD
+from paddock.algos.evolution.update import Adam
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.flow import Job, Together
+from paddock.algos.poet import POET
+from paddock.algos.pool.protocol import Done, End, PoolError
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 from paddock.runs.checkpoint import Checkpoints, check_fits
 
 
@@ -166,7 +166,7 @@ def test_an_episode_without_a_return_counts_for_no_score(
         count = len(returns)
         return Episodes(np.array(returns), np.full(count, 5), [None] * count, np.zeros((count, 0))), []
 
-    monkeypatch.setattr("algos.evolution.jobs.play_evaluation", play)
+    monkeypatch.setattr("paddock.algos.evolution.jobs.play_evaluation", play)
     here, niche, _ = jobs(SerialPool())
     # A score of NaN is above and below none: it would win a niche over those that come after it; so would infinity.
     assert finish(SerialPool(), here.score(niche, niche.mean, 0)) == Scored(score, 5 * len(returns))

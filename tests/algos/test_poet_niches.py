@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from poets import POLES, settings
 
-from algos.evolution.jobs import LOST, Candidate, Scored, Stepped, Trial
-from algos.evolution.niche import Niche, characterize, novelty
-from algos.evolution.population import play_members
-from algos.evolution.update import Adam
-from algos.learning.flow import Job, Together
-from algos.poet import POET
-from algos.pool.serial import SerialPool
-from envs.tasks.poles import Poles
+from paddock.algos.evolution.jobs import LOST, Candidate, Scored, Stepped, Trial
+from paddock.algos.evolution.niche import Niche, characterize, novelty
+from paddock.algos.evolution.population import play_members
+from paddock.algos.evolution.update import Adam
+from paddock.algos.learning.flow import Job, Together
+from paddock.algos.poet import POET
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.tasks.poles import Poles
 
 
 class ScriptedJobs:

@@ -13,14 +13,14 @@ import pytest
 from conftest import Command, assert_same_run, call_main, kill_and_resume, rows
 from learned import advance, algorithm, leaves, parameters
 
-from algos.common.divergence import Diverged
-from algos.learning.learner import DenseLearner
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.architecture import Weights
-from algos.pool.serial import SerialPool
-from algos.ppo import PPO
-from envs.errors import ConfigError
-from envs.vector import EnvError
+from paddock.algos.common.divergence import Diverged
+from paddock.algos.learning.learner import DenseLearner
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.ppo import PPO
+from paddock.envs.errors import ConfigError
+from paddock.envs.vector import EnvError
 from paddock.runs.results import read_columns, read_metrics, read_runs
 
 SMALL = [  # a run of the real thing that takes a second or two

@@ -8,7 +8,7 @@ import pytest
 from bindings import MODULES
 from conftest import env_spec
 
-from envs.vector import Serial
+from paddock.envs.vector import Serial
 from scripts.bench import bindings as bench
 
 
@@ -26,10 +26,10 @@ def test_what_is_not_installed_is_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "minatar", None)
-    monkeypatch.delitem(sys.modules, "envs.bindings.minatar", raising=False)
+    monkeypatch.delitem(sys.modules, "paddock.envs.bindings.minatar", raising=False)
     file = tmp_path / "report.json"
     monkeypatch.setattr(sys, "argv", ["bindings.py", "--quick", "--json", str(file), "minatar"])
     assert bench.main() == 0
     out = capsys.readouterr().out
-    assert "minatar: env.id=envs.bindings.minatar:MinAtar/Breakout-v1 cannot be imported" in out
+    assert "minatar: env.id=paddock.envs.bindings.minatar:MinAtar/Breakout-v1 cannot be imported" in out
     assert json.loads(file.read_text())["steps_per_s"] == {}

@@ -10,8 +10,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from algos.evolution.population import play_members
-from algos.pool.serial import SerialPool
+from paddock.algos.evolution.population import play_members
+from paddock.algos.pool.serial import SerialPool
 from scripts.bench import es as bench
 from scripts.bench.contenders.generation import members, play_envpool, play_member, walker
 from scripts.bench.es import AnsweringPool, build_es, measure_driver

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hydra.errors import HydraException
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from scripts import cross_play, durations, spread_by_rule
 from scripts.bench import bindings, es, ppo, replay
 from scripts.bench.harness import interpreter, output_file, positive_float, positive_int, run_script

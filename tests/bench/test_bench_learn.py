@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
 
-from algos.ppo import PPO
+from paddock.algos.ppo import PPO
 from scripts.bench import learn
 from scripts.bench.contenders.contest import Contender, Refused, measure
 from scripts.bench.learn import AVX2, CARTPOLE, FAST, OURS, ROWS, WAYS, main, rate_claims, read_options, render_grow

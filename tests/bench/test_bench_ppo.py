@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from algos.ppo import PPO
+from paddock.algos.ppo import PPO
 from scripts.bench import ppo as bench_ppo
 from scripts.bench.contenders.contest import Contender, Missing, Player, failure, measure
 from scripts.bench.peers import paddock_ppo, single_file_ppo

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sb3_stand_in import import_peer
 
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
 from scripts.bench.contenders.contest import Player
 from scripts.bench.peers import blank, paddock_replay

@@ -66,9 +66,9 @@ class Cluster:
             "--nthreads",
             "1",
             "--preload",
-            "algos.pool.worker",
+            "paddock.algos.pool.worker",
             "--preload-nanny",
-            "algos.pool.worker",
+            "paddock.algos.pool.worker",
         ]
         self._workers[name] = self._start("worker", "--host", "127.0.0.1", *options)
 

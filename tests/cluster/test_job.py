@@ -17,7 +17,7 @@ from conftest import ROOT, wait_until
 from slurm_cluster import stand_in_for_slurm
 from submitit.slurm.slurm import SlurmJobEnvironment
 
-from envs.errors import IN_USE
+from paddock.envs.errors import IN_USE
 from paddock.slurm.job import SlurmJob
 
 CHILD = """

@@ -11,9 +11,9 @@ import pytest
 from conftest import env_spec, wait_until
 from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
-from envs.errors import ConfigError
-from envs.vector import Remote, Serial
 from paddock import serve
+from paddock.envs.errors import ConfigError
+from paddock.envs.vector import Remote, Serial
 from paddock.slurm import server
 
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from algos.learning.replay import library as replay_library
-from algos.networks.dense import library as dense_library
-from envs.errors import ConfigError
-from envs.native import library
+from paddock.algos.learning.replay import library as replay_library
+from paddock.algos.networks.dense import library as dense_library
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
 from paddock.slurm.snapshot import MAX_MB, find_tree
 
 

@@ -20,10 +20,10 @@ from omegaconf import OmegaConf
 from own_package import write_package
 from slurm_cluster import CPUS, Slurm, at_slurm, slurm, stand_in_for_slurm  # noqa: F401, fixtures
 
-from envs.errors import NO_ROOM, ConfigError
-from envs.native import library
 from paddock import CONF
 from paddock.compute.slurm import Jobs
+from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.native import library
 from paddock.slurm import submit as slurm_submit
 from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import Tree, find_tree
@@ -566,7 +566,7 @@ def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:
         pytest.skip("the native environments are not built here, or from older sources")
     words = ["algo=es", "env=cartpole", "vec=native", "compute=serial", "budget.iterations=1", "run.dir=run"]
     assert desk.call("paddock", *words)[::2] == (0, "")
-    where = "import envs.native.library as it; print(it.built()[0])"
+    where = "import paddock.envs.native.library as it; print(it.built()[0])"
     found = subprocess.run(
         [sys.executable, "-P", "-c", where], cwd=desk.here, env=desk.environment, capture_output=True, text=True
     )

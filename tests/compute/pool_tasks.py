@@ -11,8 +11,8 @@ from typing import Any
 
 from distributed.comm.tcp import TCP
 
-from algos.pool import messages
-from algos.pool.broadcast import Broadcast
+from paddock.algos.pool import messages
+from paddock.algos.pool.broadcast import Broadcast
 
 
 def square(x: int) -> int:

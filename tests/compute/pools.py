@@ -24,7 +24,7 @@ def two_fixture() -> Iterator[DaskPool]:
 def workers_fixture() -> Iterator[Any]:
     """Three processes that most tests share."""
     section = compose_sections(["compute"], ["compute=local", "compute.workers=3"])["compute"]
-    opened = build("compute", section).open(("algos", "envs"))
+    opened = build("compute", section).open(("paddock",))
     yield opened
     opened.close()
 

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from conftest import ROOT, wait_until
 
-from algos.pool import process
-from algos.pool.process import PythonCommand, run_to_end, start_command
-from envs.parent import leave_to_parent
-from envs.process import GROUP_SIGNALS, ChildProcess
+from paddock.algos.pool import process
+from paddock.algos.pool.process import PythonCommand, run_to_end, start_command
+from paddock.envs.parent import leave_to_parent
+from paddock.envs.process import GROUP_SIGNALS, ChildProcess
 
 
 def sleeper(folder: Path) -> PythonCommand:
@@ -54,7 +54,7 @@ def never_read(_: Connection) -> None:
 def test_a_first_message_that_nobody_reads_is_waited_with_no_longer_than_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("envs.process.FIRST_S", 0.1)
+    monkeypatch.setattr("paddock.envs.process.FIRST_S", 0.1)
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
     begun: list[ChildProcess] = []
     thread = threading.Thread(

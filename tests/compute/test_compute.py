@@ -35,8 +35,8 @@ from conftest import (
 )
 from own_package import write_package
 
-from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
+from paddock.algos.pool.serial import SerialPool
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import local
 from paddock.compute.dask.pool import DaskPool
@@ -262,7 +262,7 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     scheduler, address = launch_scheduler(tmp_path)
-    joining = ["worker", address, "--nthreads", "1", "--preload", "algos.pool.worker", "--no-dashboard"]
+    joining = ["worker", address, "--nthreads", "1", "--preload", "paddock.algos.pool.worker", "--no-dashboard"]
     worker = launch(*joining, cwd=tmp_path, PYTHONPATH=str(ROOT))
     try:
         run = tmp_path / "run"

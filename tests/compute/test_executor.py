@@ -20,15 +20,15 @@ import pytest
 from conftest import ROOT, wait_until
 from distributed.comm import CommClosedError
 
-from algos.pool import driver as driver_module
-from algos.pool import executor as executor_module
-from algos.pool import worker as worker_module
-from algos.pool.broadcast import Broadcast, collecting
-from algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
-from algos.pool.executor import UNFIT, Executor, Job, perform
-from algos.pool.protocol import RemoteError
-from algos.pool.serial import SerialPool
-from algos.pool.worker import Counter
+from paddock.algos.pool import driver as driver_module
+from paddock.algos.pool import executor as executor_module
+from paddock.algos.pool import worker as worker_module
+from paddock.algos.pool.broadcast import Broadcast, collecting
+from paddock.algos.pool.driver import TIMEOUT_EXIT_CODE, DriverConnection
+from paddock.algos.pool.executor import UNFIT, Executor, Job, perform
+from paddock.algos.pool.protocol import RemoteError
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.pool.worker import Counter
 
 
 class Told:
@@ -567,8 +567,8 @@ def test_an_error_that_nothing_can_tell_is_one_all_the_same(monkeypatch: pytest.
 OUT_OF_MEMORY = """
 import os, resource, sys, threading
 from collections import deque
-from algos.pool.executor import Executor, Job
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.executor import Executor, Job
+from paddock.algos.pool.serial import SerialPool
 
 def run(_):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

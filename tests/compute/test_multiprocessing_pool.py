@@ -25,12 +25,12 @@ from conftest import ROOT, alive, command_line, wait_until
 from pool_tasks import fail_on, note, power, square, touch
 from pools import local_fixture, pool_fixture, workers_fixture  # noqa: F401
 
-from algos.pool.protocol import PoolError, WorkerLost
-from algos.pool.script import UNGUARDED_EXIT_CODE
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from paddock.algos.pool.protocol import PoolError, WorkerLost
+from paddock.algos.pool.script import UNGUARDED_EXIT_CODE
+from paddock.algos.pool.serial import SerialPool
 from paddock.compute import Pool
 from paddock.compute.processes.results import ResultThread
+from paddock.envs.errors import ConfigError
 
 initialized: list[int] = []  # in a worker: what its initializer was given
 left_open: list[Any] = []  # in a worker: a file that its end closes

@@ -17,8 +17,8 @@ from conftest import wait_until
 from pool_tasks import fail_on, note, power, square, touch
 from pools import local_fixture, pool_fixture, workers_fixture  # noqa: F401
 
-from algos.pool.protocol import Done
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.protocol import Done
+from paddock.algos.pool.serial import SerialPool
 from paddock.compute import Pool
 
 

@@ -33,16 +33,16 @@ from pool_tasks import (
 )
 from pools import two_fixture, values  # noqa: F401
 
-from algos.pool import messages
-from algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, WorkerLost
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from paddock.algos.pool import messages
+from paddock.algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, WorkerLost
+from paddock.algos.pool.serial import SerialPool
 from paddock.compute.dask import autoscale, worker_stderr
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
 from paddock.compute.dask.dispatcher import _unknown_exit
 from paddock.compute.dask.distribution import CHUNK_S, chunk_size
 from paddock.compute.dask.pool import DaskPool
+from paddock.envs.errors import ConfigError
 
 
 @pytest.fixture(params=["serial", "local"])

@@ -25,7 +25,7 @@ from distributed.core import Status
 from pool_tasks import complain_and_die, crash, hold, nap, process_id, square
 from pools import two_fixture, values, worker_pids  # noqa: F401
 
-from algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
+from paddock.algos.pool.protocol import Done, End, PoolError, TaskTimeout, WorkerLost
 from paddock.compute.dask import autoscale, dispatcher
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import START_S, TRIES, _kill_starting, connect, local

@@ -27,7 +27,7 @@ def test_a_scheduler_file_leads_to_workers_that_know_nothing_of_us(
     scheduler: str, worker: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
-        worker()  # without --preload algos.pool.worker
+        worker()  # without --preload paddock.algos.pool.worker
     file, run = tmp_path / "scheduler.json", tmp_path / "run"
     file.write_text(json.dumps({"address": scheduler}))
     keys = ["compute=dask", f"compute.scheduler_file={file}", "budget.iterations=1"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from algos.pool.protocol import PoolError
-from algos.pool.script import Script, _bound, _read_once
+from paddock.algos.pool.protocol import PoolError
+from paddock.algos.pool.script import Script, _bound, _read_once
 from paddock.compute.dask.dispatcher import Dispatcher
 from paddock.compute.dask.membership import Membership
 
@@ -105,7 +105,7 @@ def test_functions_of_a_module_that_runs_do_so_too(script: Path) -> None:
 def test_workers_of_a_running_scheduler_import_the_file_anew_for_each_driver(
     script: Path, scheduler: str, worker: Callable[..., str]
 ) -> None:
-    worker("--preload", "algos.pool.worker")
+    worker("--preload", "paddock.algos.pool.worker")
     for _ in range(2):
         done = run(script, scheduler, cwd=ROOT)
         assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
@@ -182,7 +182,7 @@ def test_a_pool_without_a_main_guard_is_one_line(tmp_path: Path) -> None:
 def test_a_worker_that_imports_a_script_opens_no_pool(
     scheduler: str, worker: Callable[..., str], tmp_path: Path
 ) -> None:
-    worker("--preload", "algos.pool.worker")
+    worker("--preload", "paddock.algos.pool.worker")
     script = tmp_path / "unguarded.py"
     script.write_text(f"""
 from paddock.compute import Pool
@@ -192,7 +192,7 @@ with Pool(compute="dask", address={scheduler!r}) as pool:
 """)
     done = run(script, cwd=ROOT)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
-        "algos.pool.script.Unguarded: the script opens"
+        "paddock.algos.pool.script.Unguarded: the script opens"
     )
 
 

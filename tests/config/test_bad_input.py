@@ -12,9 +12,9 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main
 from refusals import Refused, refused_fixture  # noqa: F401
 
-from envs.errors import EXTRAS, NO_ROOM
 from paddock import COMMANDS
 from paddock.config.command import open_standard_files
+from paddock.envs.errors import EXTRAS, NO_ROOM
 from paddock.runs import late
 
 # The command line and the files it names
@@ -60,11 +60,11 @@ ARGUMENTS = {
     "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
     "algo.observation_sampling=2": ["algo.observation_sampling=2", "(0, 1]"],
     "~algo._target_": ["algo has no _target_", "`_target_: my_package.es.MyES`"],
-    "~env._target_": ["env has no _target_", "`_target_: envs.spec.EnvSpec`"],
+    "~env._target_": ["env has no _target_", "`_target_: paddock.envs.spec.EnvSpec`"],
     "env._target_=7": ["env._target_=7 names no class"],
     "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
-    "algo._target_=algos.es.EZ": ["algo._target_=algos.es.EZ cannot be imported", "did you mean 'ES'?"],
-    "algo._target_=algos.es": ["algo._target_=algos.es is a module", "name a class"],
+    "algo._target_=paddock.algos.es.EZ": ["algo._target_=paddock.algos.es.EZ cannot be imported", "did you mean 'ES'?"],
+    "algo._target_=paddock.algos.es": ["algo._target_=paddock.algos.es is a module", "name a class"],
     "+track.mirrors.mine._target_=fractions.Fraction": [
         "track.mirrors.mine: Fraction lacks name, queue_rows, close_timeout_s, open, log, close, abandon; a mirror has",
     ],
@@ -83,7 +83,7 @@ ARGUMENTS = {
     "checkpoint.keep=0": ["checkpoint.keep=0", "at least 1"],
     "checkpoint.every_s=-1": ["checkpoint.every_s=-1", "negative"],
     "vec.num_envs=0": ["vec.num_envs=0", "between 1 and 4096"],
-    "vec._target_=envs.vector.Seril": ["vec._target_=envs.vector.Seril", "did you mean 'Serial'?"],
+    "vec._target_=paddock.envs.vector.Seril": ["vec._target_=paddock.envs.vector.Seril", "did you mean 'Serial'?"],
     "compute.workers=0": ["compute.workers=0", "between 1 and 1024"],
     "compute.retries=-1": ["compute.retries=-1", "between 0 and 100"],
     "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],
@@ -200,8 +200,8 @@ ENVIRONMENTS = {
     "env=spread env.kwargs.local_ratio=null": ["local_ratio=None is not a number: it must lie in [0, 1]"],
     "env=tag env.kwargs.max_cycles=1.5": ["max_cycles=1.5 is not a whole number", "25 suits most"],
     "env=recall env.kwargs.delay=1.5": ["delay=1.5 must be a whole number"],
-    "env.id=envs.sanity:paddock/Cutoff-v0 +env.kwargs.terminates=1": ["terminates=1 must be true or false"],
-    "env.id=envs.sanity:paddock/Aim-v0 +env.kwargs.low=null": ["low=None must be a number"],
+    "env.id=paddock.envs.sanity:paddock/Cutoff-v0 +env.kwargs.terminates=1": ["terminates=1 must be true or false"],
+    "env.id=paddock.envs.sanity:paddock/Aim-v0 +env.kwargs.low=null": ["low=None must be a number"],
     "env.without=3": ["env.without=3", "a list"],
     "env.without=[mission]": ["env.without=mission is no part of the space"],
     "env.bounds=3": ["env.bounds=3", "a mapping"],
@@ -310,9 +310,9 @@ def test_a_file_of_keys_that_are_not_everybodys_is_told_its_first_line(
 def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "conf" / "env" / "mine.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text("_target_: envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\nwrapers: []\n")
+    file.write_text("_target_: paddock.envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\nwrapers: []\n")
     assert "env.wrapers is not a key of env; did you mean 'wrappers'?" in refused("--config-dir", "conf", "env=mine")
-    file.write_text("_target_: envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\n")
+    file.write_text("_target_: paddock.envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\n")
     assert "env.wrappers is missing" in refused("--config-dir", "conf", "env=mine")
     file.write_text("defaults: [mine]\n")
     assert "lead back to that file; name another there" in refused("--config-dir", "conf", "env=mine")
@@ -335,7 +335,13 @@ MISSING = {
 }
 
 
-BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker", "envs.bindings", "pettingzoo.")
+BUILT_ON_IT = (
+    "gymnasium.envs.box2d",
+    "gymnasium.envs.mujoco",
+    "paddock.envs.bipedal.walker",
+    "paddock.envs.bindings",
+    "pettingzoo.",
+)
 
 
 @pytest.mark.parametrize("package", MISSING)
@@ -363,7 +369,7 @@ def test_what_an_algorithm_of_ones_own_cannot_import_is_named(
 ) -> None:
     (tmp_path / "own_room").mkdir()
     (tmp_path / "own_room" / "__init__.py").touch()
-    (tmp_path / "own_room" / "own_algo.py").write_text("from algos.es import Ess")
+    (tmp_path / "own_room" / "own_algo.py").write_text("from paddock.algos.es import Ess")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     told = refused("algo._target_=own_room.own_algo.Own", "dry_run=true")
@@ -385,7 +391,7 @@ def test_help_and_errors_do_not_wait_for_what_they_do_not_need(arguments: str, t
 
 EARLY = """
 import importlib, sys
-from envs.errors import EXTRAS
+from paddock.envs.errors import EXTRAS
 from paddock import COMMANDS
 
 def call(module, *arguments):

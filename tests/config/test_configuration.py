@@ -16,14 +16,14 @@ from conftest import ROOT, TINY, call_main
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from algos.pool.protocol import Pool
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from paddock.algos.pool.protocol import Pool
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.build import call_checked
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import SECTIONS, VALUES, assemble, build_algorithm, read_plain
 from paddock.config.help import GROUPS, summary
 from paddock.config.vocabulary import USUAL, suggest_key
+from paddock.envs.errors import ConfigError
 from paddock.runs.folder import read_config
 from paddock.sweep.space import corners, read_space
 
@@ -50,7 +50,7 @@ NEEDED = {  # what an option cannot do without
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
     "vec=remote": ["algo=ppo", "vec.address={served}"],
-    "vec=vector": ["algo=ppo", "vec.target=envs.tasks.cartpole.CartPoleVector"],
+    "vec=vector": ["algo=ppo", "vec.target=paddock.envs.tasks.cartpole.CartPoleVector"],
 }
 MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
 
@@ -138,7 +138,7 @@ def test_every_compute_option_describes_a_pool_that_opens(option: str) -> None:
     workers = [] if option == "compute=serial" else ["compute.workers=1"]
     pool = assemble(compose_alone([option, *workers])).pool
     try:
-        pool.open({"algos", "envs"})
+        pool.open({"paddock"})
         opened: Pool = pool
         assert opened.size == 1
         assert [done.value for done in opened.imap_unordered(abs, [-3])] == [3]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conftest import ROOT, call_main
 
-from envs.errors import ConfigError
 from paddock import evaluate, rerun
+from paddock.envs.errors import ConfigError
 from paddock.runs.identity import algorithm_name
 
 pytestmark = pytest.mark.xdist_group("packages")  # the package is built once
@@ -128,7 +128,7 @@ width: 1.0   # of the interval that actions are drawn from, to either side
 members: 6   # actions an iteration
 """,
     "stable_hands/conf/env/trot.yaml": """# Trot: hold the rein at the target
-_target_: envs.spec.EnvSpec
+_target_: paddock.envs.spec.EnvSpec
 id: stable_hands:Trot-v0
 kwargs: {target: 0.25}
 wrappers:

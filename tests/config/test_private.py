@@ -21,13 +21,10 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 import paddock.compute
-from algos.learning.distributed import open_gloo
-from algos.networks.training import mark_batch_dynamic
-from algos.pool.script import is_beginning
-from envs.native.games.minigrid import draws_places
-from envs.native.games.sanity import find_distribution
-from envs.vector.adapters.envpool import read_options
 from paddock import CONF
+from paddock.algos.learning.distributed import open_gloo
+from paddock.algos.networks.training import mark_batch_dynamic
+from paddock.algos.pool.script import is_beginning
 from paddock.compute.slurm import SLURMCluster
 from paddock.config.compose import compose_alone, loading
 from paddock.config.hydra_private import (
@@ -39,6 +36,9 @@ from paddock.config.hydra_private import (
     write_element,
 )
 from paddock.config.plugins import PLUGINS, register_plugin
+from paddock.envs.native.games.minigrid import draws_places
+from paddock.envs.native.games.sanity import find_distribution
+from paddock.envs.vector.adapters.envpool import read_options
 from paddock.sweep.launchers import LocalLauncher
 from paddock.sweep.study import open_trial
 
@@ -110,7 +110,7 @@ def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(t
     assert sweep.algo.gamma == 0.9 and sweep.hydra.overrides.task == own
     jobs: list[Any] = []
     run_hydra(arguments, make_parser(), lambda job: jobs.append((job.algo._target_, job.algo.gamma)))
-    assert jobs == [("algos.ppo.PPO", 0.9), ("algos.sac.SAC", 0.9)]
+    assert jobs == [("paddock.algos.ppo.PPO", 0.9), ("paddock.algos.sac.SAC", 0.9)]
 
 
 @pytest.mark.parametrize("words", [["hydra/launcher=local,dask", "seed=1,2"], ["hydra/sweeper=basic,optuna"]])
@@ -175,7 +175,7 @@ def test_envpool_names_the_options_of_a_task() -> None:
 
 
 def test_numpy_shows_its_distributions_to_c_and_seeds_as_the_standard_of_cpp() -> None:
-    atari = pytest.importorskip("envs.bindings.atari", exc_type=ImportError)
+    atari = pytest.importorskip("paddock.envs.bindings.atari", exc_type=ImportError)
     assert find_distribution("random_standard_normal") and find_distribution("random_geometric")
     generator = atari.seeded(5489)  # of std::mt19937 the standard says which number comes tenthousandth
     assert int(generator.random_raw(10_000)[-1]) == 4123659995

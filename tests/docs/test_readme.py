@@ -20,12 +20,12 @@ from bindings import need_of
 from conftest import ROOT, call_main
 
 import paddock
-from envs.native.library import built
-from envs.sanity.bandit import BANDIT
-from envs.sanity.task import Bar
-from envs.vector import auto
 from paddock import serve
 from paddock.check import check_run, read_run
+from paddock.envs.native.library import built
+from paddock.envs.sanity.bandit import BANDIT
+from paddock.envs.sanity.task import Bar
+from paddock.envs.vector import auto
 from paddock.health import sanity
 
 pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
@@ -390,5 +390,10 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
         assert not re.findall(r"<link[^>]* rel=\"?stylesheet[^>]* href=\"?(?:https?:)?//", html), page
     reference = (tmp_path / "reference" / "seams.html").read_text()
     assert all(
-        name in reference for name in ("envs.spec.EnvSpec", "algos.pool.protocol.Done", "algos.protocol.Algorithm")
+        name in reference
+        for name in (
+            "paddock.envs.spec.EnvSpec",
+            "paddock.algos.pool.protocol.Done",
+            "paddock.algos.protocol.Algorithm",
+        )
     )

@@ -10,7 +10,7 @@ import pytest
 from bindings import MODULES, need
 from conftest import call_main, env_section, last_of_each, rows
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
 
 pytestmark = pytest.mark.slow

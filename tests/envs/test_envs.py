@@ -15,23 +15,23 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toy_envs import Faulty
 from toy_worlds import Skirmish
 
-from envs.errors import ConfigError, split_details
-from envs.spec import EnvSpec
-from envs.vector import Serial, SerialVectorEnv, VectorMisuse
-from envs.vector.storage import Layouts
+from paddock.envs.errors import ConfigError, split_details
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial, SerialVectorEnv, VectorMisuse
+from paddock.envs.vector.storage import Layouts
 
 OFFERED = sorted(
     path
     for path in (ROOT / "conf" / "env").glob("*.yaml")
     if path.stem not in {"gymnasium", "remote", *MODULES, *WORLDS}  # which other tests have
-    and "envs.spec.EnvSpec" in path.read_text()  # the others are families
+    and "paddock.envs.spec.EnvSpec" in path.read_text()  # the others are families
 )
 VEC = Serial(num_envs=3)
 
 
 def spec_of(path: Path) -> EnvSpec:
     keys = env_section(path.stem)
-    assert keys.pop("_target_") == "envs.spec.EnvSpec"
+    assert keys.pop("_target_") == "paddock.envs.spec.EnvSpec"
     return EnvSpec(**keys)
 
 
@@ -316,7 +316,7 @@ def test_too_few_environments_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
 def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
-    ours = env_spec(f"envs.bipedal:paddock/{name}").make()  # one for all episodes
+    ours = env_spec(f"paddock.envs.bipedal:paddock/{name}").make()  # one for all episodes
     ends = 0
     for seed in range(12):
         theirs = env_spec(name).make()  # a new one for each

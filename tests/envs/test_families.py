@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from conftest import env_section
 
-from envs.bipedal import cppn
-from envs.bipedal.family import Cppns, Obstacles, interval_changes
-from envs.errors import ConfigError
-from envs.family import Encoding, Family
-from envs.tasks.poles import PoleLength, Poles
 from paddock.config.build import build
+from paddock.envs.bipedal import cppn
+from paddock.envs.bipedal.family import Cppns, Obstacles, interval_changes
+from paddock.envs.errors import ConfigError
+from paddock.envs.family import Encoding, Family
+from paddock.envs.tasks.poles import PoleLength, Poles
 
 FAMILIES = ("terrains", "terrains_cppn", "poles")
 STAIRS = {

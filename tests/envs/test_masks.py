@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.errors import ConfigError
-from envs.masks import ActionMask
-from envs.spaces.layout import Layout
-from envs.spaces.legal import sample_legal
-from envs.spec import EnvSpec
-from envs.vector import EnvError, Serial
+from paddock.envs.errors import ConfigError
+from paddock.envs.masks import ActionMask
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.legal import sample_legal
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import EnvError, Serial
 
 MIXED = spaces.Dict(
     {
@@ -66,7 +66,7 @@ def masks_of(env: ActionMask) -> list[Any]:
 
 
 def test_a_mask_becomes_a_leaf_of_the_observation_by_one_line_of_yaml() -> None:
-    wrapper = {"_target_": "envs.masks.ActionMask", "key": "legal"}
+    wrapper = {"_target_": "paddock.envs.masks.ActionMask", "key": "legal"}
     spec = EnvSpec(id="Three-v0", kwargs={}, wrappers=(wrapper,), max_episode_steps=None, fresh=False)
     venv = Serial(num_envs=2).make(spec)
     try:

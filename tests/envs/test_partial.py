@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import envs.tasks.recall  # noqa: F401, registers it
-from envs.errors import ConfigError
-from envs.partial import LastStep, Numbers
+import paddock.envs.tasks.recall  # noqa: F401, registers it
+from paddock.envs.errors import ConfigError
+from paddock.envs.partial import LastStep, Numbers
 
 
 def test_numbers_are_shown_in_their_order() -> None:

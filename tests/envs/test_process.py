@@ -9,11 +9,11 @@ import psutil
 import pytest
 from conftest import ROOT
 
-from envs.process import describe_end
+from paddock.envs.process import describe_end
 
 PARENT = """
 import os, signal
-from envs.process import start_python
+from paddock.envs.process import start_python
 child = start_python("import time; time.sleep(600)")
 other = os.fork()
 if other == 0:

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from envs.errors import ConfigError
-from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
+from paddock.envs.errors import ConfigError
+from paddock.envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 
 
 @dataclass

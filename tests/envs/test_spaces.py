@@ -10,9 +10,9 @@ import torch
 from gymnasium import Space, spaces
 from gymnasium.spaces import GraphInstance
 
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
-from envs.spaces.parts import Misfit
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import Misfit
 
 DTYPES = ("u1", "i1", "u2", "i4", "i8", "f2", "f4", "f8", "?")
 SHAPES = ((), (1,), (3,), (2, 3), (5, 6, 1))

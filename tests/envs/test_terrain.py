@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from envs.bipedal import cppn
-from envs.bipedal.ground import Course, Ground, lay_ground
-from envs.bipedal.terrain import Terrain
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
+from paddock.envs.bipedal import cppn
+from paddock.envs.bipedal.ground import Course, Ground, lay_ground
+from paddock.envs.bipedal.terrain import Terrain
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
 
 STEP = 14 / 30  # m, between two points
 GRASS = 400 / 30 / 4  # m, height of the start pad
@@ -55,7 +55,7 @@ def sizes(ground: Ground) -> np.ndarray:
 
 
 def spec(**kwargs: Any) -> EnvSpec:
-    id = "envs.bipedal:paddock/Terrain-v0"
+    id = "paddock.envs.bipedal:paddock/Terrain-v0"
     return EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
 
 
@@ -179,7 +179,7 @@ def test_a_network_gives_the_heights_beyond_the_start_pad() -> None:
 
 
 def test_roughness_one_is_bipedal_walker_bit_for_bit() -> None:
-    ours, theirs = spec(roughness=1.0).make(), gymnasium.make("envs.bipedal:paddock/BipedalWalker-v3")
+    ours, theirs = spec(roughness=1.0).make(), gymnasium.make("paddock.envs.bipedal:paddock/BipedalWalker-v3")
     ends = 0
     for seed in range(24):
         generator = np.random.default_rng(seed)

@@ -22,11 +22,11 @@ from gymnasium.spaces import Box, Discrete
 
 import paddock
 import paddock.runs.checkpoint
-from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.learning import policy_episodes
-from envs.native import library
-from envs.spec import EnvSpec
 from paddock import evaluate as command
+from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
+from paddock.algos.learning import policy_episodes
+from paddock.envs.native import library
+from paddock.envs.spec import EnvSpec
 from paddock.evaluation.description import as_plain
 from paddock.evaluation.fresh_episodes import bootstrap_interval, evaluate
 from paddock.evaluation.load import load
@@ -259,7 +259,7 @@ def test_no_machine_needs_what_training_had(
 ) -> None:
     monkeypatch.setattr(library, "built", list)
     library.load.cache_clear()
-    other = {"_target_": f"envs.vector.{vec}", "threads": 1}
+    other = {"_target_": f"paddock.envs.vector.{vec}", "threads": 1}
     es = copy_run(run, tmp_path / "es", vec=other)
     cuda = copy_run(ppo, tmp_path / "cuda", vec=other, algo={"device": "cuda:7", "compiled": True, "learners": 2})
     for ours, theirs in ((run, es), (ppo, cuda)):
@@ -329,7 +329,7 @@ def test_walkers_are_evaluated_natively_to_the_same_bits(
 
 
 def test_any_number_of_workers_gives_the_same_episodes(ppo: Path, run: Path) -> None:
-    natively = ["env.id=envs.native:paddock/NativeCartPole-v1"]
+    natively = ["env.id=paddock.envs.native:paddock/NativeCartPole-v1"]
     for which, env in ((run, []), (ppo, []), (ppo, natively)):
         alone = evaluate(which, episodes=5, env=env)
         assert evaluate(which, episodes=5, env=env, workers=2).returns.tolist() == alone.returns.tolist()

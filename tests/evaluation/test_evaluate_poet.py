@@ -16,9 +16,9 @@ import pytest
 from conftest import TINY, Main, call_main
 from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.common.keys import Stream, episode_seed
-from algos.pool.protocol import Done, WorkerLost
-from algos.pool.serial import SerialPool
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.pool.protocol import Done, WorkerLost
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load

@@ -11,22 +11,22 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 import paddock
-from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.actor_critic import ActorCritic, acting_part
-from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import make_head
-from algos.networks.inputs import TAKEN, Inputs
-from algos.networks.support import Support
-from envs.errors import ConfigError
-from envs.native.networks import Normalizer
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
 from paddock import export as command
+from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
+from paddock.algos.networks.actor_critic import ActorCritic, acting_part
+from paddock.algos.networks.flat import MLP, FlatPolicy
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.inputs import TAKEN, Inputs
+from paddock.algos.networks.support import Support
+from paddock.envs.errors import ConfigError
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
 from paddock.export import ExportFailed
 
 pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
-onnx_graph = pytest.importorskip("algos.networks.onnx_graph")
+onnx_graph = pytest.importorskip("paddock.algos.networks.onnx_graph")
 
 pytestmark = pytest.mark.xdist_group("export")  # the run is made once
 

@@ -11,10 +11,10 @@ import yaml
 from conftest import call_main, rows
 from omegaconf import OmegaConf
 
-from envs.errors import PaddockError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import assemble
 from paddock.config.niche import list_numbers, read_recipe
+from paddock.envs.errors import PaddockError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load
 from paddock.runs.folder import read_config
@@ -76,7 +76,7 @@ def test_ground_of_a_niche_is_part_of_its_recipe(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("{algo: {}, env: {}}")
     kwargs = {"ground": 7, "roughness": 0.5, "pit_gap": [0.0, 0.8], "cppn": None}
     recipe: dict[str, Any] = {
-        "id": "envs.bipedal:paddock/Terrain-v0",
+        "id": "paddock.envs.bipedal:paddock/Terrain-v0",
         "max_episode_steps": None,
         "fresh": False,
         "wrappers": [],
@@ -85,7 +85,7 @@ def test_ground_of_a_niche_is_part_of_its_recipe(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text(json.dumps(birth) + "\n")
     parts = assemble(compose_alone(["env=niche", f"env.run={tmp_path}", "env.niche=0"]))
     assert parts.algorithm.env.arguments == kwargs
-    assert parts.config["env"] == {"_target_": "envs.spec.EnvSpec", **recipe, "kwargs": kwargs}
+    assert parts.config["env"] == {"_target_": "paddock.envs.spec.EnvSpec", **recipe, "kwargs": kwargs}
 
 
 def test_a_journal_that_is_being_written_is_read_as_far_as_it_is_whole(poet: Path, tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_run_on_a_niche_describes_itself_and_outlives_the_run_it_is_from(
     command = ["experiment=es_niche", *TINY_ES, "env.run=theirs", "env.niche=1", "run.dir=mine"]
     assert main(*command)[0] == 0
     assert yaml.safe_load(Path("mine/config.yaml").read_text())["env"] == {
-        "_target_": "envs.spec.EnvSpec",
+        "_target_": "paddock.envs.spec.EnvSpec",
         "id": "CartPole-v1",
         "max_episode_steps": None,
         "fresh": False,
         "kwargs": {},
-        "wrappers": [{"_target_": "envs.tasks.poles.PoleLength", "length": length}],
+        "wrappers": [{"_target_": "paddock.envs.tasks.poles.PoleLength", "length": length}],
         "bounds": {},
         "action_bounds": {},
         "without": [],

@@ -9,7 +9,7 @@ import pytest
 from conftest import Main
 
 import paddock
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from paddock.evaluation.description import describe_lives
 
 WORDS = ["algo=ppo", "env=gymnasium", "env.fresh=false", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"]

@@ -16,11 +16,11 @@ import pytest
 from conftest import ROOT
 from packaging.specifiers import SpecifierSet
 
-from algos.learning.replay import library as replay
-from algos.networks.dense import library as dense
-from algos.pool.calls import Witness
-from algos.pool.serial import SerialPool
-from envs.native import library
+from paddock.algos.learning.replay import library as replay
+from paddock.algos.networks.dense import library as dense
+from paddock.algos.pool.calls import Witness
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.native import library
 from paddock.evaluation import video
 from paddock.health import checks, installed
 
@@ -142,7 +142,7 @@ def test_what_is_pinned_can_be_installed_by_the_oldest_python_that_is_allowed() 
 
 def test_a_project_that_other_folders_cannot_import_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed.check_import().level == "ok"
-    finding = installed.check_import(("algos", "not_there"))
+    finding = installed.check_import(("paddock.algos", "not_there"))
     assert finding.level == "FAIL" and "No module named 'not_there'" in finding.text
     shutil.copy(ROOT / "paddock.py", tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")

@@ -16,7 +16,7 @@ import toy_worlds
 from conftest import ROOT, env_spec
 from gymnasium import spaces
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
 from paddock.health.world_checks import play_world
 
@@ -161,9 +161,11 @@ def test_no_limit_is_said() -> None:
 
 @pytest.mark.parametrize("fault", ["Python's", "NumPy's", "seeds NumPy's"])
 def test_the_wrapper_that_is_proposed_mends_it_and_leaves_global_generators_alone(fault: str) -> None:
-    lines = found(fault, "envs.seeding.OwnGenerators")
+    lines = found(fault, "paddock.envs.seeding.OwnGenerators")
     assert all(line.startswith("ok ") for line in lines.values()), lines
-    spec = EnvSpec("paddock-test/Walk-v0", {"fault": fault}, ({"_target_": "envs.seeding.OwnGenerators"},), None, False)
+    spec = EnvSpec(
+        "paddock-test/Walk-v0", {"fault": fault}, ({"_target_": "paddock.envs.seeding.OwnGenerators"},), None, False
+    )
     env = spec.make()
     random.seed(3)
     np.random.seed(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 

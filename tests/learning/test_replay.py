@@ -14,12 +14,12 @@ from compiled import native  # noqa: F401, a fixture
 from numpy.typing import NDArray
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
-from algos.learning.replay import segments
-from algos.learning.replay.batch import Batch
-from algos.learning.replay.room import ReplayError, ReplayRefused
-from algos.learning.replay.streams import Reader
-from algos.learning.rollouts.rollout import Rollout
-from envs.errors import ConfigError
+from paddock.algos.learning.replay import segments
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.learning.replay.room import ReplayError, ReplayRefused
+from paddock.algos.learning.replay.streams import Reader
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.envs.errors import ConfigError
 from paddock.health.algo_checks import first_difference
 from paddock.runs.checkpoint import Checkpoints, check_fits, measure
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
-from algos.learning.replay.batch import SequenceBatch
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.room import ReplayError
-from algos.learning.replay.sequences import Sequences
-from algos.learning.rollouts.rollout import Rollout
-from envs.errors import ConfigError
+from paddock.algos.learning.replay.batch import SequenceBatch
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.room import ReplayError
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.envs.errors import ConfigError
 
 STATE = 5  # numbers of a policy's memory
 

@@ -12,16 +12,16 @@ from conftest import deterministic
 from gymnasium import wrappers
 from transitions import World, make
 
-from algos.learning.replay import library
-from algos.learning.replay.sequences import Sequences
-from algos.learning.replay.stacks import check_stacks
-from algos.learning.rollouts.rollout import Rollout
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.stacks import Stack, find_stack
+from paddock.algos.learning.replay import library
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.replay.stacks import check_stacks
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.stacks import Stack, find_stack
 
 STACKS = [Stack(3, zeros=False), Stack(4, zeros=True), Stack(2, zeros=False)]
 FRAMES = "gymnasium.wrappers.FrameStackObservation"

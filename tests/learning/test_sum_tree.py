@@ -10,11 +10,11 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 from transitions import SETTINGS, World, assert_same, make
 
-from algos.learning.replay import library
-from algos.learning.replay.priorities import ONE, Priorities, leaves_of
-from algos.learning.replay.sum_tree import LARGEST, SumTree
-from algos.learning.replay.words import multiply_high, scale_words
-from envs.errors import ConfigError
+from paddock.algos.learning.replay import library
+from paddock.algos.learning.replay.priorities import ONE, Priorities, leaves_of
+from paddock.algos.learning.replay.sum_tree import LARGEST, SumTree
+from paddock.algos.learning.replay.words import multiply_high, scale_words
+from paddock.envs.errors import ConfigError
 
 WORST = np.array([0, 1, 2**32 - 1, 2**32, 2**64 - 1], np.uint64)
 

@@ -11,18 +11,18 @@ from learned import weights
 from test_turns import GAMMA, config, part_of, play  # type: ignore[import-not-found]  # pytest adds this folder
 from transitions import SETTINGS, assert_same
 
-from algos.learning.offpolicy.exploration import EpsilonGreedy
-from algos.learning.offpolicy.learners.learner import prepare_rows
-from algos.learning.replay.batch import SequenceBatch
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.sequences import Sequences
-from algos.learning.rollouts.collector import Collector
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor_critic import ActorCritic
-from algos.networks.architecture import Architecture
-from algos.networks.heads import make_head
-from algos.networks.inputs import spaces_of
+from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
+from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
+from paddock.algos.learning.replay.batch import SequenceBatch
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor_critic import ActorCritic
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.inputs import spaces_of
 
 OF = Sequences(period=3, burn_in=2, length=6, state_width=2)
 WORLDS = ["agents:Mortals", "agents:Turns", "toy_worlds:Bidding", "toy_worlds:Skirmish"]

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from learned import weights
 
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.turns.transitions import TransitionMaker
-from algos.learning.returns import gae
-from algos.learning.rollouts.collector import Collector, RolloutConfig
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.architecture import Architecture
-from algos.networks.heads import Head, make_head
-from algos.networks.inputs import spaces_of
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.turns.transitions import TransitionMaker
+from paddock.algos.learning.returns import gae
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import Head, make_head
+from paddock.algos.networks.inputs import spaces_of
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 
 GAMMA = 0.5
 ANN, BOB, CY = 0, 1, 2

@@ -16,17 +16,17 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
-from envs.native import library, rollout
-from envs.native.forward import DenseForward
-from envs.native.functions import quick_exp, quick_log, quick_tangent
-from envs.native.games.ours import GAMES
-from envs.native.networks import DenseLayout, Network, Networks, Normalizer
-from envs.native.settings import NativeTask, game_ids, native_ids, native_task
-from envs.native.steps import DrawingNetwork, StepPlayer
-from envs.native.vector import NativeVectorEnv
-from envs.spec import EnvSpec
-from envs.vector import VectorMisuse
-from envs.vector.table import OVER
+from paddock.envs.native import library, rollout
+from paddock.envs.native.forward import DenseForward
+from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
+from paddock.envs.native.games.ours import GAMES
+from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
+from paddock.envs.native.settings import NativeTask, game_ids, native_ids, native_task
+from paddock.envs.native.steps import DrawingNetwork, StepPlayer
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import VectorMisuse
+from paddock.envs.vector.table import OVER
 
 EXTREMES = np.array([0, -0.0, 1, -1, 1e30, -1e30, 3.4028235e38, -3.4028235e38, 1e-45, -1e-40, 0.5], np.float32)
 WORLDS = (  # a map of each kind
@@ -41,7 +41,7 @@ WORLDS = (  # a map of each kind
     *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-Full-v0", "ObstructedMaze-1Dlhb-v0"),
 )
 BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env")
-PARTIES = ("envs.tasks.snake:Snake", "envs.tasks.spread:Spread", "envs.tasks.tag:Tag")
+PARTIES = ("paddock.envs.tasks.snake:Snake", "paddock.envs.tasks.spread:Spread", "paddock.envs.tasks.tag:Tag")
 MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
 PUSHED = 1.0  # m, by which joints and ground may correct it besides
 Draw = np.random.Generator

@@ -11,8 +11,8 @@ import pytest
 from compiled import LANES, LEARNING, build, extension, native  # noqa: F401, a fixture
 from test_native_fused import CROSS_COMPILER, CROSS_OBJDUMP, fused
 
-from algos.networks.dense import library as learning
-from envs.native import library
+from paddock.algos.networks.dense import library as learning
+from paddock.envs.native import library
 
 EMULATOR = "qemu-aarch64"
 PACKAGES = {  # Debian's, and what of each is looked for

@@ -15,14 +15,14 @@ from conftest import wait_until
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from envs.native import library
-from envs.native.settings import native_task
-from envs.native.vector import rows_of
-from envs.spec import EnvSpec
-from envs.vector.contract import keyed_seed
-from envs.vector.serial import SerialVectorEnv
-from envs.vector.storage import Layouts
-from envs.vector.table import Arrays
+from paddock.envs.native import library
+from paddock.envs.native.settings import native_task
+from paddock.envs.native.vector import rows_of
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import keyed_seed
+from paddock.envs.vector.serial import SerialVectorEnv
+from paddock.envs.vector.storage import Layouts
+from paddock.envs.vector.table import Arrays
 
 HEAD, GENERATOR = 64, 40  # bytes in front of all that is saved, and in front of an environment's state
 TASKS: list[tuple[str, Mapping[str, Any]]] = [

@@ -14,14 +14,14 @@ import pytest
 from compiled import COMPILER, build, extension, native  # noqa: F401, a fixture
 from conftest import ROOT, env_spec
 
-from algos.networks.dense import library as dense_library
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.networks import Network, Networks
-from envs.vector import Auto, Native
+from paddock.algos.networks.dense import library as dense_library
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.networks import Network, Networks
+from paddock.envs.vector import Auto, Native
 from paddock.health import checks
 
-WALKER = env_spec("envs.bipedal:paddock/BipedalWalker-v3")
+WALKER = env_spec("paddock.envs.bipedal:paddock/BipedalWalker-v3")
 FUSED = ["-O1", "-fexpensive-optimizations", "-mfma", "-ffp-contract=fast"]
 
 

@@ -10,13 +10,13 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.native import library
-from envs.native.forward import FORWARD_ROWS, DenseForward, expand
-from envs.native.functions import quick_exp, quick_log, quick_tangent
-from envs.native.networks import DenseLayout, Network, Networks, Normalizer
-from envs.native.series import carry_back, discount, moments
-from envs.spaces.layout import Layout
-from envs.spaces.sparse import SparseFeatures
+from paddock.envs.native import library
+from paddock.envs.native.forward import FORWARD_ROWS, DenseForward, expand
+from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
+from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
+from paddock.envs.native.series import carry_back, discount, moments
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.sparse import SparseFeatures
 
 Array = NDArray[np.float32]
 On = Callable[[str], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from compiled import COMPILER, build, extension, native  # noqa: F401, a fixture
 
-from algos.networks.dense import library as dense_library
-from envs.native import library
+from paddock.algos.networks.dense import library as dense_library
+from paddock.envs.native import library
 
 FUSED = re.compile(r"\t(vfn?m(add|sub)\w*|fn?ml[as]\w*|fn?m(add|sub)\w*)\b")  # of x86-64, then of AArch64
 CROSS_COMPILER, CROSS_OBJDUMP = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump"

@@ -1,4 +1,4 @@
-"""The ground that native code lays, against Gymnasium's and against `envs.bipedal.ground`, to the last bit."""
+"""The ground that native code lays, against Gymnasium's and against `paddock.envs.bipedal.ground`, to the last bit."""
 
 import ctypes
 import shutil
@@ -13,9 +13,9 @@ from conftest import ROOT
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
 from numpy.typing import NDArray
 
-from envs.bipedal.ground import Course, lay_ground
-from envs.bipedal.terrain import Terrain
-from envs.native.settings import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
+from paddock.envs.bipedal.ground import Course, lay_ground
+from paddock.envs.bipedal.terrain import Terrain
+from paddock.envs.native.settings import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
 
 NATIVE = ROOT / "envs" / "native"
 COMPILER = shutil.which("cc")

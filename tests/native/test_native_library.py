@@ -10,8 +10,8 @@ import pytest
 from compiled import COMPILER, native  # noqa: F401, a fixture
 from gymnasium.utils.seeding import np_random
 
-from envs.errors import ConfigError
-from envs.native import library
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
 
 GENERATOR_BYTES, ALIGNMENT = 48, 16
 SEEDS = [0, 1, 2**31, 2**32 - 1, 2**32, 2**32 + 5, 2**63 - 1]

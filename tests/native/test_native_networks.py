@@ -9,9 +9,9 @@ import pytest
 from compiled import missing, native  # noqa: F401, a fixture
 from numpy.typing import NDArray
 
-from envs.native import library
-from envs.native.functions import quick_tangent
-from envs.native.networks import Network, Networks
+from paddock.envs.native import library
+from paddock.envs.native.functions import quick_tangent
+from paddock.envs.native.networks import Network, Networks
 
 S = 11  # networks: no multiple of any width
 Array = NDArray[np.float32]

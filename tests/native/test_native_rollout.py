@@ -11,18 +11,18 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.evolution import population
-from algos.evolution.population import Problem, SearchDistribution, play_mean, play_pairs
-from algos.learning.episodes import Episodes, play
-from algos.learning.players import Members
-from algos.learning.policy_episodes import NativePlayer
-from algos.networks.flat import MLP, Activation, Population
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native import rollout as native
-from envs.native.networks import Network, Normalizer
-from envs.spec import EnvSpec
-from envs.vector import Native, Serial, Vec
+from paddock.algos.evolution import population
+from paddock.algos.evolution.population import Problem, SearchDistribution, play_mean, play_pairs
+from paddock.algos.learning.episodes import Episodes, play
+from paddock.algos.learning.players import Members
+from paddock.algos.learning.policy_episodes import NativePlayer
+from paddock.algos.networks.flat import MLP, Activation, Population
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native import rollout as native
+from paddock.envs.native.networks import Network, Normalizer
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Native, Serial, Vec
 
 E = 29  # episodes: no multiple of any width
 Array = NDArray[np.float32]
@@ -56,13 +56,13 @@ ROWS = {
     "minigrid": EnvSpec(
         id="minigrid:MiniGrid-Dynamic-Obstacles-5x5-v0",
         kwargs={},
-        wrappers=({"_target_": "envs.bindings.minigrid.Choices"},),
+        wrappers=({"_target_": "paddock.envs.bindings.minigrid.Choices"},),
         max_episode_steps=None,
         fresh=False,
         without=("mission",),
     ),
-    "2048": spec("envs.games:paddock/Game2048-v0"),
-    "breakout": spec("envs.games:paddock/Breakout-v0"),
+    "2048": spec("paddock.envs.games:paddock/Game2048-v0"),
+    "breakout": spec("paddock.envs.games:paddock/Breakout-v0"),
 }
 
 
@@ -169,7 +169,7 @@ def test_episodes_on_rows_of_bytes_are_those_of_the_original(env: EnvSpec) -> No
 
 @pytest.mark.skipif("walker" not in FOUND, reason="there is no compiled library")
 @pytest.mark.parametrize(
-    "id", ["envs.bipedal:paddock/BipedalWalker-v3", "envs.bipedal:paddock/BipedalWalkerHardcore-v3"]
+    "id", ["paddock.envs.bipedal:paddock/BipedalWalker-v3", "paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3"]
 )
 def test_a_walker_s_episodes_are_box2d_s(id: str) -> None:
     crowd = Crowd.of(spec(id, 300)).normalized

@@ -7,8 +7,8 @@ import yaml
 from compiled import missing, native  # noqa: F401, a fixture
 from conftest import call_main, env_spec, final_state
 
-from envs.native import library
-from envs.vector import Auto, auto
+from paddock.envs.native import library
+from paddock.envs.vector import Auto, auto
 from scripts.bench.native_fidelity import judge
 
 ES = ["algo=es", "env=bipedal", "algo.population=6", "algo.hidden=[5,7]", "algo.episode_cap=40", "algo.eval_every=2"]
@@ -27,7 +27,7 @@ PPO = [
 PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
 
 
-WALKER = env_spec("envs.bipedal:paddock/BipedalWalker-v3")
+WALKER = env_spec("paddock.envs.bipedal:paddock/BipedalWalker-v3")
 AUTO = Auto(num_envs=4, restart=False, timeout_s=60.0)
 
 
@@ -55,7 +55,7 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
         assert (other / "metrics.jsonl").read_bytes() == numbers, other.name
         assert found_state(other) == found_state(here), other.name
     layouts = [yaml.safe_load((path / "config.yaml").read_text())["vec"]["_target_"] for path in (chosen, fallen_back)]
-    assert layouts[0] == "envs.vector.Native" != layouts[1]
+    assert layouts[0] == "paddock.envs.vector.Native" != layouts[1]
 
 
 @pytest.mark.parametrize(("first", "then"), [("native", "native"), ("native", "serial"), ("serial", "native")])
@@ -75,14 +75,14 @@ def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, 
 def test_auto_times_nothing_where_native_code_needs_one_thread() -> None:
     said: list[str] = []
     section = AUTO.settle(WALKER, False, said.append)
-    assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
+    assert section == {"_target_": "paddock.envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread"]
 
 
 def test_auto_says_what_is_missing_where_walkers_do_not_step_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", missing)
     said: list[str] = []
-    assert AUTO.settle(WALKER, True, said.append)["_target_"] == "envs.vector.Serial"
+    assert AUTO.settle(WALKER, True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert said[0] == "vec=auto: not natively, for there is no library"
     assert said[1:] == ["vec=auto: serial, as the pool's workers take the cores"]
 

@@ -14,7 +14,7 @@ import pytest
 from compiled import BATCHES, COMPILER, DENSE, LANES, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
 from conftest import ROOT
 
-from envs.native import library
+from paddock.envs.native import library
 
 CHECKED = "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"
 # GCC 13 would have variables lie elsewhere, where by all signs they are not aligned as AVX-512 asks (GCC's bug 110027).

@@ -21,18 +21,18 @@ from conftest import ROOT, assert_same_run, call_main, env_spec, rows
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.settings import FAMILIES, NATIVE, native_ids, native_task
-from envs.spec import EnvSpec
-from envs.vector import Auto, Native, Serial, VectorEnv, VectorMisuse
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.settings import FAMILIES, NATIVE, native_ids, native_task
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Auto, Native, Serial, VectorEnv, VectorMisuse
 
 N = 19  # some lanes of any width are left over
 POINTED = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.4], "stair_height": [0.1, 0.3], "roughness": 1.0}
 
 
 def native(name: str, **changes: Any) -> EnvSpec:
-    return env_spec(f"envs.native:paddock/Native{name}", **changes)
+    return env_spec(f"paddock.envs.native:paddock/Native{name}", **changes)
 
 
 def has(name: str) -> bool:
@@ -267,7 +267,7 @@ def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
         assert native_task(env_spec(id)).time_limit == limit == gymnasium.spec(id.rpartition(":")[2]).max_episode_steps
         assert native_task(env_spec(id, max_episode_steps=7)).time_limit == 7
     for id, source in NATIVE.items():
-        single, own = native_task(env_spec(f"envs.native:{id}")), native_task(env_spec(source))
+        single, own = native_task(env_spec(f"paddock.envs.native:{id}")), native_task(env_spec(source))
         assert single.time_limit == own.time_limit and single.observation_space == own.observation_space
 
 
@@ -411,7 +411,7 @@ def test_a_layout_that_cannot_be_is_refused(changes: dict[str, int], named: str)
 
 @each_task
 def test_too_many_for_memory_are_refused_before_it_is_taken(task: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.native.memory.available", lambda: 2**20)
+    monkeypatch.setattr("paddock.envs.native.memory.available", lambda: 2**20)
     many = Native(num_envs=65536, threads=1)
     for attempt in (many.check, many.make):
         with pytest.raises(ConfigError, match=r"num_envs=65536 .* GiB of memory, .* take \d+ or fewer") as caught:
@@ -424,7 +424,7 @@ def test_too_many_for_memory_are_refused_before_it_is_taken(task: EnvSpec, monke
 
 def test_the_offered_recipe_can_be_built_from_its_file() -> None:
     keys = yaml.safe_load((ROOT / "conf" / "vec" / "native.yaml").read_text())
-    assert keys.pop("_target_") == "envs.vector.Native"
+    assert keys.pop("_target_") == "paddock.envs.vector.Native"
     recipe = Native(**keys)
     assert recipe == pickle.loads(pickle.dumps(recipe)) and hash(recipe) == hash(Native(**keys))
     assert set(FAMILIES) >= {"CartPole-v1", "paddock/Terrain-v0"}
@@ -434,16 +434,16 @@ def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
     auto = Auto(num_envs=4, restart=False, timeout_s=60.0)
     said: list[str] = []
     section = auto.settle(CARTPOLE, True, said.append)
-    assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
+    assert section == {"_target_": "paddock.envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread, as the pool's workers take the cores"]
-    walker = env_spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3")
-    assert auto.settle(walker, True, said.append)["_target_"] == "envs.vector.Native"
-    assert auto.settle(env_spec("BipedalWalker-v3"), True, said.append)["_target_"] == "envs.vector.Serial"
+    walker = env_spec("paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3")
+    assert auto.settle(walker, True, said.append)["_target_"] == "paddock.envs.vector.Native"
+    assert auto.settle(env_spec("BipedalWalker-v3"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     said.clear()
-    assert auto.settle(env_spec("CartPole-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert auto.settle(env_spec("CartPole-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert said[0] == "vec=auto: vec=native would run this task's native physics: other numbers, much faster"
     said.clear()
-    assert auto.settle(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert auto.settle(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert len(said) == 1
 
 

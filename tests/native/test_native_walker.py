@@ -11,8 +11,8 @@ from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.spec import EnvSpec
-from envs.vector import Native, Serial
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Native, Serial
 
 EPISODES, STEPS = 16, 250
 OBSTACLES = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.6], "stair_height": [0.1, 0.4], "stair_steps": [1, 3]}
@@ -28,7 +28,7 @@ COURSES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def spec_of(name: str) -> EnvSpec:
     env_id, kwargs = COURSES[name]
-    return env_spec(f"envs.bipedal:paddock/{env_id}", kwargs=kwargs)
+    return env_spec(f"paddock.envs.bipedal:paddock/{env_id}", kwargs=kwargs)
 
 
 class Walk:
@@ -102,7 +102,7 @@ def test_a_course_ends_where_box2d_s_does() -> None:
 
 
 def test_the_picture_shows_the_walker_where_it_is() -> None:
-    spec = env_spec("envs.native:paddock/NativeBipedalWalker-v3")
+    spec = env_spec("paddock.envs.native:paddock/NativeBipedalWalker-v3")
     env = spec.make(render_mode="rgb_array")
     env.reset(seed=1)
     first: Any = env.render()
@@ -118,7 +118,7 @@ def test_the_picture_is_that_of_the_walker_in_python() -> None:
     """But for lidar and clouds, which native walkers do not show."""
     kwargs = {"roughness": 1.0, "stump_height": [0.5, 2.0], "length": 120, "render_mode": "rgb_array"}
     spec = EnvSpec(
-        id="envs.bipedal:paddock/Terrain-v0", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False
+        id="paddock.envs.bipedal:paddock/Terrain-v0", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False
     )
     with closing(Native(num_envs=1, threads=1).make(spec)) as vector, closing(Serial(num_envs=1).make(spec)) as serial:
         vector.begin(3)

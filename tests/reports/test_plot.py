@@ -275,7 +275,7 @@ def test_numbered_metrics_of_one_group_share_a_panel(tmp_path: Path) -> None:
 
 def test_families_are_called_by_their_class(tmp_path: Path) -> None:
     run = write(tmp_path / "run", returns(1), algo__name="poet")
-    config = read_config(run) | {"env": {"_target_": "envs.tasks.poles.Poles", "start": 0.5}}
+    config = read_config(run) | {"env": {"_target_": "paddock.envs.tasks.poles.Poles", "start": 0.5}}
     assert draw([ReportedRun(run, config, read_columns(run))]).axes[0].get_title() == "poet on Poles, seed 0"
 
 

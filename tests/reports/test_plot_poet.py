@@ -17,8 +17,8 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 from matplotlib.quiver import Quiver
 
-from envs.spec import EnvSpec
 from paddock.config.build import build
+from paddock.envs.spec import EnvSpec
 from paddock.reports.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
 from paddock.reports.plots.grounds import draw_grounds, spread
 from paddock.reports.plots.poet import (

@@ -14,10 +14,10 @@ import pytest
 from conftest import ROOT, Command, assert_same_run, call_main, kill_and_resume
 from omegaconf import OmegaConf
 
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.room import ReplayError
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.room import ReplayError
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import assemble, read_plain
 from paddock.evaluation.load import load

@@ -16,8 +16,8 @@ import yaml
 from conftest import TINY, assert_same_run, call_main, rows
 from tiny_runs import ITERATIONS, arguments, undisturbed_fixture  # noqa: F401
 
-from algos.pool.late import LatePool
-from algos.pool.protocol import PoolError
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.protocol import PoolError
 from paddock.config import experiment
 from paddock.runs import provenance
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder, read_config
@@ -177,7 +177,7 @@ def test_a_run_that_came_to_nothing_has_chosen_no_layout_for_the_next(tmp_path: 
         assert call_main(*words, "vec=auto", "algo.learning_rate=0.001", f"run.dir={folder}") == 0
     assert_same_run(run, whole)
     vecs = [yaml.safe_load((folder / "config.yaml").read_text())["vec"]["_target_"] for folder in (run, whole)]
-    assert vecs[0] == vecs[1] != "envs.vector.Native"
+    assert vecs[0] == vecs[1] != "paddock.envs.vector.Native"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`import paddock`: runs from Python are those of the command, and policies act on what environments give."""
 
 import _thread
-import ast
 import asyncio
 import inspect
 import json
@@ -29,12 +28,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 import paddock
-from algos.common.keys import Stream, episode_seed
-from algos.pool.serial import SerialPool
-from algos.ppo import PPO
-from envs.errors import ConfigError, PaddockError
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.ppo import PPO
+from paddock.envs.errors import ConfigError, PaddockError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 from paddock.evaluation.policy import TrainedPolicy, read_observation
 from paddock.runs.folder import FolderError
 from paddock.runs.loop import ECHO_S, Signals
@@ -77,7 +76,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], paddock.Ru
 
 def test_the_name_is_imported_without_what_it_stands_for() -> None:
     code = (
-        "import sys, paddock; early = {'algos', 'hydra', 'numpy', 'omegaconf', 'polars', 'torch'} & sys.modules.keys();"
+        "import sys, paddock; early = {'paddock.algos', 'hydra', 'numpy', 'omegaconf', 'polars', 'torch'} & sys.modules.keys();"
         "print(early, {*paddock.__all__} <= {*dir(paddock)})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -85,17 +84,6 @@ def test_the_name_is_imported_without_what_it_stands_for() -> None:
     assert all(getattr(paddock, name) is getattr(paddock, name) for name in paddock.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         paddock.nothing  # noqa: B018
-
-
-def test_an_installed_package_shows_type_checkers_the_same_names() -> None:
-    stub = ast.parse((ROOT / "platform/stubs/__init__.pyi").read_text())
-    named = {
-        str(alias.asname): node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    named.pop("None")  # of pathlib
-    assert named.keys() | {"CONF"} == {*paddock.__all__}
-    for name, module in named.items():
-        assert f"_paddock.platform.{getattr(paddock, name).__module__.partition('.')[2]}" == module
 
 
 def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -272,7 +260,7 @@ def test_bad_input_is_an_error_of_one_line(overrides: list[Any], said: str) -> N
 
 def test_a_dry_run_is_printed_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = paddock.run(*HERE, "dry_run=true", f"run.dir={tmp_path / 'run'}")
-    assert "algos.es.ES" in capsys.readouterr().out and not run.path.exists()
+    assert "paddock.algos.es.ES" in capsys.readouterr().out and not run.path.exists()
     with pytest.raises(FolderError, match="is not a run folder"):
         paddock.load(run.path)
 

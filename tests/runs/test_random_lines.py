@@ -11,7 +11,7 @@ Options = Mapping[str, Sequence[object]]
 
 LINES = 40  # of which some are refused, and say why
 EXACT = ("bipedal", "terrain", "minigrid_empty", "tictactoe")  # vec=native has their numbers
-SANITY = (f"sanity env.id=envs.sanity:paddock/{name}-v0" for name in ("Masked", "Forget", "Delay", "Copy"))
+SANITY = (f"sanity env.id=paddock.envs.sanity:paddock/{name}-v0" for name in ("Masked", "Forget", "Delay", "Copy"))
 CHOICES: Sequence[str] = ("cartpole", "lunarlander", "recall", "relay", "roles", "snake", *EXACT[2:], *SANITY)
 NUMBERS: Sequence[str] = ("pendulum", "mountaincar_continuous", *EXACT[:2])
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, TINY, call_main
 from run_folders import write, write_sweep
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from paddock.runs.folder import FolderError
 from paddock.runs.identity import short_name
 from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs
@@ -270,10 +270,10 @@ def test_wrong_sweeps_are_told_in_one_line_and_left_as_they_are(tmp_path: Path) 
     ("id", "name"),
     [
         ("CartPole-v1", "CartPole-v1"),
-        ("envs.bipedal:paddock/BipedalWalker-v3", "BipedalWalker-v3"),
+        ("paddock.envs.bipedal:paddock/BipedalWalker-v3", "BipedalWalker-v3"),
         ("ale_py:ALE/Pong-v5", "Pong-v5"),
         ("pettingzoo.classic.connect_four_v3:env", "connect_four_v3"),
-        ("envs.tasks.snake:Snake", "Snake"),
+        ("paddock.envs.tasks.snake:Snake", "Snake"),
     ],
 )
 def test_an_environment_is_called_by_the_name_that_people_know(id: str, name: str) -> None:

@@ -25,14 +25,14 @@ from own_package import write_package
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
 import paddock.runs.checkpoint
-from algos.dqn import DQN
-from algos.es import ES
-from algos.learning.replay.room import ReplayError
-from algos.pool.late import LatePool
-from envs.errors import NO_ROOM, ConfigError
-from envs.native import library
-from envs.vector import auto
+from paddock.algos.dqn import DQN
+from paddock.algos.es import ES
+from paddock.algos.learning.replay.room import ReplayError
+from paddock.algos.pool.late import LatePool
 from paddock.config.experiment import last_path
+from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.native import library
+from paddock.envs.vector import auto
 from paddock.evaluation.load import load
 from paddock.runs import provenance
 from paddock.runs.checkpoint import Checkpoints, read, storing
@@ -390,9 +390,9 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
 FEW_STEPS = ["env=cartpole", "compute=serial", "vec.num_envs=2", "algo.hidden=[8]", "algo.eval_episodes=2"]
 REPLAYED = ["algo.warmup=16", "algo.batch_size=8", "algo.row_every=16", "algo.num_steps=4", "algo.eval_every=48"]
 WAITING = {  # where an evaluation is played, and its run
-    "es": ("algos.es.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
+    "es": ("paddock.algos.es.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
     "ppo": (
-        "algos.learning.async_evaluation.evaluate_on_worker",
+        "paddock.algos.learning.async_evaluation.evaluate_on_worker",
         [
             "algo=ppo",
             *FEW_STEPS,
@@ -403,7 +403,7 @@ WAITING = {  # where an evaluation is played, and its run
         ],
     ),
     "dqn": (
-        "algos.learning.async_evaluation.evaluate_on_worker",
+        "paddock.algos.learning.async_evaluation.evaluate_on_worker",
         ["algo=dqn", *FEW_STEPS, *REPLAYED, "budget.steps=200"],
     ),
 }
@@ -443,7 +443,7 @@ def test_a_signal_ends_the_wait_for_an_evaluation_and_nothing_is_lost(
 
 def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Have a signal come in an evaluation of ES, from the next run on."""
-    play: Any = pydoc.locate("algos.es.play_members")
+    play: Any = pydoc.locate("paddock.algos.es.play_members")
     begun = itertools.count(1)
 
     def interrupted(task: Any) -> Any:
@@ -451,7 +451,7 @@ def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             signal.raise_signal(signal.SIGINT)
         return play(task)
 
-    monkeypatch.setattr("algos.es.play_members", interrupted)
+    monkeypatch.setattr("paddock.algos.es.play_members", interrupted)
 
 
 def test_the_first_row_waits_for_its_evaluation_as_there_is_nothing_else_to_keep(

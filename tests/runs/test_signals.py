@@ -13,8 +13,8 @@ from conftest import TINY, final_state, rows
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import paddock
-from algos.pool.serial import SerialPool
-from envs.errors import PaddockError
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import PaddockError
 from paddock.runs.loop import Signals
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Tracker

@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 from run_folders import close
 
-from envs.errors import NO_ROOM, ConfigError
+from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.reports.data import gather
 from paddock.runs.frames import read_journals
 from paddock.runs.results import find_sweeps, read_columns

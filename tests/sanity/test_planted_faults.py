@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import Main
 
-from algos import ppo
-from algos.networks import actor_critic, inputs
-from algos.networks.heads import LeafHead
-from algos.pool.serial import SerialPool
+from paddock.algos import ppo
+from paddock.algos.networks import actor_critic, inputs
+from paddock.algos.networks.heads import LeafHead
+from paddock.algos.pool.serial import SerialPool
 from paddock.health.sanity import SanityVerdict, judge, prepare_exams
 
 Patch = pytest.MonkeyPatch

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from algos.learning.offpolicy.learners import torch_recurrent_q, torch_returns
-from algos.learning.replay.replay import Replay
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.support import Support
-from algos.pool.serial import SerialPool
+from paddock.algos.learning.offpolicy.learners import torch_recurrent_q, torch_returns
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.support import Support
+from paddock.algos.pool.serial import SerialPool
 from paddock.health.sanity import SanityVerdict, judge, prepare_exams
 
 Patch = pytest.MonkeyPatch

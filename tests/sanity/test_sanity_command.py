@@ -10,12 +10,12 @@ import pytest
 import yaml
 from conftest import ROOT, Main
 
-from algos.networks.flat import MLP, FlatPolicy
-from algos.pool.serial import SerialPool
-from algos.protocol import can_draw
-from envs.errors import ConfigError
-from envs.sanity.suite import SUITE
-from envs.sanity.task import Bar
+from paddock.algos.networks.flat import MLP, FlatPolicy
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.protocol import can_draw
+from paddock.envs.errors import ConfigError
+from paddock.envs.sanity.suite import SUITE
+from paddock.envs.sanity.task import Bar
 from paddock.health.sanity import TASKS, judge, prepare_exams, print_verdicts
 
 HERE = ["compute=serial", "seeds=1"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import env_section, env_spec
 
-from envs.errors import ConfigError
-from envs.sanity import memory, mixing, suite
-from envs.sanity.task import Bar, SanityTask
-from envs.spec import EnvSpec
+from paddock.envs.errors import ConfigError
+from paddock.envs.sanity import memory, mixing, suite
+from paddock.envs.sanity.task import Bar, SanityTask
+from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
 
 TASKS = {task.name: task for task in (*suite.SUITE, *suite.PUFFER)}
@@ -110,7 +110,7 @@ def test_a_bar_says_what_passes() -> None:
 )
 def test_an_argument_out_of_range_is_refused(name: str, argument: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        env_spec(f"envs.sanity:paddock/{name}-v0", kwargs=argument).make()
+        env_spec(f"paddock.envs.sanity:paddock/{name}-v0", kwargs=argument).make()
 
 
 # One by one

@@ -13,7 +13,7 @@ from conftest import ROOT, TINY
 from optuna.trial import TrialState
 from own_package import write_package
 
-from envs.errors import PaddockError
+from paddock.envs.errors import PaddockError
 from paddock.sweep.study import open_study
 
 QUICK = ["compute=serial"]

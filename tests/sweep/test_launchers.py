@@ -23,7 +23,7 @@ from run_folders import write
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 from sweep_commands import FINISHED, PACED, PRUNED, SPACE, Desk, desk_fixture  # noqa: F401
 
-from algos.pool.protocol import PoolError
+from paddock.algos.pool.protocol import PoolError
 from paddock.runs.loop import RunFailed
 from paddock.sweep.launchers import DaskKeys, LocalKeys, LocalLauncher, _run_all, estimate_left_s
 from paddock.sweep.placement import End, Plan

@@ -7,8 +7,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from envs.errors import ConfigError
 from paddock.config.overrides import spell_run_dir
+from paddock.envs.errors import ConfigError
 from paddock.sweep.samplers import SAMPLERS, make_sampler
 from paddock.sweep.space import Parameter, corners, read_space, suggest
 from paddock.sweep.study import Constraint

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from run_folders import write_sweep
 from sweep_commands import QUICK, SPACE, SWEEP
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from paddock.sweep.study import StudySettings, open_storage, open_study, parse_objectives
 from paddock.sweep.trials import SweepSession
 

@@ -16,11 +16,11 @@ from optuna.trial import TrialState
 from run_folders import write_sweep
 from sweep_commands import QUICK
 
-from algos.pool.late import LatePool
-from algos.pool.process import run_to_end
-from algos.pool.protocol import Done, Needs, PoolError
-from algos.pool.serial import SerialPool
-from envs.errors import NO_ROOM, NO_WORKERS
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.process import run_to_end
+from paddock.algos.pool.protocol import Done, Needs, PoolError
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import NO_ROOM, NO_WORKERS
 from paddock.runs.loop import RunFailed
 from paddock.sweep.placement import End, OnWorkers, Plan
 from paddock.sweep.study import open_study

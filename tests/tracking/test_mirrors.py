@@ -21,7 +21,7 @@ from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, te
 from omegaconf import OmegaConf
 
 import paddock
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from paddock.tracking.console import Console
 from paddock.tracking.mirrors import Wandb
 from paddock.tracking.tracker import Tracker

@@ -23,7 +23,7 @@ import pytest
 from conftest import TINY, call_main, wait_until
 from mirrored import history, mlflow, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
-from algos.common.disk import open_temporary
+from paddock.algos.common.disk import open_temporary
 from paddock.tracking.child import SCRATCH, in_turn
 from paddock.tracking.console import Console
 from paddock.tracking.tracker import Tracker

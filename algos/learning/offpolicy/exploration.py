@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head
-from envs.errors import require
-from envs.native.functions import quick_log
+from paddock.algos.networks.heads import Head
+from paddock.envs.errors import require
+from paddock.envs.native.functions import quick_log
 
 FAR = np.float32(1e30)  # beyond all values of choices, and far from `LOWEST` of those that may not be taken
 LADDER = 0.4, 7.0  # of Horgan et al. 2018

@@ -11,23 +11,23 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from algos.learning.learner import is_dense
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import Update, replayed, reprioritize, train
-from algos.learning.offpolicy.pace import Pace
-from algos.learning.offpolicy.paced_learner import PacedLearner
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
-from algos.learning.replay.priorities import Priorities
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.sequences import Sequences
-from algos.learning.rollouts.actors import check_shares
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.architecture import Architecture
-from algos.networks.dense.actor_critic import ActorCriticObjective
-from algos.networks.flat import check_memory
-from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveInt, Range
+from paddock.algos.learning.learner import is_dense
+from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.operators import Update, replayed, reprioritize, train
+from paddock.algos.learning.offpolicy.pace import Pace
+from paddock.algos.learning.offpolicy.paced_learner import PacedLearner
+from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from paddock.algos.learning.replay.priorities import Priorities
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.rollouts.actors import check_shares
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
+from paddock.algos.networks.flat import check_memory
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range
 
 AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
 AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
@@ -214,7 +214,7 @@ def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyL
     uneven = f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
     require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
     # Torch takes a second to import, and dense networks never need it.
-    from algos.learning.offpolicy.learners.together import LearnersTogether
+    from paddock.algos.learning.offpolicy.learners.together import LearnersTogether
 
     return LearnersTogether(make, parts, learners, settings.device)
 
@@ -238,7 +238,7 @@ def make_actor_critic(
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *needs_of_parts(settings)]):
         return DenseActorCritic(architecture, seed, **given)
-    from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+    from paddock.algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 
     given |= {"precision": settings.precision, **in_torch}
     return learn_in_torch(settings, partial(TorchActorCritic, architecture, seed, **given))

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episode_metrics import tell_of
-from algos.learning.learner import check_rollout
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.pace import Pace, Paces
-from algos.learning.replay.batch import Drawn, Floats
-from algos.learning.replay.replay import Replay
-from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from envs.spaces.layout import Layout
+from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.learner import check_rollout
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.pace import Pace, Paces
+from paddock.algos.learning.replay.batch import Drawn, Floats
+from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from paddock.envs.spaces.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from algos.common.timing import Clock
+from paddock.algos.common.timing import Clock
 
 
 @dataclass

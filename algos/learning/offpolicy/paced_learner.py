@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
-from algos.learning.offpolicy.pace import Pace
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Weights
-from algos.networks.initial import InitialPolicy
-from envs.errors import require
+from paddock.algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
+from paddock.algos.learning.offpolicy.pace import Pace
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.initial import InitialPolicy
+from paddock.envs.errors import require
 
 ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 

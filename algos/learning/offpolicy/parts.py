@@ -12,36 +12,36 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 
-from algos.common.interrupts import Unfinished
-from algos.common.keys import Stream, episode_seed
-from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.episode_metrics import tell_of
-from algos.learning.learner import Backend
-from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import count
-from algos.learning.offpolicy.pace import Pace, Paces
-from algos.learning.offpolicy.paced_learner import PacedLearner
-from algos.learning.policy import Policy
-from algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
-from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
-from algos.learning.rollouts.rollout import Played, Rollout
-from algos.learning.seated import seat_parts
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.flat import Activation
-from algos.networks.heads import Head
-from algos.networks.initial import Initial, InitialPolicies
-from algos.networks.inputs import seated
-from algos.networks.multiagent.divide import make_parts
-from algos.networks.multiagent.parts import PolicyPart
-from algos.networks.support import Support
-from algos.pool.protocol import Pool
-from envs.errors import require
-from envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.vector import Vec
-from envs.vector.contract import is_shared
+from paddock.algos.common.interrupts import Unfinished
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.learning.async_evaluation import AsyncEvaluation
+from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.learner import Backend
+from paddock.algos.learning.offpolicy.exploration import Exploration
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.operators import count
+from paddock.algos.learning.offpolicy.pace import Pace, Paces
+from paddock.algos.learning.offpolicy.paced_learner import PacedLearner
+from paddock.algos.learning.policy import Policy
+from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
+from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.seated import seat_parts
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.flat import Activation
+from paddock.algos.networks.heads import Head
+from paddock.algos.networks.initial import Initial, InitialPolicies
+from paddock.algos.networks.inputs import seated
+from paddock.algos.networks.multiagent.divide import make_parts
+from paddock.algos.networks.multiagent.parts import PolicyPart
+from paddock.algos.networks.support import Support
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
+from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
+from paddock.envs.vector.contract import is_shared
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 

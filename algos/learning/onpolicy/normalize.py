@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episodes import Moments
-from algos.learning.returns import discount_turns
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.inputs import Inputs
-from envs.native.series import discount, moments
+from paddock.algos.learning.episodes import Moments
+from paddock.algos.learning.returns import discount_turns
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.inputs import Inputs
+from paddock.envs.native.series import discount, moments
 
 STD_FLOOR = 1e-4  # an observation that never moves is not blown up
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from algos.learning.episode_metrics import tell_of
-from algos.learning.episodes import Moments
-from algos.learning.learner import Learner
-from algos.learning.onpolicy.normalize import Normalization
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Weights
-from algos.networks.initial import InitialPolicy
+from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.episodes import Moments
+from paddock.algos.learning.learner import Learner
+from paddock.algos.learning.onpolicy.normalize import Normalization
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.initial import InitialPolicy
 
 
 @dataclass(eq=False)

@@ -11,30 +11,30 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 
-from algos.common.interrupts import Unfinished
-from algos.common.keys import Stream, episode_seed
-from algos.common.timing import Clock
-from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.onpolicy.normalize import Normalization
-from algos.learning.onpolicy.normalized_learner import NormalizedLearner
-from algos.learning.onpolicy.operators import Count
-from algos.learning.policy import Policy
-from algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
-from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
-from algos.learning.rollouts.rollout import Played, Rollout
-from algos.learning.seated import seat_parts
-from algos.learning.selfplay.opponents import Opponents
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import Gaussian, make_head
-from algos.networks.initial import Initial, InitialPolicies
-from algos.networks.inputs import seated
-from algos.networks.multiagent.divide import make_parts
-from algos.pool.protocol import Pool
-from envs.errors import require
-from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.vector import Vec
+from paddock.algos.common.interrupts import Unfinished
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.common.timing import Clock
+from paddock.algos.learning.async_evaluation import AsyncEvaluation
+from paddock.algos.learning.onpolicy.normalize import Normalization
+from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
+from paddock.algos.learning.onpolicy.operators import Count
+from paddock.algos.learning.policy import Policy
+from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
+from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.seated import seat_parts
+from paddock.algos.learning.selfplay.opponents import Opponents
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.heads import Gaussian, make_head
+from paddock.algos.networks.initial import Initial, InitialPolicies
+from paddock.algos.networks.inputs import seated
+from paddock.algos.networks.multiagent.divide import make_parts
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 
 
 @dataclass(kw_only=True, eq=False)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.timing import Clock
-from algos.learning.episode_metrics import tell_of
-from algos.learning.learner import check_rollout, check_turns
-from algos.learning.onpolicy.normalized_learner import NormalizedLearner
-from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from envs.spaces.layout import Layout
+from paddock.algos.common.timing import Clock
+from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.learner import check_rollout, check_turns
+from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
+from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from paddock.envs.spaces.layout import Layout
 
 
 @dataclass

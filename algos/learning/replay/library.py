@@ -4,8 +4,8 @@ import ctypes
 import functools
 from pathlib import Path
 
-from envs.errors import ConfigError, require
-from envs.native.library import find_built, open_library
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.native.library import find_built, open_library
 
 FOLDER = Path(__file__).parent
 ABI = 2  # REPLAY_ABI of replay.c

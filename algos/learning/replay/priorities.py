@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Floats
-from algos.learning.replay.sum_tree import LARGEST, SumTree
-from envs.native.functions import quick_exp, quick_log
-from envs.ranges import AT_LEAST_ONE, UnitFloat, check_fields
+from paddock.algos.learning.replay.batch import Floats
+from paddock.algos.learning.replay.sum_tree import LARGEST, SumTree
+from paddock.envs.native.functions import quick_exp, quick_log
+from paddock.envs.ranges import AT_LEAST_ONE, UnitFloat, check_fields
 
 LEAF_BYTES = 4  # of a transition, or a sequence
 ONE = 2**20  # the leaf of a transition whose |d|^alpha is 1

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.draws import DrawBlocks
-from algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
-from algos.learning.replay.room import ReplayError, check_disk, warn_of_memory
-from algos.learning.replay.sequences import Sequences
-from algos.learning.replay.stacks import check_stacks, newest_of
-from algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
-from algos.learning.replay.sum_tree import tree_bytes
-from algos.learning.replay.windows import GOES_ON, TERMINATED
-from algos.learning.replay.words import draw_words, scale_words
-from algos.learning.rollouts.rollout import Rollout
-from envs.errors import require
-from envs.machine import memory_bytes, spell
-from envs.stacks import Stack
+from paddock.algos.common.draws import DrawBlocks
+from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
+from paddock.algos.learning.replay.room import ReplayError, check_disk, warn_of_memory
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.replay.stacks import check_stacks, newest_of
+from paddock.algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
+from paddock.algos.learning.replay.sum_tree import tree_bytes
+from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED
+from paddock.algos.learning.replay.words import draw_words, scale_words
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.envs.errors import require
+from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.stacks import Stack
 
 Array = NDArray[Any]
 

@@ -4,8 +4,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from envs.errors import NO_ROOM, PaddockError
-from envs.machine import memory_bytes, spell
+from paddock.envs.errors import NO_ROOM, PaddockError
+from paddock.envs.machine import memory_bytes, spell
 
 log = logging.getLogger(__name__)
 

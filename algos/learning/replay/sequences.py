@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.learning.replay.windows import GOES_ON, TERMINATED, Observations, column_of, field_of
-from envs.stacks import Stack
+from paddock.algos.learning.replay.batch import Floats, SequenceBatch
+from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, Observations, column_of, field_of
+from paddock.envs.stacks import Stack
 
 Array = NDArray[Any]
 

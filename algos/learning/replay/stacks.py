@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.rollouts.rollout import Rollout
-from envs.errors import require
-from envs.stacks import Stack
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.envs.errors import require
+from paddock.envs.stacks import Stack
 
 Array = NDArray[Any]
 

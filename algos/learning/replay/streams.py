@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Batch, Floats, SequenceBatch
-from algos.learning.replay.segments import Segments
-from algos.learning.replay.sequences import Sequences, SequenceWindows
-from algos.learning.replay.stacks import row_of
-from algos.learning.replay.turns.maker import TurnMaker
-from algos.learning.replay.turns.sequences import SequenceMaker, TurnSequenceWindows, row_of_sequences
-from algos.learning.replay.turns.transitions import TransitionMaker, TransitionWindows, row_of_turns
-from algos.learning.replay.windows import Windows, make_row
-from envs.stacks import Stack
+from paddock.algos.learning.replay.batch import Batch, Floats, SequenceBatch
+from paddock.algos.learning.replay.segments import Segments
+from paddock.algos.learning.replay.sequences import Sequences, SequenceWindows
+from paddock.algos.learning.replay.stacks import row_of
+from paddock.algos.learning.replay.turns.maker import TurnMaker
+from paddock.algos.learning.replay.turns.sequences import SequenceMaker, TurnSequenceWindows, row_of_sequences
+from paddock.algos.learning.replay.turns.transitions import TransitionMaker, TransitionWindows, row_of_turns
+from paddock.algos.learning.replay.windows import Windows, make_row
+from paddock.envs.stacks import Stack
 
 AnyWindows = Windows | SequenceWindows | TransitionWindows | TurnSequenceWindows
 

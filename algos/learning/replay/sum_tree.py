@@ -6,8 +6,8 @@ Sums of whole numbers have no error, so a tree that was changed a million times 
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay import library
-from algos.learning.replay.words import multiply_high
+from paddock.algos.learning.replay import library
+from paddock.algos.learning.replay.words import multiply_high
 
 LARGEST = 2**32 - 1  # that a leaf may be
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay import library
-from algos.learning.replay.batch import Batch, Floats
-from algos.learning.replay.segments import HEADER
-from envs.stacks import Stack
+from paddock.algos.learning.replay import library
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.learning.replay.segments import HEADER
+from paddock.envs.stacks import Stack
 
 GOES_ON, TERMINATED = 0, -1  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
 

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.draws import BLOCK, DrawBlocks
-from algos.common.keys import Stream
-from algos.learning.replay import library
+from paddock.algos.common.draws import BLOCK, DrawBlocks
+from paddock.algos.common.keys import Stream
+from paddock.algos.learning.replay import library
 
 
 def draw_words(seed: int, batch_size: int) -> DrawBlocks:

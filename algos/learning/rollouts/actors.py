@@ -16,18 +16,18 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from algos.common.timing import worker_times
-from algos.learning.flow import prefetch
-from algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions, check_memory
-from algos.learning.rollouts.pool_actors import play_on_pool
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Played, Rollout
-from algos.learning.rollouts.thread_actors import play_in_threads
-from algos.networks.architecture import Weights
-from algos.pool.protocol import Pool
-from envs.errors import require
-from envs.ranges import Range
-from envs.vector.contract import check_unshared
+from paddock.algos.common.timing import worker_times
+from paddock.algos.learning.flow import prefetch
+from paddock.algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions, check_memory
+from paddock.algos.learning.rollouts.pool_actors import play_on_pool
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.rollouts.thread_actors import play_in_threads
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
+from paddock.envs.ranges import Range
+from paddock.envs.vector.contract import check_unshared
 
 Mode = Literal["inline", "prefetch", "threads", "actors"]
 WHERE: Mapping[Mode, str] = {

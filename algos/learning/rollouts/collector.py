@@ -12,22 +12,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.rollouts.environments import Environments
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
-from algos.learning.rollouts.trace import Trace
-from algos.networks.actor import make_actor
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.inputs import offer
-from algos.networks.multiagent.parts import Parts
-from algos.networks.multiagent.versions import VersionsActor
-from algos.networks.native_policy import make_player
-from envs.errors import require
-from envs.machine import memory_bytes, spell
-from envs.spec import EnvSpec
-from envs.vector import Vec, in_groups
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.offpolicy.exploration import Exploration
+from paddock.algos.learning.rollouts.environments import Environments
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.rollouts.trace import Trace
+from paddock.algos.networks.actor import make_actor
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.inputs import offer
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.algos.networks.multiagent.versions import VersionsActor
+from paddock.algos.networks.native_policy import make_player
+from paddock.envs.errors import require
+from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec, in_groups
 
 Fused = Literal["auto", "never"]
 Policies = Sequence[Weights]  # of each part

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed
-from algos.learning.rollouts.resume_point import ResumePoint, State
-from algos.networks.multiagent.parts import Parts
-from envs.vector import VectorEnv, VectorMisuse
-from envs.vector.contract import keyed_seed
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.learning.rollouts.resume_point import ResumePoint, State
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.envs.vector import VectorEnv, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
 
 log = logging.getLogger(__name__)
 

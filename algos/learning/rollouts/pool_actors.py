@@ -2,12 +2,12 @@
 
 import functools
 
-from algos.common.threads import one_thread
-from algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout, join
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import Pool
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout, join
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import Pool
 
 
 def play_on_pool(

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episode_metrics import own_metrics
-from algos.learning.returns import finished_turns
-from algos.learning.rollouts.resume_point import ResumePoint, side_by_side
+from paddock.algos.learning.episode_metrics import own_metrics
+from paddock.algos.learning.returns import finished_turns
+from paddock.algos.learning.rollouts.resume_point import ResumePoint, side_by_side
 
 
 @dataclass(frozen=True)

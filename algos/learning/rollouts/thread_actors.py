@@ -8,10 +8,10 @@ import contextlib
 import itertools
 from collections.abc import Callable, Generator
 
-from algos.learning.flow import PullThread
-from algos.learning.rollouts.collector import Collector, RolloutConfig, Source, Versions
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout, join
+from paddock.algos.learning.flow import PullThread
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig, Source, Versions
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout, join
 
 Share = Generator[tuple[list[Rollout], ResumePoint], None, None]  # of each part, one actor's, and where it ended
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import Actor, DenseActor
-from algos.networks.inputs import offer
-from algos.networks.multiagent.parts import Parts
-from algos.networks.multiagent.versions import VersionsActor
-from envs.native.steps import Steps
-from envs.vector.infos import read_numbers
+from paddock.algos.networks.actor import Actor, DenseActor
+from paddock.algos.networks.inputs import offer
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.algos.networks.multiagent.versions import VersionsActor
+from paddock.envs.native.steps import Steps
+from paddock.envs.vector.infos import read_numbers
 
 
 class Trace:

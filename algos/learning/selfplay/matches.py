@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, play
-from algos.learning.players import RowByRow, drawn_in_seat
-from algos.learning.policy import Policy
-from algos.learning.policy_episodes import exact_task, open_env
-from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.sides import are_alike, sides_of
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import Pool
-from envs.spec import EnvSpec
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.episodes import Episodes, play
+from paddock.algos.learning.players import RowByRow, drawn_in_seat
+from paddock.algos.learning.policy import Policy
+from paddock.algos.learning.policy_episodes import exact_task, open_env
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.learning.selfplay.sides import are_alike, sides_of
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import Pool
+from paddock.envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 

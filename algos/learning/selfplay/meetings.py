@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, keyed_generator
-from algos.networks.multiagent.divide import NAME
-from envs.errors import ConfigError, nearest, require
-from envs.ranges import PositiveInt, check_fields
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.networks.multiagent.divide import NAME
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.ranges import PositiveInt, check_fields
 
 LEARNER, FROZEN = "learner", "opponents"  # names of the parts, where one policy learns
 EARLIER = "@"  # behind a policy's name: its earlier versions

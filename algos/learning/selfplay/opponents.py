@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from algos.learning.rollouts.collector import RolloutConfig
-from algos.learning.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
-from algos.learning.selfplay.sides import sides_of
-from algos.networks.architecture import Weights
-from algos.networks.flat import check_memory
-from algos.networks.multiagent.parts import Parts, PolicyPart
-from algos.networks.multiagent.versions import stack
-from envs.errors import require
-from envs.spec import EnvSpec
+from paddock.algos.learning.rollouts.collector import RolloutConfig
+from paddock.algos.learning.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
+from paddock.algos.learning.selfplay.sides import sides_of
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.flat import check_memory
+from paddock.algos.networks.multiagent.parts import Parts, PolicyPart
+from paddock.algos.networks.multiagent.versions import stack
+from paddock.envs.errors import require
+from paddock.envs.spec import EnvSpec
 
 
 @final

@@ -13,14 +13,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.seated import SeatedPolicy
-from algos.networks.heads import make_head
-from algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
-from envs.spaces.legal import MASK
-from envs.spec import EnvSpec
-from envs.worlds.roles import Role
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.legal import MASK
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import Role
 
 Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 

@@ -2,8 +2,8 @@
 
 import re
 
-from envs.errors import require
-from envs.spec import EnvSpec
+from paddock.envs.errors import require
+from paddock.envs.spec import EnvSpec
 
 
 def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:

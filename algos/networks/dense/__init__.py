@@ -3,21 +3,21 @@
 import functools
 import logging
 
-from algos.networks.dense.actor_critic import (
+from paddock.algos.networks.dense.actor_critic import (
     ActorCriticBackend,
     ActorCriticObjective,
     ActorCriticShape,
     ActorCriticState,
 )
-from algos.networks.dense.compiled import CompiledDense
-from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from algos.networks.dense.compiled_q import CompiledQ
-from algos.networks.dense.plain import PlainDense
-from algos.networks.dense.plain_actor_critic import PlainActorCritic
-from algos.networks.dense.plain_q import PlainQ
-from algos.networks.dense.q import QBackend
-from algos.networks.dense.shape import DenseBackend, DenseShape
-from envs.errors import ConfigError
+from paddock.algos.networks.dense.compiled import CompiledDense
+from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from paddock.algos.networks.dense.compiled_q import CompiledQ
+from paddock.algos.networks.dense.plain import PlainDense
+from paddock.algos.networks.dense.plain_actor_critic import PlainActorCritic
+from paddock.algos.networks.dense.plain_q import PlainQ
+from paddock.algos.networks.dense.q import QBackend
+from paddock.algos.networks.dense.shape import DenseBackend, DenseShape
+from paddock.envs.errors import ConfigError
 
 log = logging.getLogger(__name__)
 

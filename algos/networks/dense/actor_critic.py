@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.shape import AdamState, Floats
-from algos.networks.flat import Activation
+from paddock.algos.networks.dense.shape import AdamState, Floats
+from paddock.algos.networks.flat import Activation
 
 REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the last two of a soft policy alone
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense import library
-from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
-from envs.errors import require
-from envs.machine import usable_cores
-from envs.native.forward import Sparse
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.dense import library
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from paddock.envs.errors import require
+from paddock.envs.machine import usable_cores
+from paddock.envs.native.forward import Sparse
+from paddock.envs.spaces.sparse import SparseRows
 
 _POINTER = ctypes.c_void_p
 

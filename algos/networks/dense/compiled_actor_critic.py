@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense import library
-from algos.networks.dense.actor_critic import (
+from paddock.algos.networks.dense import library
+from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
@@ -19,9 +19,9 @@ from algos.networks.dense.actor_critic import (
     SoftPolicy,
     Transitions,
 )
-from algos.networks.dense.compiled import limit_threads
-from algos.networks.dense.shape import AdamState, Floats
-from envs.errors import require
+from paddock.algos.networks.dense.compiled import limit_threads
+from paddock.algos.networks.dense.shape import AdamState, Floats
+from paddock.envs.errors import require
 
 _POINTER = ctypes.c_void_p
 MOST_UPDATES = 2**31 - 1  # between two moves, which C has an int for: what comes more seldom comes in no run

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense import library
-from algos.networks.dense.compiled import describe_network, floats, limit_threads
-from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
-from algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
-from envs.errors import require
-from envs.native.forward import Sparse
+from paddock.algos.networks.dense import library
+from paddock.algos.networks.dense.compiled import describe_network, floats, limit_threads
+from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
+from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
+from paddock.envs.errors import require
+from paddock.envs.native.forward import Sparse
 
 _POINTER = ctypes.c_void_p
 

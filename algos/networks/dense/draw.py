@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.shape import DenseShape, Floats
+from paddock.algos.networks.dense.shape import DenseShape, Floats
 
 GAIN, POLICY_GAIN, VALUE_GAIN = 2**0.5, 0.01, 1.0  # of hidden layers, the policy's outputs and the value
 

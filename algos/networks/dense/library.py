@@ -9,8 +9,8 @@ import functools
 import warnings
 from pathlib import Path
 
-from envs.errors import ConfigError, require
-from envs.native import library as environments
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.native import library as environments
 
 FOLDER = Path(__file__).parent
 ABI = 8  # DENSE_ABI of dense.h

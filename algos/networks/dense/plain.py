@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.plain_chains import (
+from paddock.algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
     Layers,
@@ -20,9 +20,9 @@ from algos.networks.dense.plain_chains import (
     scale_down,
     split,
 )
-from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
-from envs.native.functions import quick_exp, quick_log
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from paddock.envs.native.functions import quick_exp, quick_log
+from paddock.envs.spaces.sparse import SparseRows
 
 HALF_LOG_2PI = np.float32(0.91893853320467274178)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.actor_critic import (
+from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
@@ -16,8 +16,8 @@ from algos.networks.dense.actor_critic import (
     SoftPolicy,
     Transitions,
 )
-from algos.networks.dense.plain import HALF_LOG_2PI
-from algos.networks.dense.plain_chains import (
+from paddock.algos.networks.dense.plain import HALF_LOG_2PI
+from paddock.algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
     Layers,
@@ -29,11 +29,11 @@ from algos.networks.dense.plain_chains import (
     in_order,
     split,
 )
-from algos.networks.dense.plain_choices import Weighed
-from algos.networks.dense.shape import Floats
-from algos.networks.heads import LOG_STD, sum_columns
-from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
-from envs.native.networks import DenseLayout
+from paddock.algos.networks.dense.plain_choices import Weighed
+from paddock.algos.networks.dense.shape import Floats
+from paddock.algos.networks.heads import LOG_STD, sum_columns
+from paddock.envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
+from paddock.envs.native.networks import DenseLayout
 
 LEAST_LOG_STD, MOST_LOG_STD = map(np.float32, LOG_STD)
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.shape import AdamState, DenseShape, Floats
-from algos.networks.flat import Activation
-from algos.networks.heads import LOWEST
-from envs.native.forward import gather
-from envs.native.functions import activate
-from envs.native.networks import DenseLayout
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.dense.shape import AdamState, DenseShape, Floats
+from paddock.algos.networks.flat import Activation
+from paddock.algos.networks.heads import LOWEST
+from paddock.envs.native.forward import gather
+from paddock.envs.native.functions import activate
+from paddock.envs.native.networks import DenseLayout
+from paddock.envs.spaces.sparse import SparseRows
 
 BLOCK, MOST_PARTS, CHUNK = 32, 16, 16  # of dense.h
 AT_ONCE = 1 << 18  # products that are held in memory together

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from algos.networks.dense.plain_chains import ONE, ZERO
-from algos.networks.dense.shape import Floats
-from algos.networks.heads import LOWEST
-from envs.native.functions import quick_exp, quick_log
+from paddock.algos.networks.dense.plain_chains import ONE, ZERO
+from paddock.algos.networks.dense.shape import Floats
+from paddock.algos.networks.heads import LOWEST
+from paddock.envs.native.functions import quick_exp, quick_log
 
 
 class Weighed:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.plain_chains import (
+from paddock.algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
     apply_gradient,
@@ -18,9 +18,9 @@ from algos.networks.dense.plain_chains import (
     scale_down,
     split,
 )
-from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
-from algos.networks.dense.shape import AdamState, DenseShape, Floats
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
+from paddock.algos.networks.dense.shape import AdamState, DenseShape, Floats
+from paddock.envs.spaces.sparse import SparseRows
 
 
 class PlainQ:

@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.dense.shape import Floats
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.dense.shape import Floats
+from paddock.envs.spaces.sparse import SparseRows
 
 REPORTED = ("loss", "q_mean", "target_mean", "gradient_norm")
 

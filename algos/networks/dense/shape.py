@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.architecture import Architecture
-from algos.networks.flat import Activation
-from envs.native.networks import DenseLayout
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.flat import Activation
+from paddock.envs.native.networks import DenseLayout
+from paddock.envs.spaces.sparse import SparseRows
 
 Floats = NDArray[np.float32]
 

@@ -1,10 +1,10 @@
 """Action heads of all policies: how outputs become actions; NumPy's half.
 
-`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
+`paddock.algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
 torch.
 """
 
-from algos.networks.heads.head import (
+from paddock.algos.networks.heads.head import (
     LOG_2,
     LOG_2PI,
     LOG_STD,
@@ -16,7 +16,7 @@ from algos.networks.heads.head import (
     LeafHead,
     sum_columns,
 )
-from algos.networks.heads.mixed import MixedHead, Section, make_head
+from paddock.algos.networks.heads.mixed import MixedHead, Section, make_head
 
 __all__ = [
     "LOG_2",

@@ -12,11 +12,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require
-from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
-from envs.spaces.legal import MASK
-from envs.spaces.parts import dotted
-from envs.vector.contract import EnvError
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
+from paddock.envs.spaces.legal import MASK
+from paddock.envs.spaces.parts import dotted
+from paddock.envs.vector.contract import EnvError
 
 Floats = NDArray[np.float32]
 Path = tuple[str | int, ...]

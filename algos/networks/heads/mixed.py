@@ -11,12 +11,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, LeafHead, Path
-from envs.errors import require
-from envs.native.functions import quick_tangent
-from envs.spaces.layout import Layout
-from envs.spaces.parts import dotted
-from envs.spaces.views import flatten
+from paddock.algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, LeafHead, Path
+from paddock.envs.errors import require
+from paddock.envs.native.functions import quick_tangent
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import dotted
+from paddock.envs.spaces.views import flatten
 
 
 def make_head(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from algos.networks.lstm import compiled, plain
+from paddock.algos.networks.lstm import compiled, plain
 
 WIDEST_IN_C = 128  # outputs; of wider ones the products take most of the time, and torch's fuse operations
 

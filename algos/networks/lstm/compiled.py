@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algos.networks.dense import library
-from envs.errors import ConfigError, require
+from paddock.algos.networks.dense import library
+from paddock.envs.errors import ConfigError, require
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def find_set() -> bytes | None:
 
 
 def unroll(inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *weights: Tensor) -> Tensor:
-    """See `algos.networks.lstm.unroll`: float32 on a CPU, on as many threads as torch has, which change no number."""
+    """See `paddock.algos.networks.lstm.unroll`: float32 on a CPU, on as many threads as torch has, which change no number."""
     memory: Tensor = _Unroll.apply(torch.is_grad_enabled(), inputs, state, start, acts, *weights)
     return memory
 

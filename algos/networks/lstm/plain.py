@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 
 def unroll(inputs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None, *weights: Tensor) -> Tensor:
-    """See `algos.networks.lstm.unroll`."""
+    """See `paddock.algos.networks.lstm.unroll`."""
     memory: Tensor = _Unroll.apply(inputs, state, start, acts, *weights)
     return memory
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import gymnasium
 
-from algos.networks.architecture import Architecture
-from algos.networks.inputs import spaces_of, spaces_of_role
-from algos.networks.multiagent.parts import Parts, PolicyPart
-from envs.errors import nearest, require
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.worlds.roles import Role
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.inputs import spaces_of, spaces_of_role
+from paddock.algos.networks.multiagent.parts import Parts, PolicyPart
+from paddock.envs.errors import nearest, require
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import Role
 
 NAME = re.compile(r"[A-Za-z_][\w-]*")
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.architecture import Architecture
-from algos.networks.inputs import blank
-from envs.errors import require
-from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
-from envs.worlds.roles import SeatRows, narrow, widen
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.inputs import blank
+from paddock.envs.errors import require
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spec import EnvSpec
+from paddock.envs.worlds.roles import SeatRows, narrow, widen
 
 Value = TypeVar("Value")
 Rows = slice | NDArray[np.intp]

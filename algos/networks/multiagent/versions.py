@@ -6,9 +6,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import DenseActor, make_actor, outputs_of
-from algos.networks.architecture import Architecture, Weights
-from envs.spaces.sparse import SparseRows
+from paddock.algos.networks.actor import DenseActor, make_actor, outputs_of
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.envs.spaces.sparse import SparseRows
 
 
 def stack(versions: Sequence[Weights]) -> Weights:

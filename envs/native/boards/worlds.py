@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from envs.errors import require
-from envs.native.games.ours import NoSettings
-from envs.native.originals import ELSEWHERE
-from envs.spec import EnvSpec
-from envs.tasks.snake import Rules
-from envs.tasks.tag import TagRules
-from envs.worlds.roles import SeatRows
+from paddock.envs.errors import require
+from paddock.envs.native.games.ours import NoSettings
+from paddock.envs.native.originals import ELSEWHERE
+from paddock.envs.spec import EnvSpec
+from paddock.envs.tasks.snake import Rules
+from paddock.envs.tasks.tag import TagRules
+from paddock.envs.worlds.roles import SeatRows
 
 
 class SnakeSettings(ctypes.Structure):
@@ -58,15 +58,17 @@ WORLDS = {  # by id
     "pettingzoo.classic.tictactoe_v3:env": WorldFamily(
         "tictactoe", lambda _: 27, lambda _: NoSettings(), ("screen_height",), "pettingzoo"
     ),
-    "envs.tasks.snake:Snake": WorldFamily("snake", lambda _: 121, lambda rules: SnakeSettings(**rules), (), None),
-    "envs.tasks.tag:Tag": WorldFamily(
+    "paddock.envs.tasks.snake:Snake": WorldFamily(
+        "snake", lambda _: 121, lambda rules: SnakeSettings(**rules), (), None
+    ),
+    "paddock.envs.tasks.tag:Tag": WorldFamily(
         "tag",
         lambda rules: 8 * (1 + 2 * rules["num_good"] + rules["num_adversaries"] + rules["num_obstacles"]),
         lambda rules: TagSettings(**rules),
         (),
         None,
     ),
-    "envs.tasks.spread:Spread": WorldFamily(
+    "paddock.envs.tasks.spread:Spread": WorldFamily(
         "spread", lambda rules: 24 * rules["N"], lambda rules: SpreadSettings(**rules), (), None
     ),
 }

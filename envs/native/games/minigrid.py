@@ -6,12 +6,12 @@ The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, w
 import ctypes
 from typing import Any
 
-from envs.errors import require
-from envs.native.originals import ELSEWHERE
-from envs.spec import EnvSpec
+from paddock.envs.errors import require
+from paddock.envs.native.originals import ELSEWHERE
+from paddock.envs.spec import EnvSpec
 
 PREFIX = "MiniGrid-"  # of ids
-CHOICES = "envs.bindings.minigrid.Choices"  # a wrapper that changes a space and no number
+CHOICES = "paddock.envs.bindings.minigrid.Choices"  # a wrapper that changes a space and no number
 LEAVES = {"direction": 0, "image": 8}  # of an observation, and where in a row they begin
 ROW_BYTES = 160  # GRID_ROW of grid.h
 SIDE, VIEW = 25, 7  # cells: MOST_SIDE and VIEW of grid.h

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from envs.native.games import sanity
+from paddock.envs.native.games import sanity
 
 Given = Mapping[str, Any]  # arguments of the constructor
 Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]  # and arrays that they point into

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.random import _generator as generators
 
-from envs.errors import require
-from envs.native.originals import ELSEWHERE
+from paddock.envs.errors import require
+from paddock.envs.native.originals import ELSEWHERE
 
 MOST = 2**20  # steps of an episode
 DIGITS = 32  # bits of `struct lesson`

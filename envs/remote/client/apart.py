@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from envs.remote.client.link import Link
-from envs.remote.client.place import Lost
-from envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.remote.client.link import Link
+from paddock.envs.remote.client.place import Lost
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 
 LOOK_S = 0.1  # between looks whether other streams are lost, too
 

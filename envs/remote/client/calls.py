@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 START, STATUS, SENT, RECEIVED = "start", "status", "sent", "received"  # what is under way at a call
 LOOK_S = 0.1  # between looks whether Ctrl-C came, while another thread waits for an event

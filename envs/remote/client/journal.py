@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.frames import CHOSEN, Cursor, Frame, JointEpisode, Kind, say_rows
-from envs.remote.values import encode
-from envs.vector.contract import EnvError
-from envs.vector.storage import RowIndex
+from paddock.envs.remote.frames import CHOSEN, Cursor, Frame, JointEpisode, Kind, say_rows
+from paddock.envs.remote.values import encode
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.storage import RowIndex
 
 NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
 TRIM = 256  # orders between looks for those that nobody needs any more

@@ -11,13 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from envs.remote.client.journal import Order, OrderJournal, find_other
-from envs.remote.client.place import Lost, MessageRefused, Place, Wire
-from envs.remote.client.session import ClientSession
-from envs.remote.frames import QUIET, Frame, Kind, join
-from envs.remote.offer import Offer
-from envs.vector.contract import EnvError, VectorMisuse
-from envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.remote.client.journal import Order, OrderJournal, find_other
+from paddock.envs.remote.client.place import Lost, MessageRefused, Place, Wire
+from paddock.envs.remote.client.session import ClientSession
+from paddock.envs.remote.frames import QUIET, Frame, Kind, join
+from paddock.envs.remote.offer import Offer
+from paddock.envs.vector.contract import EnvError, VectorMisuse
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 
 log = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.client.journal import Order
-from envs.remote.client.link import Link
-from envs.remote.frames import Cursor, Frame, JointEpisode, Kind, count_rows, shift_rows
-from envs.remote.infos import take_infos
-from envs.remote.view import Everybody
-from envs.vector.contract import EnvError, VectorMisuse
-from envs.vector.storage import Layouts, RowIndex
-from envs.vector.table import FREE, NEW, READY, Arrays, Table, worlds_of
+from paddock.envs.remote.client.journal import Order
+from paddock.envs.remote.client.link import Link
+from paddock.envs.remote.frames import Cursor, Frame, JointEpisode, Kind, count_rows, shift_rows
+from paddock.envs.remote.infos import take_infos
+from paddock.envs.remote.view import Everybody
+from paddock.envs.vector.contract import EnvError, VectorMisuse
+from paddock.envs.vector.storage import Layouts, RowIndex
+from paddock.envs.vector.table import FREE, NEW, READY, Arrays, Table, worlds_of
 
 
 class Outcomes:

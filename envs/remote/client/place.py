@@ -12,16 +12,16 @@ from typing import Any
 
 import grpc
 
-from envs.errors import ConfigError
-from envs.remote import guard
-from envs.remote.client.calls import StreamEnded, open_stream
-from envs.remote.client.unix import open_unix_stream
-from envs.remote.frames import PROTOCOL, Frame, Kind, join, split
-from envs.remote.offer import Offer
-from envs.remote.values import Garbled, decode, encode
-from envs.remote.versions import SameVersions, read_versions
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote import guard
+from paddock.envs.remote.client.calls import StreamEnded, open_stream
+from paddock.envs.remote.client.unix import open_unix_stream
+from paddock.envs.remote.frames import PROTOCOL, Frame, Kind, join, split
+from paddock.envs.remote.offer import Offer
+from paddock.envs.remote.values import Garbled, decode, encode
+from paddock.envs.remote.versions import SameVersions, read_versions
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 log = logging.getLogger(__name__)
 

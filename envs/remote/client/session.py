@@ -9,12 +9,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envs.errors import ConfigError
-from envs.remote.client.place import CALL_S, Lost, MessageRefused, Place, Wire
-from envs.remote.frames import Frame, JointEpisode, Kind, join
-from envs.remote.guard import find_address
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.interrupts import Finalizing
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.client.place import CALL_S, Lost, MessageRefused, Place, Wire
+from paddock.envs.remote.frames import Frame, JointEpisode, Kind, join
+from paddock.envs.remote.guard import find_address
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.interrupts import Finalizing
 
 log = logging.getLogger(__name__)
 

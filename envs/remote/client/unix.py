@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import grpc
 
-from envs.remote.client.calls import CODES, StreamEnded, take_lock
-from envs.remote.frames import FrameReader, Kind, split
-from envs.remote.guard import ANSWER_S, SOCKET_NAME, is_own
-from envs.remote.values import Garbled
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.remote.client.calls import CODES, StreamEnded, take_lock
+from paddock.envs.remote.frames import FrameReader, Kind, split
+from paddock.envs.remote.guard import ANSWER_S, SOCKET_NAME, is_own
+from paddock.envs.remote.values import Garbled
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 SILENT_S = 3.0  # for which a server may say or take nothing before it is asked for a sign of life
 LOOK_S = 0.1  # between looks whether another thread reads, while there is no room to send

@@ -11,16 +11,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.client.apart import CallsApart
-from envs.remote.client.journal import Order, OrderJournal
-from envs.remote.client.link import Link
-from envs.remote.client.outcomes import Outcomes
-from envs.remote.client.place import Lost, Place
-from envs.remote.frames import MOST_OPTIONS, Kind, count_rows, shift_rows
-from envs.remote.values import Unsayable, settle
-from envs.remote.view import Everybody
-from envs.spec import EnvSpec
-from envs.vector.contract import (
+from paddock.envs.remote.client.apart import CallsApart
+from paddock.envs.remote.client.journal import Order, OrderJournal
+from paddock.envs.remote.client.link import Link
+from paddock.envs.remote.client.outcomes import Outcomes
+from paddock.envs.remote.client.place import Lost, Place
+from paddock.envs.remote.frames import MOST_OPTIONS, Kind, count_rows, shift_rows
+from paddock.envs.remote.values import Unsayable, settle
+from paddock.envs.remote.view import Everybody
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import (
     Batch,
     EnvError,
     Rows,
@@ -32,9 +32,9 @@ from envs.vector.contract import (
     read_mask,
     read_seeds,
 )
-from envs.vector.multiprocess.interrupts import Uninterrupted
-from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.vector.storage import Layouts, RowIndex, numbers
+from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
 
 
 class RemoteVectorEnv(VectorEnv):

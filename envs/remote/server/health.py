@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from envs.remote import guard
+from paddock.envs.remote import guard
 
 HEALTH = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # messages of grpc.health.v1

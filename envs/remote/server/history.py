@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError
-from envs.remote.frames import JointEpisode
+from paddock.envs.errors import PaddockError
+from paddock.envs.remote.frames import JointEpisode
 
 SPARE_BYTES = 2000  # that a step takes beside its rows, about
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from envs.errors import PaddockError
-from envs.remote.frames import JointEpisode
-from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
-from envs.remote.server.policies import Policies, Policy, make_noops
-from envs.remote.values import are_same
-from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
-from envs.vector.storage import Layouts, allocate
-from envs.worlds.roles import Role
+from paddock.envs.errors import PaddockError
+from paddock.envs.remote.frames import JointEpisode
+from paddock.envs.remote.server.history import Holder, JointOutcome, JointStep, Start
+from paddock.envs.remote.server.policies import Policies, Policy, make_noops
+from paddock.envs.remote.values import are_same
+from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from paddock.envs.vector.storage import Layouts, allocate
+from paddock.envs.worlds.roles import Role
 
-log = logging.getLogger("envs.remote")
+log = logging.getLogger("paddock.envs.remote")
 
 LONGEST_S = 1.0  # between looks, also where nobody says that something has changed
 RUNS = "runs go on from one iteration: delete the newest checkpoints of whoever is further on, or begin all anew"

@@ -8,10 +8,10 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.remote.rows import pack_actions
-from envs.vector.storage import Layouts, allocate
-from envs.worlds.roles import Role
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.rows import pack_actions
+from paddock.envs.vector.storage import Layouts, allocate
+from paddock.envs.worlds.roles import Role
 
 Policy = Literal["wait", "noop", "last", "truncate"]
 

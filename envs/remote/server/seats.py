@@ -9,13 +9,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.frames import JointEpisode
-from envs.remote.server.history import Holder, JointOutcome, JointStep, Signal, Start
-from envs.remote.server.joint import JointWorld
-from envs.remote.view import Everybody, View, put
-from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
-from envs.vector.infos import merge_infos, pick_infos
-from envs.vector.storage import allocate
+from paddock.envs.remote.frames import JointEpisode
+from paddock.envs.remote.server.history import Holder, JointOutcome, JointStep, Signal, Start
+from paddock.envs.remote.server.joint import JointWorld
+from paddock.envs.remote.view import Everybody, View, put
+from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
+from paddock.envs.vector.infos import merge_infos, pick_infos
+from paddock.envs.vector.storage import allocate
 
 MOST_SIGNALS = 1024  # before a step
 JOIN_S = 5.0  # for which whoever joins a world waits for the end of a step of it

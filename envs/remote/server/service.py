@@ -11,23 +11,23 @@ from typing import Any
 
 import grpc
 
-from envs.errors import PaddockError, require
-from envs.remote import guard
-from envs.remote.frames import PROTOCOL, SPARE, Kind, join
-from envs.remote.offer import describe_roles
-from envs.remote.server.health import WATCHERS, Health
-from envs.remote.server.policies import make_noops
-from envs.remote.server.seats import SeatsVectorEnv
-from envs.remote.server.sessions import NotOpened, Sessions
-from envs.remote.server.settings import ServerSettings
-from envs.remote.server.steps import Forms
-from envs.remote.server.stream import FrameStream
-from envs.remote.server.unix import UnixListener
-from envs.remote.values import Garbled, decode, encode, is_sayable
-from envs.remote.versions import read_versions
-from envs.spec import EnvSpec
-from envs.vector.recipes import Vec
-from envs.vector.storage import Layouts
+from paddock.envs.errors import PaddockError, require
+from paddock.envs.remote import guard
+from paddock.envs.remote.frames import PROTOCOL, SPARE, Kind, join
+from paddock.envs.remote.offer import describe_roles
+from paddock.envs.remote.server.health import WATCHERS, Health
+from paddock.envs.remote.server.policies import make_noops
+from paddock.envs.remote.server.seats import SeatsVectorEnv
+from paddock.envs.remote.server.sessions import NotOpened, Sessions
+from paddock.envs.remote.server.settings import ServerSettings
+from paddock.envs.remote.server.steps import Forms
+from paddock.envs.remote.server.stream import FrameStream
+from paddock.envs.remote.server.unix import UnixListener
+from paddock.envs.remote.values import Garbled, decode, encode, is_sayable
+from paddock.envs.remote.versions import read_versions
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.recipes import Vec
+from paddock.envs.vector.storage import Layouts
 
 ATTACH_S = 10.0  # for which a stream may say nothing before it says whose it is
 BUFFERED = 1 << 17  # bytes of observations that a socket of Linux's holds; gRPC takes more while a client is busy

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from envs.errors import PaddockError
-from envs.remote.frames import CHOSEN, ORDERS, QUIET, Frame, Kind, join, read_rows
-from envs.remote.server.seats import CalledAway, SeatsVectorEnv
-from envs.remote.server.steps import PendingStep, SessionEnvs
-from envs.remote.server.stream import FrameStream
-from envs.remote.values import Garbled
-from envs.spec import EnvSpec
-from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
-from envs.vector.storage import Layouts, RowIndex
+from paddock.envs.errors import PaddockError
+from paddock.envs.remote.frames import CHOSEN, ORDERS, QUIET, Frame, Kind, join, read_rows
+from paddock.envs.remote.server.seats import CalledAway, SeatsVectorEnv
+from paddock.envs.remote.server.steps import PendingStep, SessionEnvs
+from paddock.envs.remote.server.stream import FrameStream
+from paddock.envs.remote.values import Garbled
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
+from paddock.envs.vector.storage import Layouts, RowIndex
 
-log = logging.getLogger("envs.remote")
+log = logging.getLogger("paddock.envs.remote")
 
 LOOK_S = 0.5  # between looks whether a stream is over that waits for the one before
 MOST_KEPT = 64  # orders beside turns, of each of which a client waits for the answer

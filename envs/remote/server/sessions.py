@@ -12,17 +12,17 @@ from typing import Any
 import grpc
 from gymnasium.vector import AutoresetMode
 
-from envs.remote.offer import give_arguments
-from envs.remote.server.joint import JointWorld
-from envs.remote.server.seats import SeatsVectorEnv, WorldBusy
-from envs.remote.server.session import Session
-from envs.remote.server.settings import ServerSettings
-from envs.spec import EnvSpec
-from envs.vector.contract import VectorEnv, VectorMisuse
-from envs.vector.recipes import Multiprocess, Vec, in_groups, largest_divisor
-from envs.vector.storage import Layouts
+from paddock.envs.remote.offer import give_arguments
+from paddock.envs.remote.server.joint import JointWorld
+from paddock.envs.remote.server.seats import SeatsVectorEnv, WorldBusy
+from paddock.envs.remote.server.session import Session
+from paddock.envs.remote.server.settings import ServerSettings
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import VectorEnv, VectorMisuse
+from paddock.envs.vector.recipes import Multiprocess, Vec, in_groups, largest_divisor
+from paddock.envs.vector.storage import Layouts
 
-log = logging.getLogger("envs.remote")
+log = logging.getLogger("paddock.envs.remote")
 
 REMEMBER_S = 600.0  # for which a session that ended is known by its number
 LOOK_S = 0.5  # between looks for clients that have gone

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
-from envs.remote.server.policies import Policies, Policy
-from envs.remote.view import View
+from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
+from paddock.envs.remote.server.policies import Policies, Policy
+from paddock.envs.remote.view import View
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, JointEpisode, Kind, count_rows, join, read_rows
-from envs.remote.server.history import Signal
-from envs.remote.server.seats import SeatsVectorEnv
-from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
-from envs.remote.view import put
-from envs.spec import EnvSpec
-from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
-from envs.vector.storage import Layouts, RowIndex, allocate, numbers
-from envs.vector.table import are_whole, worlds_of
+from paddock.envs.remote.frames import MOST_SIGNAL, Cursor, Frame, JointEpisode, Kind, count_rows, join, read_rows
+from paddock.envs.remote.server.history import Signal
+from paddock.envs.remote.server.seats import SeatsVectorEnv
+from paddock.envs.remote.values import Garbled, Unsayable, encode, find_unsayable
+from paddock.envs.remote.view import put
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from paddock.envs.vector.storage import Layouts, RowIndex, allocate, numbers
+from paddock.envs.vector.table import are_whole, worlds_of
 
 NOBODY = np.zeros(0, np.intp)
 ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from envs.remote.frames import Frame, Kind, split
-from envs.remote.values import Garbled
+from paddock.envs.remote.frames import Frame, Kind, split
+from paddock.envs.remote.values import Garbled
 
 LOOK_S = 0.5  # between looks whether a client is there of which nothing more is taken
 MOST_ORDERS = 64  # frames that wait for the session, before no more are taken from the network

@@ -1,4 +1,4 @@
-"""Streams of clients on the server's own machine, over a Unix domain socket; see `envs.remote.client.unix`.
+"""Streams of clients on the server's own machine, over a Unix domain socket; see `paddock.envs.remote.client.unix`.
 
 It lies in the kernel's abstract namespace: it has no file, and is gone with the process. Only processes of the
 server's user are let in. The name, which is told with a session, is no secret, as all of the machine can list such
@@ -17,8 +17,8 @@ from typing import Any
 
 import grpc
 
-from envs.remote.frames import FrameReader, Kind, join
-from envs.remote.guard import is_own
+from paddock.envs.remote.frames import FrameReader, Kind, join
+from paddock.envs.remote.guard import is_own
 
 LOOK_S = 0.1  # between looks whether there is room for a connection
 Frames = Generator[bytes, None, None]

@@ -1,4 +1,4 @@
-"""ALE's own vector environment behind our contract: the games of `envs.bindings.atari`, number for number, on threads.
+"""ALE's own vector environment behind our contract: the games of `paddock.envs.bindings.atari`, number for number, on threads.
 
 ALE by itself seeds no episode but the first. Here every ended one is restarted by a reset of its own, on its keyed
 seed, and what is asked for beyond ALE (final observations, statistics, restarts by the caller) is filled in.
@@ -11,14 +11,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, provide, require
-from envs.spec import EnvSpec
-from envs.vector.adapters.batched import check_whole
-from envs.vector.adapters.lockstep import LockStepVectorEnv
-from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask, read_seeds
-from envs.vector.infos import merge_infos, pick_infos, tell_ended
+from paddock.envs.errors import ConfigError, provide, require
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.batched import check_whole
+from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
+from paddock.envs.vector.contract import (
+    Batch,
+    VectorMisuse,
+    check_open,
+    keyed_seed,
+    read_episodes,
+    read_mask,
+    read_seeds,
+)
+from paddock.envs.vector.infos import merge_infos, pick_infos, tell_ended
 
-GAME = "paddock/Atari-v0"  # the id of `envs.bindings.atari`
+GAME = "paddock/Atari-v0"  # the id of `paddock.envs.bindings.atari`
 SEEDS = 2**31  # ALE takes those from 0 to here
 
 

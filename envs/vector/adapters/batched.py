@@ -13,13 +13,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, provide, require, resolve
-from envs.making import REFUSALS
-from envs.spec import EnvSpec
-from envs.vector.adapters.lockstep import LockStepVectorEnv
-from envs.vector.attributes import load_attributes, save_attributes
-from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
-from envs.vector.infos import merge_infos, pick_infos, tell_ended
+from paddock.envs.errors import ConfigError, provide, require, resolve
+from paddock.envs.making import REFUSALS
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
+from paddock.envs.vector.attributes import load_attributes, save_attributes
+from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
+from paddock.envs.vector.infos import merge_infos, pick_infos, tell_ended
 
 
 class BatchedVectorEnv(LockStepVectorEnv):

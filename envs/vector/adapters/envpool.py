@@ -14,17 +14,26 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, nearest, require
-from envs.spaces.views import select
-from envs.spec import EnvSpec
-from envs.vector.adapters.batched import check_whole
-from envs.vector.buffers import Buffer
-from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
-from envs.vector.infos import pick_infos
-from envs.vector.storage import Layouts, allocate, numbers
-from envs.vector.table import READY, SENT, Arrays, Table
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spaces.views import select
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.batched import check_whole
+from paddock.envs.vector.buffers import Buffer
+from paddock.envs.vector.contract import (
+    Batch,
+    Rows,
+    VectorEnv,
+    VectorMisuse,
+    check_open,
+    keyed_seed,
+    read_episodes,
+    read_seeds,
+)
+from paddock.envs.vector.infos import pick_infos
+from paddock.envs.vector.storage import Layouts, allocate, numbers
+from paddock.envs.vector.table import READY, SENT, Arrays, Table
 
-SINGLE = "paddock/EnvPool-v0"  # the id of `envs.bindings.envpool`, whose kwargs name the task
+SINGLE = "paddock/EnvPool-v0"  # the id of `paddock.envs.bindings.envpool`, whose kwargs name the task
 BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's own, in every info
 RESERVED = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "max_num_players")
 

@@ -18,11 +18,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError, require
-from envs.making import RAISED
-from envs.spec import EnvSpec
-from envs.vector.adapters.lockstep import LockStepVectorEnv
-from envs.vector.contract import (
+from paddock.envs.errors import PaddockError, require
+from paddock.envs.making import RAISED
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
+from paddock.envs.vector.contract import (
     Batch,
     EnvError,
     VectorMisuse,
@@ -33,8 +33,8 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.infos import check_names
-from envs.vector.slots import check_started, check_types, named, no_numbers, rebuild
+from paddock.envs.vector.infos import check_names
+from paddock.envs.vector.slots import check_started, check_types, named, no_numbers, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):

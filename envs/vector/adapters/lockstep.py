@@ -9,11 +9,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.spaces.parts import Misfit, Read, Write
-from envs.spec import EnvSpec
-from envs.vector.buffers import Buffer
-from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open
-from envs.vector.storage import Layouts, allocate
+from paddock.envs.spaces.parts import Misfit, Read, Write
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.buffers import Buffer
+from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open
+from paddock.envs.vector.storage import Layouts, allocate
 
 
 class LockStepVectorEnv(VectorEnv):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.vector.storage import RowIndex
-from envs.vector.table import READY, Table
+from paddock.envs.vector.storage import RowIndex
+from paddock.envs.vector.table import READY, Table
 
 
 class Arrivals:

@@ -24,17 +24,17 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from envs.errors import PaddockError
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.arrivals import Arrivals
-from envs.vector.multiprocess.interrupts import Uninterrupted
-from envs.vector.multiprocess.process import WorkerProcess
-from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
-from envs.vector.multiprocess.watchdog import Watchdog
-from envs.vector.multiprocess.worker import WorkerJob
-from envs.vector.slots import IDLE
-from envs.vector.storage import RowIndex, numbers
-from envs.vector.table import LOST, NEW, READY, SENT, Table
+from paddock.envs.errors import PaddockError
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.arrivals import Arrivals
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.vector.multiprocess.process import WorkerProcess
+from paddock.envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
+from paddock.envs.vector.multiprocess.watchdog import Watchdog
+from paddock.envs.vector.multiprocess.worker import WorkerJob
+from paddock.envs.vector.slots import IDLE
+from paddock.envs.vector.storage import RowIndex, numbers
+from paddock.envs.vector.table import LOST, NEW, READY, SENT, Table
 
 LOSSES_IN_A_ROW = 3  # of a block that has no good step in between; after them its environments are beyond help
 START_S = 60.0  # for a process to start and import what it needs, at least
@@ -43,7 +43,7 @@ ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to
 
 Message = tuple[Any, ...]  # a method of `Slots`, and its arguments
 
-log = logging.getLogger("envs.vector")
+log = logging.getLogger("paddock.envs.vector")
 
 
 class Coordinator:

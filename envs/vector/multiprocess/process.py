@@ -12,19 +12,19 @@ from typing import Any
 
 import cloudpickle
 
-from envs.errors import ConfigError
-from envs.process import ChildProcess, describe_end
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
-from envs.vector.multiprocess.shared import CLOSE, CLOSING, SharedBuffers
-from envs.vector.multiprocess.worker import WorkerJob
+from paddock.envs.errors import ConfigError
+from paddock.envs.process import ChildProcess, describe_end
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.vector.multiprocess.shared import CLOSE, CLOSING, SharedBuffers
+from paddock.envs.vector.multiprocess.worker import WorkerJob
 
 LAST_LINES = 30  # of a worker's last words, in an error
-MAIN = "envs.vector.multiprocess.worker:main"
+MAIN = "paddock.envs.vector.multiprocess.worker:main"
 CLOSE_S = 1.0  # for processes to begin to close their environments
 CLOSING_S = 30.0  # for processes to end by themselves, at most
 ANSWER_S = 1.0  # for a process that hangs to say where
-log = logging.getLogger("envs.vector")
+log = logging.getLogger("paddock.envs.vector")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
-from envs.vector.storage import Layouts, NewArray
-from envs.vector.table import Arrays
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.vector.storage import Layouts, NewArray
+from paddock.envs.vector.table import Arrays
 
 SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond and more to wake, in a virtual machine
 CACHE_LINE = 64  # bytes; what different processes write lies on different lines

@@ -15,9 +15,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.making import close_all, find_registered
-from envs.spec import EnvSpec
-from envs.vector.contract import (
+from paddock.envs.making import close_all, find_registered
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import (
     Batch,
     Rows,
     VectorEnv,
@@ -29,16 +29,16 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.multiprocess.coordinator import Coordinator, Message
-from envs.vector.multiprocess.interrupts import Uninterrupted
-from envs.vector.multiprocess.process import WorkerProcess, end
-from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
-from envs.vector.multiprocess.worker import WorkerJob
-from envs.vector.slots import IDLE, build
-from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import NEW, Table, worlds_of
-from envs.vector.worlds import slots_of
-from envs.worlds.roles import seats_of
+from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.vector.multiprocess.process import WorkerProcess, end
+from paddock.envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
+from paddock.envs.vector.multiprocess.worker import WorkerJob
+from paddock.envs.vector.slots import IDLE, build
+from paddock.envs.vector.storage import Layouts, RowIndex, numbers
+from paddock.envs.vector.table import NEW, Table, worlds_of
+from paddock.envs.vector.worlds import slots_of
+from paddock.envs.worlds.roles import seats_of
 
 
 class MultiprocessVectorEnv(VectorEnv):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from envs.vector.slots import IDLE
+from paddock.envs.vector.slots import IDLE
 
 
 class Watchdog:

@@ -16,12 +16,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import PaddockError, one_line
-from envs.making import RAISED
-from envs.parent import leave_to_parent
-from envs.spec import EnvSpec
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.shared import (
+from paddock.envs.errors import PaddockError, one_line
+from paddock.envs.making import RAISED
+from paddock.envs.parent import leave_to_parent
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.shared import (
     CLOSE,
     CLOSING,
     DONE,
@@ -33,10 +33,10 @@ from envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from envs.vector.slots import IDLE, EnvSlots, build, shortened
-from envs.vector.storage import Layouts
-from envs.vector.worlds import slots_of
-from envs.worlds.roles import Seats, seats_of
+from paddock.envs.vector.slots import IDLE, EnvSlots, build, shortened
+from paddock.envs.vector.storage import Layouts
+from paddock.envs.vector.worlds import slots_of
+from paddock.envs.worlds.roles import Seats, seats_of
 
 WAIT_S = 60.0  # for an order, at a time
 LOG_BYTES = 1 << 16  # of the worker's last words, at most

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from algos.pool.broadcast import collecting
-from algos.pool.protocol import Needs, PoolError, as_exception
+from paddock.algos.pool.broadcast import collecting
+from paddock.algos.pool.protocol import Needs, PoolError, as_exception
 
 from .connection import WorkerConnection, as_tuple
 from .tasks import Driver, Ended, Item, finish
@@ -19,7 +19,7 @@ from .workers import Workers
 
 
 class ActorHandle:
-    """See `algos.pool.protocol.Stateful`. Any thread may use `call` and `close`; the rest belongs to the loop."""
+    """See `paddock.algos.pool.protocol.Stateful`. Any thread may use `call` and `close`; the rest belongs to the loop."""
 
     retry_errors = 0
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from algos.pool.protocol import PoolError
+from paddock.algos.pool.protocol import PoolError
 
 if TYPE_CHECKING:  # what checks a configuration needs bounds alone, and takes no second to import Dask
     from .connection import WorkerConnection

@@ -20,10 +20,10 @@ from distributed import Client, LocalCluster, Nanny, Security
 from distributed.core import Status
 from distributed.versions import VersionMismatchWarning
 
-from algos.common.disk import open_temporary
-from algos.pool import exit_report
-from algos.pool.protocol import PoolError
-from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
+from paddock.algos.common.disk import open_temporary
+from paddock.algos.pool import exit_report
+from paddock.algos.pool.protocol import PoolError
+from paddock.algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 
 from ..preflight import Examination, hello
 from .autoscale import Bounds, NoneCame, WorkerFleet
@@ -46,7 +46,7 @@ def local(
     bounds: Bounds,
     retries: int,
     task_timeout_s: float | None,
-    imports: Collection[str] = ("algos", "envs"),
+    imports: Collection[str] = ("paddock",),
     security: Security | None = None,
 ) -> DaskPool:
     """Open a pool of worker processes on this machine, reachable from this machine alone.
@@ -108,7 +108,7 @@ def connect(
     address: str,
     retries: int,
     task_timeout_s: float | None,
-    imports: Collection[str] = ("algos", "envs"),
+    imports: Collection[str] = ("paddock",),
     security: Security | None = None,
 ) -> DaskPool:
     """Open a pool on the workers of a running scheduler.
@@ -130,7 +130,7 @@ def connect(
         try:
             return open_pool(undo, client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
         except TimeoutError as error:
-            remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.pool.worker"
+            remedy = f"start one: dask worker {address} --nthreads 1 --preload paddock.algos.pool.worker"
             raise PoolError(f"{where} has no workers; {remedy}") from error
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import distributed.comm
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.messages import receive, send
-from algos.pool.protocol import Needs, PoolError
-from algos.pool.worker import OPERATION
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.messages import receive, send
+from paddock.algos.pool.protocol import Needs, PoolError
+from paddock.algos.pool.worker import OPERATION
 
 from .tasks import AHEAD_S, Item
 

@@ -32,9 +32,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
-from algos.pool.script import Script, dump
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
+from paddock.algos.pool.script import Script, dump
 
 from .actors import ActorHandle, ActorPlacement
 from .connection import WorkerConnection

@@ -7,7 +7,7 @@ from typing import Any
 
 import distributed.comm
 
-from algos.pool.exit_report import QUESTION, last_lines
+from paddock.algos.pool.exit_report import QUESTION, last_lines
 
 from .connection import WorkerConnection
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from distributed import Client
 
-from algos.pool.protocol import PoolError
-from algos.pool.script import Script
+from paddock.algos.pool.protocol import PoolError
+from paddock.algos.pool.script import Script
 
 from ..preflight import install
 from .autoscale import WorkerFleet
@@ -235,7 +235,7 @@ class Membership:
             await install(self._client, address)
             worker = await greet(address, self._client.connection_args, self._hello)
         if worker is None:
-            raise PoolError("cannot serve; restart it with `--preload algos.pool.worker`")
+            raise PoolError("cannot serve; restart it with `--preload paddock.algos.pool.worker`")
         fault = self._examine(worker)
         if fault is not None:
             worker.abort()

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from distributed import Client
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import (
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import (
     ONE_CPU,
     Done,
     End,
@@ -67,7 +67,7 @@ class DaskPool:
 
     @property
     def task_timeout_s(self) -> float | None:
-        """See `algos.pool.protocol.Pool`."""
+        """See `paddock.algos.pool.protocol.Pool`."""
         return self._dispatcher.timeout_s
 
     def imap_unordered(
@@ -111,21 +111,21 @@ class DaskPool:
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
-        """See `algos.pool.protocol.Pool`."""
+        """See `paddock.algos.pool.protocol.Pool`."""
         self._check(options)
         return self._dispatcher.open(fn, deliver, **options)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """See `algos.pool.protocol.Pool`."""
+        """See `paddock.algos.pool.protocol.Pool`."""
         return self._dispatcher.broadcast(value)
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """See `algos.pool.protocol.Pool`."""
+        """See `paddock.algos.pool.protocol.Pool`."""
         self._check({"needs": needs})
         return ActorHandle(self._dispatcher, self._dispatcher.placement, factory, needs)
 
     def ask(self, workers: int) -> None:
-        """See `algos.pool.protocol.Pool`."""
+        """See `paddock.algos.pool.protocol.Pool`."""
         if self._fleet is not None:
             self._fleet.asked = workers
 

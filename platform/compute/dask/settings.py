@@ -15,8 +15,8 @@ LEAN = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
-    "distributed.worker.preload": ["algos.pool.worker"],
-    "distributed.nanny.preload": ["algos.pool.worker"],
+    "distributed.worker.preload": ["paddock.algos.pool.worker"],
+    "distributed.nanny.preload": ["paddock.algos.pool.worker"],
     # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third.
     # The fleet sees to those that ended.
     "distributed.deploy.lost-worker-timeout": "1d",

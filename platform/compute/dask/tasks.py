@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, Protocol, TypeVar
 
-from algos.pool.broadcast import Broadcast, collecting
-from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, RemoteError, TaskTimeout
-from envs.errors import one_line
+from paddock.algos.pool.broadcast import Broadcast, collecting
+from paddock.algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, RemoteError, TaskTimeout
+from paddock.envs.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Item:
 
 
 class DaskBatch:
-    """Tasks of one function; see `algos.pool.protocol.TaskBatch`. `put` and `cancel` may be called in any thread."""
+    """Tasks of one function; see `paddock.algos.pool.protocol.TaskBatch`. `put` and `cancel` may be called in any thread."""
 
     def __init__(
         self,

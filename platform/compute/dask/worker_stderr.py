@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from algos.pool.exit_report import TAIL_BYTES
+from paddock.algos.pool.exit_report import TAIL_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from algos.pool.calls import Call, Initializer, SentOnce, call
-from algos.pool.late import LatePool
-from algos.pool.protocol import ONE_CPU, Needs, check_options
-from algos.pool.protocol import Pool as SeamPool
-from algos.pool.script import Unguarded, check_guarded
-from envs.errors import ConfigError, require
+from paddock.algos.pool.calls import Call, Initializer, SentOnce, call
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.protocol import ONE_CPU, Needs, check_options
+from paddock.algos.pool.protocol import Pool as SeamPool
+from paddock.algos.pool.script import Unguarded, check_guarded
+from paddock.envs.errors import ConfigError, require
 
 from ...config.build import build
 from .results import AsyncResult, Callback, ResultIterator, ResultThread, chain
@@ -232,4 +232,4 @@ def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> A
     section = {**compose_sections(["compute"], [f"compute={compute}"])["compute"], **settings}
     if processes is not None and "workers" in section:
         section["workers"] = processes
-    return build("compute", section).open(("algos", "envs"))
+    return build("compute", section).open(("paddock",))

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from algos.pool.calls import Call
-from algos.pool.protocol import Done, End, PoolError, TaskBatch
+from paddock.algos.pool.calls import Call
+from paddock.algos.pool.protocol import Done, End, PoolError, TaskBatch
 
 log = logging.getLogger(__name__)
 

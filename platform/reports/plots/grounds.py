@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 
 from ...runs.identity import short_name
 from ..drawing import new_figure
@@ -17,7 +17,7 @@ from ..lineage import History, Life
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from envs.bipedal.ground import Ground
+    from paddock.envs.bipedal.ground import Ground
 
 Array = NDArray[np.float64]
 

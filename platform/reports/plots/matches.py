@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from envs.errors import require
+from paddock.envs.errors import require
 
 from ...runs.folder import FolderError
 from ...runs.late import matplotlib

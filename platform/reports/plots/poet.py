@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import require
-from envs.family import Family
+from paddock.envs.errors import require
+from paddock.envs.family import Family
 
 from ...config.build import build
 from ...runs.late import matplotlib

@@ -31,13 +31,15 @@ DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # of one step, and 4: what N
 GAMES = tuple(
     f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Depths", "Fleet")
 )
-ROWS |= {id: row(f"envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {id: row(f"envs.games:{id}") for id in GAMES}
+ROWS |= {id: row(f"paddock.envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {
+    id: row(f"paddock.envs.games:{id}") for id in GAMES
+}
 BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
 ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
-ROWS["snake"] = row("envs.tasks.snake:Snake", kwargs=SNAKES)
+ROWS["snake"] = row("paddock.envs.tasks.snake:Snake", kwargs=SNAKES)
 PLANE = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
-ROWS["spread"] = row("envs.tasks.spread:Spread", kwargs=PLANE)
+ROWS["spread"] = row("paddock.envs.tasks.spread:Spread", kwargs=PLANE)
 GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
@@ -83,8 +85,8 @@ def draw(space: Any, num_envs: int) -> Iterator[Any]:
 
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Ours, as `Collector` steps it: actions are sent, and a batch with its infos is received."""
-    from envs.native.settings import native_task
-    from envs.native.vector import NativeVectorEnv
+    from paddock.envs.native.settings import native_task
+    from paddock.envs.native.vector import NativeVectorEnv
 
     N = setting["num_envs"]
     venv = NativeVectorEnv(native_task(row.spec), N, copy=False, threads=setting["workers"], packed=True)
@@ -146,8 +148,8 @@ def mpe2(row: Row, setting: Setting, stack: ExitStack) -> Advance:
 
 def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Ours: whole episodes of random networks, as a population plays them."""
-    from envs.native.rollout import Network, play_episodes
-    from envs.native.settings import native_task
+    from paddock.envs.native.rollout import Network, play_episodes
+    from paddock.envs.native.settings import native_task
 
     task = native_task(row.spec)
     observations, actions = (math.prod(space.shape or ()) for space in (task.observation_space, task.action_space))
@@ -203,10 +205,10 @@ def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
     return tuple({"num_envs": N, **count} for N, count in itertools.product(num_envs, counts))
 
 
-ONE = Contender("envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
+ONE = Contender("paddock.envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
 JAX = sizes(1024, 256, 4096)
-WHOLE = Contender("envs.native", native_episodes, threads=1, rows=WALKERS)
+WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", bare, threads=1),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),

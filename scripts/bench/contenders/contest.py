@@ -13,7 +13,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from envs.errors import ConfigError, install
+from paddock.envs.errors import ConfigError, install
 from scripts.bench.harness import ROOT, Report
 
 PEERS = ROOT / "scripts" / "bench" / "peers"

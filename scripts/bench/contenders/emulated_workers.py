@@ -31,7 +31,7 @@ async def main(address: str, count: int, folder: str) -> None:
     workers: list[Worker] = []
     while len(workers) < count:
         some = [
-            Worker(address, nthreads=1, preload=["algos.pool.worker"], dashboard=False, local_directory=folder)
+            Worker(address, nthreads=1, preload=["paddock.algos.pool.worker"], dashboard=False, local_directory=folder)
             for _ in range(min(AT_ONCE, count - len(workers)))
         ]
         workers += await asyncio.gather(*some)

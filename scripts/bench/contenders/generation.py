@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed
-from algos.es import ES, STD_FLOOR
+from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.es import ES, STD_FLOOR
 from scripts.bench.harness import Report
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each

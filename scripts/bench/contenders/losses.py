@@ -7,10 +7,10 @@ from contextlib import ExitStack, closing
 
 import numpy as np
 
-from envs.remote.client.link import Link
-from envs.remote.client.place import Lost
-from envs.remote.client.vector import RemoteVectorEnv
-from envs.vector import VectorEnv
+from paddock.envs.remote.client.link import Link
+from paddock.envs.remote.client.place import Lost
+from paddock.envs.remote.client.vector import RemoteVectorEnv
+from paddock.envs.vector import VectorEnv
 from scripts.bench.contenders.served import CARTPOLE, WALKER, Server, remote
 
 STEPS_BEFORE, WALKERS = 300, 64

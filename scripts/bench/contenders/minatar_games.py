@@ -82,7 +82,7 @@ def play_ours(game: str, policy: str, first: int, last: int) -> Played:
     """Play episodes on the seeds first..last-1 of our game."""
     import gymnasium
 
-    import envs.games  # noqa: F401, which registers them
+    import paddock.envs.games  # noqa: F401, which registers them
 
     pair = PAIRS[game]
     env: Any = gymnasium.make(f"paddock/{game}-v0", disable_env_checker=True)

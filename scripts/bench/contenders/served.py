@@ -14,17 +14,17 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.process import start_python
-from envs.remote.client import place
-from envs.remote.client.place import Wire
-from envs.remote.frames import Kind, join
-from envs.spec import EnvSpec
-from envs.vector import Remote, VectorEnv
-from envs.vector.remote import make_place
+from paddock.envs.process import start_python
+from paddock.envs.remote.client import place
+from paddock.envs.remote.client.place import Wire
+from paddock.envs.remote.frames import Kind, join
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Remote, VectorEnv
+from paddock.envs.vector.remote import make_place
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = "import sys; from paddock.serve import main; sys.exit(main())"
-WALKER = EnvSpec("envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
+WALKER = EnvSpec("paddock.envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
 CARTPOLE = EnvSpec("CartPole-v1", {}, (), None, False)
 
 

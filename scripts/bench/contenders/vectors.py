@@ -24,7 +24,7 @@ from gymnasium import Space
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 BATCHES = 64  # of actions, drawn before the clock starts and played in turn
@@ -32,7 +32,7 @@ DISTRIBUTIONS = {
     "gymnasium": ("gymnasium", "numpy", "minigrid", "Box2D", "ale-py"),
     "stable_baselines3": ("stable-baselines3", "torch"),
     "pufferlib": ("pufferlib", "pufferlib-core"),
-    "envs.vector": ("paddock",),
+    "paddock.envs.vector": ("paddock",),
     **{name: (name, "jax") for name in ("gymnax", "pgx")},
 }
 Setting = dict[str, int]  # num_envs and workers, where a contender has them
@@ -64,7 +64,7 @@ ROWS = {
         wrappers=[{"_target_": "minigrid.wrappers.ImgObsWrapper"}],
     ),
     "BipedalWalker-v3": row("BipedalWalker-v3", package="Box2D", envpool="BipedalWalker-v3"),
-    "paddock/BipedalWalker-v3": row("envs.bipedal:paddock/BipedalWalker-v3", package="Box2D"),
+    "paddock/BipedalWalker-v3": row("paddock.envs.bipedal:paddock/BipedalWalker-v3", package="Box2D"),
     "ALE/Breakout-v5": row(
         "ale_py:ALE/Breakout-v5",
         package="ale_py",
@@ -272,7 +272,7 @@ def configured(name: str, num_envs: int, **changes: Any) -> Any:
     """A recipe with the settings of conf/vec, except these."""
     import yaml
 
-    from envs.errors import resolve
+    from paddock.envs.errors import resolve
 
     keys = yaml.safe_load((ROOT / "conf" / "vec" / f"{name}.yaml").read_text())
     return resolve(keys.pop("_target_"), "vec")(**(keys | {"num_envs": num_envs} | changes))
@@ -290,12 +290,12 @@ CONTENDERS = {
     "PufferLib pool": Contender("pufferlib", partial(puffer, backend="Multiprocessing", parts=2), workers=True),
     "EnvPool sync": Contender("envpool", partial(envpool_pool, parts=1), python=False, workers=True),
     "EnvPool async": Contender("envpool", partial(envpool_pool, parts=2), python=False, workers=True),
-    "ours serial": Contender("envs.vector", ours_serial),
-    "ours multiprocess": Contender("envs.vector", ours_multiprocess, workers=True),
-    "ours pool": Contender("envs.vector", ours_pool, workers=True),
+    "ours serial": Contender("paddock.envs.vector", ours_serial),
+    "ours multiprocess": Contender("paddock.envs.vector", ours_multiprocess, workers=True),
+    "ours pool": Contender("paddock.envs.vector", ours_pool, workers=True),
 }
 BARE = "one environment"
-OURS = [name for name, contender in CONTENDERS.items() if contender.library == "envs.vector"]
+OURS = [name for name, contender in CONTENDERS.items() if contender.library == "paddock.envs.vector"]
 PEERS = [name for name, contender in CONTENDERS.items() if contender.python and name not in (*OURS, BARE)]
 
 

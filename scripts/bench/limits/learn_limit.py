@@ -29,8 +29,8 @@ import numpy as np  # noqa: E402
 import scipy.linalg.cython_blas as blas  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
-from envs.errors import require  # noqa: E402
-from envs.native import library  # noqa: E402
+from paddock.envs.errors import require  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
 from scripts.bench.harness import Report, in_turns  # noqa: E402
 from scripts.bench.limits.native_split import WIDTHS, extension  # noqa: E402
 

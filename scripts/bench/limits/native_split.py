@@ -28,10 +28,10 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 
-from envs.errors import require  # noqa: E402
-from envs.native import library  # noqa: E402
-from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Native  # noqa: E402
+from paddock.envs.errors import require  # noqa: E402
+from paddock.envs.native import library  # noqa: E402
+from paddock.envs.spec import EnvSpec  # noqa: E402
+from paddock.envs.vector import Native  # noqa: E402
 from scripts.bench.harness import Report, positive_float, run_script  # noqa: E402
 
 PARTS = {  # title, by the names of split.h, in its order
@@ -155,7 +155,7 @@ def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
 def extension() -> Report:
     """What pyproject.toml says of the library."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    return next(one for one in table if one["name"] == "envs.native._lanes")
+    return next(one for one in table if one["name"] == "paddock.envs.native._lanes")
 
 
 def _effort(source: str, width: str) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 
 STEP_S = 0.001
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 
 TASKS = ("Acrobot-v1", "MountainCarContinuous-v0", "Pendulum-v1")
 ENVS = 16

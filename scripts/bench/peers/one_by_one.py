@@ -18,10 +18,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from envs.spec import EnvSpec  # noqa: E402
+from paddock.envs.spec import EnvSpec  # noqa: E402
 from scripts.bench.peers.turns import run_sides  # noqa: E402
 
-WALKER = EnvSpec("envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
+WALKER = EnvSpec("paddock.envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
 
 
 def serve(num_envs: int) -> None:

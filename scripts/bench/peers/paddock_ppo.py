@@ -17,11 +17,11 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from algos.pool.serial import SerialPool
-from algos.ppo import PPO
-from envs.errors import ConfigError
+from paddock.algos.pool.serial import SerialPool
+from paddock.algos.ppo import PPO
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
+from paddock.envs.errors import ConfigError
 
 SHARES = ("env", "policy", "learn", "wait")
 SAME_NAME = (

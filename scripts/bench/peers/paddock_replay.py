@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from algos.learning.offpolicy.from_replay import AT_ONCE, FromReplay
-from algos.pool.late import LatePool
-from algos.pool.serial import SerialPool
+from paddock.algos.learning.offpolicy.from_replay import AT_ONCE, FromReplay
+from paddock.algos.pool.late import LatePool
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.build import build as paddock_build
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
@@ -192,7 +192,7 @@ def ape(actors: int, env: str, num_steps: int, updates_per_step: float, rows: in
     pool: Any = LatePool(paddock_build("compute", config["compute"])) if actors else SerialPool()
     with tempfile.TemporaryDirectory() as folder, closing(pool):
         if actors:
-            pool.open({"algos", "envs"})
+            pool.open({"paddock"})
         plan = build_algorithm(config, pool, folder=Path(folder)).plan()
         try:
             first, started = next(plan)["step"], time.perf_counter()

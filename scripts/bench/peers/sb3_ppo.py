@@ -28,8 +28,8 @@ class NativeVecEnv(VecEnv):
 
     def __init__(self, env: str, num_envs: int, seed: int) -> None:
         """Build the environments that Gymnasium makes by that name."""
-        from envs.spec import EnvSpec  # optional: other recipes need no Paddock
-        from envs.vector import Native
+        from paddock.envs.spec import EnvSpec  # optional: other recipes need no Paddock
+        from paddock.envs.vector import Native
 
         vec = Native(num_envs=num_envs, threads=1)
         self._envs = vec.make(

@@ -11,7 +11,7 @@ from scripts.bench.ppo import CLASSIC
 FILE = "paddock_ppo.py"
 GRID = [  # of conf/env/minigrid_doorkey.yaml
     "vec=native",
-    "env.wrappers=[{_target_: envs.bindings.minigrid.Choices}]",
+    "env.wrappers=[{_target_: paddock.envs.bindings.minigrid.Choices}]",
     "env.without=[mission]",
 ]
 RECIPE = CLASSIC | {

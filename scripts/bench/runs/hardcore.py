@@ -20,7 +20,7 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.errors import require  # noqa: E402
+from paddock.envs.errors import require  # noqa: E402
 from paddock.reports.statistics import interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import ask_alone  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402
@@ -44,7 +44,7 @@ SIDES: Mapping[str, tuple[str, list[str] | int]] = MappingProxyType(
         PEER: ("sb3_ppo.py", 1),
     }
 )
-NATIVE = "envs.bipedal:paddock/BipedalWalkerHardcore-v3"
+NATIVE = "paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,15 +19,15 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from omegaconf import OmegaConf  # noqa: E402
 
-from algos.evolution.population import play_members  # noqa: E402
-from algos.learning.flow import Together  # noqa: E402
-from algos.poet import POET  # noqa: E402
-from algos.pool.protocol import Pool  # noqa: E402
-from envs.vector import Serial  # noqa: E402
+from paddock.algos.evolution.population import play_members  # noqa: E402
+from paddock.algos.learning.flow import Together  # noqa: E402
+from paddock.algos.poet import POET  # noqa: E402
+from paddock.algos.pool.protocol import Pool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
+from paddock.envs.vector import Serial  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
     command_line,

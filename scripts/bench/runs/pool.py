@@ -36,9 +36,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
-from algos.evolution.population import SearchDistribution, play_pairs  # noqa: E402
-from algos.pool.broadcast import Broadcast  # noqa: E402
-from algos.pool.serial import SerialPool  # noqa: E402
+from paddock.algos.evolution.population import SearchDistribution, play_pairs  # noqa: E402
+from paddock.algos.pool.broadcast import Broadcast  # noqa: E402
+from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import connect, local  # noqa: E402
 from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402

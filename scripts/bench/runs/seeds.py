@@ -22,7 +22,7 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from envs.errors import require  # noqa: E402
+from paddock.envs.errors import require  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
 from scripts.bench.contenders.contest import ask_alone  # noqa: E402
 from scripts.bench.contenders.recipes import translate  # noqa: E402

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import tensorboard.compat.proto.event_pb2  # noqa: E402, F401  (imported by the mirror's first row otherwise)
 from omegaconf import OmegaConf  # noqa: E402
 
-from algos.pool.serial import SerialPool  # noqa: E402
+from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, build_mirrors  # noqa: E402
 from paddock.tracking.console import Console  # noqa: E402

@@ -9,18 +9,18 @@ import pytest
 from conftest import env_spec
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
-from algos.learning.episode_metrics import cut_off, summarize
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, perform
-from algos.learning.rollouts.collector import Collector, RolloutConfig
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.networks.architecture import Architecture
-from algos.networks.heads import make_head
-from algos.networks.inputs import spaces_of
-from algos.networks.multiagent.parts import Parts
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.algos.learning.episode_metrics import cut_off, summarize
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.inputs import spaces_of
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 
 SMALL = [
     "algo=ppo",
@@ -158,7 +158,7 @@ def test_rows_that_act_are_the_ones_that_minibatches_are_made_of(monkeypatch: py
 
 
 def _surrogate() -> Any:
-    from algos.networks.dense.shape import Surrogate
+    from paddock.algos.networks.dense.shape import Surrogate
 
     return Surrogate(0.2, None, 0.5, 0.01, normalize_advantages=True)
 

@@ -12,24 +12,24 @@ from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from algos.learning.rollouts.actors import play_here
-from algos.learning.rollouts.collector import Collector, RolloutConfig
-from algos.learning.rollouts.pool_actors import play_on_pool
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import LeafHead, make_head
-from algos.networks.native_policy import NativePolicy, drawing_of, make_player
-from algos.pool.serial import SerialPool
-from envs.native import library
-from envs.native.rollout import play_episodes
-from envs.native.settings import native_ids, native_task
-from envs.native.vector import NativeVectorEnv
-from envs.spaces.layout import Layout
-from envs.spaces.legal import MASK
-from envs.spec import EnvSpec
-from envs.vector import Native, Serial, VectorMisuse
+from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.pool_actors import play_on_pool
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.networks.native_policy import NativePolicy, drawing_of, make_player
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.native import library
+from paddock.envs.native.rollout import play_episodes
+from paddock.envs.native.settings import native_ids, native_task
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.legal import MASK
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Native, Serial, VectorMisuse
 
 SEED = 3
 GRID = "minigrid:MiniGrid-Empty-Random-5x5-v0"
@@ -55,9 +55,9 @@ CASES: dict[str, dict[str, Any]] = {
     "soft": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "soft", "activation": "relu", "max_episode_steps": 13},
     "tanh": {"id": "MountainCarContinuous-v0", "num_envs": 19, "gaussian": "tanh", "max_episode_steps": 7},
     "car": {"id": "MountainCarContinuous-v0", "num_envs": 18, "max_episode_steps": 7, "shared": True},
-    "walker": {"id": "envs.bipedal:paddock/BipedalWalker-v3", "num_envs": 35, "max_episode_steps": 15},
+    "walker": {"id": "paddock.envs.bipedal:paddock/BipedalWalker-v3", "num_envs": 35, "max_episode_steps": 15},
     "rows of bytes": {"id": GRID, "num_envs": 19, "max_episode_steps": 15},
-    "planes of bits": {"id": "envs.games:paddock/Bricks-v0", "num_envs": 19, "max_episode_steps": 15},
+    "planes of bits": {"id": "paddock.envs.games:paddock/Bricks-v0", "num_envs": 19, "max_episode_steps": 15},
     "masked": {"id": GRID, "num_envs": 19, "max_episode_steps": 15, "seen": MASKED},
 }
 
@@ -75,7 +75,7 @@ def config(
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
     if id == GRID:
         pytest.importorskip("minigrid")
-        env = replace(env, wrappers=({"_target_": "envs.bindings.minigrid.Choices"},), without=("mission",))
+        env = replace(env, wrappers=({"_target_": "paddock.envs.bindings.minigrid.Choices"},), without=("mission",))
     kind = changes.pop("gaussian", "clipped")
     off_policy = kind in ("soft", "tanh")
     head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else make_head(env.spaces[1], gaussian=kind)

@@ -19,20 +19,20 @@ from conftest import ROOT, Command, alive, command_line, deterministic, env_spec
 from gymnasium import spaces
 from omegaconf import OmegaConf
 
-from algos.learning import distributed
-from algos.learning.distributed import LearnerLost, Learners
-from algos.learning.torch_learner import TorchLearner
-from algos.networks.architecture import Architecture
-from algos.networks.heads import make_head
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.process import ChildProcess
-from envs.spaces.layout import Layout
-from envs.vector import Serial
+from paddock.algos.learning import distributed
+from paddock.algos.learning.distributed import LearnerLost, Learners
+from paddock.algos.learning.torch_learner import TorchLearner
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import make_head
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.build import build
+from paddock.envs.errors import ConfigError
+from paddock.envs.process import ChildProcess
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector import Serial
 
 CARTPOLE = env_spec("CartPole-v1")
-TOGETHER = "algos.learning.distributed"  # in the command line of every learner but the first
+TOGETHER = "paddock.algos.learning.distributed"  # in the command line of every learner but the first
 CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few dozen times over
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")

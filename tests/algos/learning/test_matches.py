@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
-from algos.learning.selfplay.ratings import rate
-from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly, random_player
-from algos.learning.selfplay.sides import are_alike, sides_of
-from algos.networks.inputs import spaces_of
-from algos.pool.protocol import Done, WorkerLost
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
+from paddock.algos.learning.selfplay.ratings import rate
+from paddock.algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly, random_player
+from paddock.algos.learning.selfplay.sides import are_alike, sides_of
+from paddock.algos.networks.inputs import spaces_of
+from paddock.algos.pool.protocol import Done, WorkerLost
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
 
 TURNS = config("agents:Turns").env
 

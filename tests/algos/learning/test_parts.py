@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from learned import assert_same
 
-from algos.learning.rollouts.actors import play_here
-from algos.learning.rollouts.collector import Collector, RolloutConfig
-from algos.learning.rollouts.pool_actors import play_on_pool
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.networks.actor_critic import ActorCritic
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import make_head
-from algos.networks.multiagent.divide import make_parts
-from algos.networks.multiagent.parts import Parts
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import Multiprocess, Serial
+from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.pool_actors import play_on_pool
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.networks.actor_critic import ActorCritic
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.multiagent.divide import make_parts
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Multiprocess, Serial
 
 SKIRMISH: dict[str, Any] = {"id": "toy_worlds:Skirmish", "kwargs": {"kinds": 2}}  # roles other (0, 3) and one (1, 2)
 ALIKE: dict[str, Any] = {"id": "toy_worlds:Skirmish"}

@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from conftest import deterministic
 
-from algos.learning import policy_episodes
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_all, threads_of
-from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import make_head
-from algos.networks.native_policy import NativePolicy
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError, PaddockError
-from envs.machine import usable_cores
-from envs.native import library
-from envs.native import rollout as native
-from envs.native.networks import Normalizer
-from envs.spec import EnvSpec
-from envs.vector import Native, Serial
+from paddock.algos.learning import policy_episodes
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_all, threads_of
+from paddock.algos.networks.actor import ActorPolicy
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.flat import MLP, FlatPolicy
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.native_policy import NativePolicy
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.errors import ConfigError, PaddockError
+from paddock.envs.machine import usable_cores
+from paddock.envs.native import library
+from paddock.envs.native import rollout as native
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Native, Serial
 from paddock.evaluation import matrix
 from paddock.evaluation.matrix import play_matrix
 
@@ -38,13 +38,13 @@ def spec(id: str, max_episode_steps: int | None = None, **kwargs: Any) -> EnvSpe
     return EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
 
 
-WALKER = spec("envs.bipedal:paddock/BipedalWalker-v3", 50)
-HARDCORE = spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3", 50)
+WALKER = spec("paddock.envs.bipedal:paddock/BipedalWalker-v3", 50)
+HARDCORE = spec("paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3", 50)
 CARTPOLE, PENDULUM = (
-    spec("envs.native:paddock/NativeCartPole-v1", 90),
-    spec("envs.native:paddock/NativePendulum-v1", 30),
+    spec("paddock.envs.native:paddock/NativeCartPole-v1", 90),
+    spec("paddock.envs.native:paddock/NativePendulum-v1", 30),
 )
-CHOICES = {"_target_": "envs.bindings.minigrid.Choices"}
+CHOICES = {"_target_": "paddock.envs.bindings.minigrid.Choices"}
 OBSTACLES = spec("minigrid:MiniGrid-Dynamic-Obstacles-5x5-v0", 60)
 GRID = replace(OBSTACLES, wrappers=(CHOICES,), without=("mission",))  # rows of bytes
 
@@ -85,7 +85,7 @@ def actor(
     draw = np.random.default_rng(key)
     count = architecture.head.num_log_std + architecture.policy_layout.num_parameters
     if lstm:
-        from algos.networks.actor_critic import ActorCritic
+        from paddock.algos.networks.actor_critic import ActorCritic
 
         count = sum(p.numel() for p in ActorCritic(architecture, seed=0).parameters())
     inputs = architecture.inputs
@@ -208,8 +208,8 @@ def test_what_is_none_for_native_code_is_stepped(calls: list[int]) -> None:
 def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
     from gymnasium import spaces
 
-    from algos.networks.native_policy import network_of
-    from envs.spaces.layout import Layout
+    from paddock.algos.networks.native_policy import network_of
+    from paddock.envs.spaces.layout import Layout
 
     box = spaces.Box(-1, 1, (3,), np.float32)
     actions: list[tuple[Any, bool]] = [
@@ -271,7 +271,7 @@ def test_native_episodes_have_the_threads_of_native_environments() -> None:
 
 
 SHORT = ["vec=native", "vec.num_envs=2", "vec.threads=1", "env.max_episode_steps=40"]
-WALK, CART = ["env=bipedal", *SHORT], ["env=cartpole", "env.id=envs.native:paddock/NativeCartPole-v1", *SHORT]
+WALK, CART = ["env=bipedal", *SHORT], ["env=cartpole", "env.id=paddock.envs.native:paddock/NativeCartPole-v1", *SHORT]
 EVALUATED = ["algo.num_steps=8", "algo.hidden=[8]", "algo.eval_every=1", "algo.eval_episodes=9"]
 MEMBERS = ["algo=pbt", "algo.members=2", "algo.interval=1", "algo.eval_episodes=9", "algo.member.num_steps=8"]
 RUNS = {
@@ -297,7 +297,7 @@ def test_rows_are_the_same_with_evaluations_played_natively_or_step_by_step(
 
     whole, count = rows()
     assert count and sum("eval/return_mean" in row for row in whole) >= 2
-    monkeypatch.setattr("algos.learning.async_evaluation.FULL", 4)
+    monkeypatch.setattr("paddock.algos.learning.async_evaluation.FULL", 4)
     parts, more = rows()
     assert parts == whole and more >= count
     stepped()
@@ -319,7 +319,9 @@ def test_runs_in_native_environments_are_evaluated_in_them(vec: str, calls: list
 def test_a_matrix_is_the_same_in_one_call_for_several_agents_or_step_by_step(
     stepped: Callable[[], None], calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    envs = [spec("envs.bipedal:paddock/Terrain-v0", 40, ground=k, roughness=3.0 * k, length=60) for k in range(3)]
+    envs = [
+        spec("paddock.envs.bipedal:paddock/Terrain-v0", 40, ground=k, roughness=3.0 * k, length=60) for k in range(3)
+    ]
     niches = {k: SimpleNamespace(number=k, problem=SimpleNamespace(env=env)) for k, env in enumerate(envs)}
     poet = SimpleNamespace(archive={}, niches=niches, policy=lambda k: flat(envs[k], k))
     whole = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)

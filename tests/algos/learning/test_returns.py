@@ -6,8 +6,8 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 
-from algos.learning.flow import minibatches, prefetch
-from algos.learning.returns import finished_turns, gae, n_step, vtrace
+from paddock.algos.learning.flow import minibatches, prefetch
+from paddock.algos.learning.returns import finished_turns, gae, n_step, vtrace
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
 NEVER = np.zeros((3, 1), bool)

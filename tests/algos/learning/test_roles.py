@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from learned import advance, algorithm, leaves
 
-from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, perform
-from algos.networks.multiagent.parts import Parts
-from envs.errors import ConfigError
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.envs.errors import ConfigError
 
 SMALL = ["algo=ppo", "env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=12", "algo.hidden=[8]"]
 SMALL += ["algo.minibatch_size=32", "algo.eval_every=2", "algo.eval_episodes=3"]
@@ -126,7 +126,7 @@ def test_an_episode_of_no_finite_return_is_told_of_no_policy(monkeypatch: pytest
     whose, returns = np.array([0, 1, 2, 3]), np.array([np.inf, 2.0])
     lives = [np.array([1.0, np.inf, 1.0, 1.0]), np.array([1.0, 2.0, 3.0, 2.0])]
     given = Episodes(returns, np.array([9, 3]), [None] * 2, np.zeros((2, 0)), lives, [whose, whose])
-    monkeypatch.setattr("algos.learning.async_evaluation.evaluate_on_worker", lambda *_: given)
+    monkeypatch.setattr("paddock.algos.learning.async_evaluation.evaluate_on_worker", lambda *_: given)
     algo = algorithm(*SMALL, *SPLIT)
     algo.evaluation.start(*algo.weights())
     told = algo.evaluation.finish()

@@ -20,24 +20,24 @@ import pytest
 from gymnasium import spaces
 from learned import assert_same, followed, played, weights
 
-from algos.learning import flow
-from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.episodes import Moments
-from algos.learning.onpolicy.normalize import Normalization, moments_of
-from algos.learning.rollouts import actors as rollouts_by_actors
-from algos.learning.rollouts.actors import Actors
-from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
-from algos.learning.rollouts.pool_actors import play_on_pool
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Rollout, join
-from algos.learning.rollouts.thread_actors import play_in_threads
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import make_head
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
-from envs.native import library
-from envs.spec import EnvSpec
-from envs.vector import Gymnasium, Native, Serial, Vec, Vector
+from paddock.algos.learning import flow
+from paddock.algos.learning.async_evaluation import evaluate_on_worker
+from paddock.algos.learning.episodes import Moments
+from paddock.algos.learning.onpolicy.normalize import Normalization, moments_of
+from paddock.algos.learning.rollouts import actors as rollouts_by_actors
+from paddock.algos.learning.rollouts.actors import Actors
+from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig, playable
+from paddock.algos.learning.rollouts.pool_actors import play_on_pool
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout, join
+from paddock.algos.learning.rollouts.thread_actors import play_in_threads
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.heads import make_head
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Gymnasium, Native, Serial, Vec, Vector
 
 
 class Endless(gymnasium.Env[np.ndarray, np.int64]):
@@ -59,8 +59,8 @@ class Endless(gymnasium.Env[np.ndarray, np.int64]):
 gymnasium.register("Endless-v0", f"{__name__}:Endless")
 gymnasium.register("EndlessLimited-v0", f"{__name__}:Endless", max_episode_steps=25)
 
-WALKER = "envs.bipedal:paddock/BipedalWalker-v3"
-CARTS = Vector(num_envs=4, target="envs.tasks.cartpole.CartPoleVector")
+WALKER = "paddock.envs.bipedal:paddock/BipedalWalker-v3"
+CARTS = Vector(num_envs=4, target="paddock.envs.tasks.cartpole.CartPoleVector")
 
 
 def config(
@@ -87,8 +87,8 @@ def config(
     [
         config(),
         config("Pendulum-v1", max_episode_steps=37),
-        config("envs.tasks.recall:paddock/Recall-v0", lstm=True),
-        config("envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
+        config("paddock.envs.tasks.recall:paddock/Recall-v0", lstm=True),
+        config("paddock.envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
         config(groups=2),
         config(vec=Native(num_envs=4, threads=1)),
         config(WALKER, max_episode_steps=40, vec=Native(num_envs=4, threads=1)),
@@ -167,7 +167,7 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
 
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("algos.learning.rollouts.collector.MAX_EPISODE_STEPS", 40)
+    monkeypatch.setattr("paddock.algos.learning.rollouts.collector.MAX_EPISODE_STEPS", 40)
     endless = config("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
         (Serial(num_envs=4), 40),
@@ -568,9 +568,9 @@ from types import SimpleNamespace
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.rollouts.pool_actors import RolloutWorker
-from algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.async_evaluation import evaluate_on_worker
+from paddock.algos.learning.rollouts.pool_actors import RolloutWorker
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
 
 threads = set()
 

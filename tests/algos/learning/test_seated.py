@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from test_agents import Truthful, config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.learning.policy_episodes import Performance, perform
-from algos.learning.seated import SeatedPolicy
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import Serial
-from envs.worlds.roles import narrow
+from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.seated import SeatedPolicy
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
+from paddock.envs.worlds.roles import narrow
 
 MORTALS = config("agents:Mortals").env
 SKIRMISH = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)

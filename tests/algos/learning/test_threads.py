@@ -17,17 +17,17 @@ import torch
 from conftest import env_spec, wait_until
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from algos.common import interrupts, threads
-from algos.common.interrupts import Interrupted, Interrupts
-from algos.common.threads import one_thread
-from algos.learning import async_evaluation
-from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.episode_metrics import spell_evaluation
-from algos.learning.episodes import Episodes
-from algos.networks.one_order import in_one_order
-from algos.pool.protocol import Done
-from algos.pool.serial import SerialPool
-from envs.native import library
+from paddock.algos.common import interrupts, threads
+from paddock.algos.common.interrupts import Interrupted, Interrupts
+from paddock.algos.common.threads import one_thread
+from paddock.algos.learning import async_evaluation
+from paddock.algos.learning.async_evaluation import AsyncEvaluation
+from paddock.algos.learning.episode_metrics import spell_evaluation
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.networks.one_order import in_one_order
+from paddock.algos.pool.protocol import Done
+from paddock.algos.pool.serial import SerialPool
+from paddock.envs.native import library
 
 ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
 CONFIG: Any = SimpleNamespace(
@@ -224,7 +224,7 @@ def test_a_signal_ends_the_wait_for_an_evaluation_which_goes_on() -> None:
 def test_the_first_wait_that_takes_long_is_told_of_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="algos")
+    caplog.set_level("INFO", logger="paddock.algos")
     monkeypatch.setattr(interrupts, "TELL_S", 0)
     waits, endless = Interrupts(), env_spec("toy_envs:Forever-v0")
     with waits.waiting(spell_evaluation(endless, 3, 10, 100_000)):

@@ -14,13 +14,13 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch.nn import functional
 
-from algos.common.divergence import Diverged
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.replay.batch import Batch
-from algos.networks.architecture import Architecture
-from algos.networks.dense import compiled, compiled_actor_critic, make_actor_critic
-from algos.networks.dense.actor_critic import (
+from paddock.algos.common.divergence import Diverged
+from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense import compiled, compiled_actor_critic, make_actor_critic
+from paddock.algos.networks.dense.actor_critic import (
     ActorCriticBackend,
     ActorCriticObjective,
     ActorCriticShape,
@@ -29,14 +29,14 @@ from algos.networks.dense.actor_critic import (
     SoftPolicy,
     Transitions,
 )
-from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from algos.networks.dense.draw import draw_uniform
-from algos.networks.dense.plain_actor_critic import PlainActorCritic
-from algos.networks.dense.shape import AdamState
-from algos.networks.flat import Activation
-from algos.networks.heads import make_head
-from envs.native import library
-from envs.spaces.layout import Layout
+from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.plain_actor_critic import PlainActorCritic
+from paddock.algos.networks.dense.shape import AdamState
+from paddock.algos.networks.flat import Activation
+from paddock.algos.networks.heads import make_head
+from paddock.envs.native import library
+from paddock.envs.spaces.layout import Layout
 
 OBSERVED, ACTIONS = 5, 3
 SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-3.0), 2, 0.25, target_every=1, actor_every=1)

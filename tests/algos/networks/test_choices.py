@@ -18,16 +18,16 @@ from test_actor_critic import (  # type: ignore[import-not-found]  # pytest puts
     some,
 )
 
-from algos.networks.dense.actor_critic import (
+from paddock.algos.networks.dense.actor_critic import (
     ActorCriticObjective,
     ActorCriticShape,
     SoftPolicy,
     Transitions,
 )
-from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from algos.networks.dense.plain_actor_critic import PlainActorCritic
-from algos.networks.dense.plain_choices import Weighed
-from algos.networks.flat import Activation
+from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from paddock.algos.networks.dense.plain_actor_critic import PlainActorCritic
+from paddock.algos.networks.dense.plain_choices import Weighed
+from paddock.algos.networks.flat import Activation
 
 LEARNED = SoftPolicy(0.3, learned=True, target_entropy=0.9)
 OBJECTIVES = {

@@ -13,19 +13,19 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
-from algos.learning.learner import Batch, DenseLearner, slope_of
-from algos.learning.torch_learner import TorchLearner
-from algos.networks.actor_critic import ActorCritic, logprob_and_entropy
-from algos.networks.architecture import Architecture
-from algos.networks.dense import compiled, make_backend
-from algos.networks.dense.compiled import CompiledDense
-from algos.networks.dense.draw import draw_orthogonal, draw_parameters
-from algos.networks.dense.plain import PlainDense
-from algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Sample, Surrogate
-from algos.networks.heads import LeafHead, make_head
-from envs.native import library
-from envs.spaces.layout import Layout
-from envs.spaces.sparse import SparseRows
+from paddock.algos.learning.learner import Batch, DenseLearner, slope_of
+from paddock.algos.learning.torch_learner import TorchLearner
+from paddock.algos.networks.actor_critic import ActorCritic, logprob_and_entropy
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense import compiled, make_backend
+from paddock.algos.networks.dense.compiled import CompiledDense
+from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
+from paddock.algos.networks.dense.plain import PlainDense
+from paddock.algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Sample, Surrogate
+from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.envs.native import library
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.sparse import SparseRows
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
 ACTIONS: dict[str, tuple[spaces.Space, Any]] = {

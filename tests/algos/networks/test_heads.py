@@ -11,14 +11,14 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import distributions
 
-from algos.networks.actor_critic import logprob_and_entropy, masked
-from algos.networks.flat import MLP, Population
-from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead, make_head
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.functions import quick_exp, quick_log
-from envs.spaces.layout import Layout
-from envs.vector import EnvError
+from paddock.algos.networks.actor_critic import logprob_and_entropy, masked
+from paddock.algos.networks.flat import MLP, Population
+from paddock.algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead, make_head
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.functions import quick_exp, quick_log
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector import EnvError
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
 SPACES: dict[str, spaces.Space] = {

@@ -15,8 +15,8 @@ from learned import algorithm
 from torch import nn
 
 import paddock
-from algos.networks.initial import InitialPolicy
-from envs.errors import ConfigError
+from paddock.algos.networks.initial import InitialPolicy
+from paddock.envs.errors import ConfigError
 from paddock.reports.data import gather
 from paddock.reports.section_runs import list_runs
 from paddock.rerun import rerun

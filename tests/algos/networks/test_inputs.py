@@ -11,19 +11,19 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.learning.learner import see
-from algos.learning.torch_learner import TorchLearner
-from algos.networks.actor import ActorPolicy, DenseActor, make_actor
-from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.encoders import convolutions
-from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import make_head
-from algos.networks.inputs import Inputs
-from envs.errors import ConfigError
-from envs.native.networks import Normalizer
-from envs.spaces.layout import Layout
-from envs.vector import EnvError
+from paddock.algos.learning.learner import see
+from paddock.algos.learning.torch_learner import TorchLearner
+from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.encoders import convolutions
+from paddock.algos.networks.flat import MLP, FlatPolicy
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.inputs import Inputs
+from paddock.envs.errors import ConfigError
+from paddock.envs.native.networks import Normalizer
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector import EnvError
 
 B = 7
 NOTHING = np.zeros(0, np.float32)

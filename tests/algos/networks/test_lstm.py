@@ -8,10 +8,10 @@ import torch
 from compiled import missing, native  # noqa: F401, a fixture
 from torch import Tensor, nn
 
-from algos.networks import lstm
-from algos.networks.dense import library as dense_library
-from algos.networks.lstm import compiled, plain
-from envs.native import library
+from paddock.algos.networks import lstm
+from paddock.algos.networks.dense import library as dense_library
+from paddock.algos.networks.lstm import compiled, plain
+from paddock.envs.native import library
 
 SIZES = {  # T, B, F, H, whether rows rest
     "small": (7, 5, 4, 3, False),

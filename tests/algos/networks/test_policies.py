@@ -10,12 +10,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from algos.networks.actor import ActorPolicy, DenseActor, make_actor
-from algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_entropy
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import make_head
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
+from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_entropy
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.heads import make_head
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
 
 SPACES = {
     "discrete": spaces.Discrete(3, start=5),
@@ -273,9 +273,7 @@ def test_an_architecture_that_cannot_be_is_one_line(change: dict[str, Any], name
 
 
 def test_workers_of_dense_policies_start_without_torch() -> None:
-    code = (
-        "import sys, algos.learning.rollouts.actors, algos.learning.async_evaluation; sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, paddock.algos.learning.rollouts.actors, paddock.algos.learning.async_evaluation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import paddock
-from envs.errors import PaddockError
-from envs.vector import EnvError
+from paddock.envs.errors import PaddockError
+from paddock.envs.vector import EnvError
 from paddock.runs.checkpoint import Checkpoints
 
 WORKSHOP = [

@@ -17,14 +17,14 @@ import pytest
 from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, last_of_each, refuse_write
 from gymnasium import spaces
 
-from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.pace import Pace
-from algos.networks.heads import LOWEST, LeafHead, make_head
-from algos.pool.serial import SerialPool
-from envs.errors import NO_ROOM, ConfigError
+from paddock.algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
+from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.learning.offpolicy.pace import Pace
+from paddock.algos.networks.heads import LOWEST, LeafHead, make_head
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints
 

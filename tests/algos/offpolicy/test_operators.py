@@ -12,9 +12,9 @@ import pytest
 from gymnasium import spaces
 from transitions import OBS, World
 
-from algos.learning.flow import prefetch
-from algos.learning.learner import check_rollout
-from algos.learning.offpolicy.operators import (
+from paddock.algos.learning.flow import prefetch
+from paddock.algos.learning.learner import check_rollout
+from paddock.algos.learning.offpolicy.operators import (
     Update,
     concurrently,
     count,
@@ -24,10 +24,10 @@ from algos.learning.offpolicy.operators import (
     store,
     train,
 )
-from algos.learning.offpolicy.pace import Pace, Paces
-from algos.learning.rollouts.rollout import Rollout
-from envs.spaces.layout import Layout
-from envs.vector import EnvError
+from paddock.algos.learning.offpolicy.pace import Pace, Paces
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.vector import EnvError
 
 LAYOUT = Layout.of(spaces.Box(-np.inf, np.inf, OBS.shape), {}, ())  # of the rollouts' observations
 

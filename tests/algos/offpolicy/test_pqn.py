@@ -10,13 +10,13 @@ from gymnasium import spaces
 from test_off_policy import advance, algorithm  # type: ignore[import-not-found]  # pytest puts this folder on the path
 from torch import nn
 
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.encoders import make_encoder
-from algos.networks.heads import make_head
-from algos.pool.serial import SerialPool
-from envs.spaces.layout import Layout
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.encoders import make_encoder
+from paddock.algos.networks.heads import make_head
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.spaces.layout import Layout
 
 
 @pytest.mark.parametrize("norm", ["true", "false"])

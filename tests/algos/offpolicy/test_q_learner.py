@@ -11,20 +11,20 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
-from algos.common.divergence import Diverged
-from algos.learning.offpolicy.learners.learner import prepare_rows
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.q_learner import DenseQLearner
-from algos.learning.replay.batch import Batch
-from algos.networks.actor import DenseActor, as_features
-from algos.networks.architecture import Architecture
-from algos.networks.dense import compiled
-from algos.networks.dense.compiled_q import CompiledQ
-from algos.networks.dense.plain_q import PlainQ
-from algos.networks.dense.shape import DenseShape
-from algos.networks.heads import make_head
-from envs.native import library
-from envs.spaces.layout import Layout
+from paddock.algos.common.divergence import Diverged
+from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.networks.actor import DenseActor, as_features
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense import compiled
+from paddock.algos.networks.dense.compiled_q import CompiledQ
+from paddock.algos.networks.dense.plain_q import PlainQ
+from paddock.algos.networks.dense.shape import DenseShape
+from paddock.algos.networks.heads import make_head
+from paddock.envs.native import library
+from paddock.envs.spaces.layout import Layout
 
 CHOICES, NUMBERS = 4, 5
 USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=3, max_grad_norm=10.0)

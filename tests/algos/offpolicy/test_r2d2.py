@@ -10,17 +10,17 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ, original, rescaled
-from algos.learning.replay.batch import SequenceBatch
-from algos.networks.actor import make_actor
-from algos.networks.actor_critic import ActorCritic
-from algos.networks.architecture import Architecture
-from algos.networks.heads import make_head
-from algos.pool.serial import SerialPool
-from envs.spaces.layout import Layout
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ, original, rescaled
+from paddock.algos.learning.replay.batch import SequenceBatch
+from paddock.algos.networks.actor import make_actor
+from paddock.algos.networks.actor_critic import ActorCritic
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import make_head
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.spaces.layout import Layout
 
 BURN_IN, LENGTH, N_STEP, B, EPSILON = 3, 4, 2, 3, 1e-3
 GAMMA = np.float32(0.9)

@@ -22,18 +22,18 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
 )
 from torch import Tensor
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_returns import project
-from algos.learning.replay.batch import Batch
-from algos.networks.actor import ActorPolicy, DenseActor, make_actor
-from algos.networks.actor_critic import TorchActor
-from algos.networks.architecture import Architecture
-from algos.networks.native_policy import NativePolicy, drawing_of
-from algos.networks.noisy import ACTING, ONLINE, TARGET
-from algos.networks.support import Support
-from algos.networks.training import computing_with
-from envs.native import library
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.torch_returns import project
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from paddock.algos.networks.actor_critic import TorchActor
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.native_policy import NativePolicy, drawing_of
+from paddock.algos.networks.noisy import ACTING, ONLINE, TARGET
+from paddock.algos.networks.support import Support
+from paddock.algos.networks.training import computing_with
+from paddock.envs.native import library
 
 SUPPORT = Support(7, -2.0, 4.0)
 CHOICES = 3

@@ -9,13 +9,13 @@ import pytest
 from conftest import deterministic
 from learned import leaves
 
-from algos.learning.rollouts.collector import Collector
-from algos.learning.selfplay.matches import MatchPlayers, play_against
-from algos.learning.selfplay.scripted import random_player
-from algos.pool.serial import SerialPool
-from envs.errors import ConfigError
+from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against
+from paddock.algos.learning.selfplay.scripted import random_player
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs.errors import ConfigError
 
 SMALL = [
     *("env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]"),
@@ -207,7 +207,9 @@ def reached(algo: str, folder: Path, steps: int, *words: str) -> dict[str, float
 @pytest.mark.parametrize("algo", LEARNS)
 def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_own(algo: str, tmp_path: Path) -> None:
     found = [
-        reached(algo, tmp_path / str(k), 3000, "env.id=envs.sanity.roles:Roles", "+env.kwargs.blind=true", split)
+        reached(
+            algo, tmp_path / str(k), 3000, "env.id=paddock.envs.sanity.roles:Roles", "+env.kwargs.blind=true", split
+        )
         for k, split in enumerate(("algo.policies={one: player_0, two: player_1}", "algo.policies=null"))
     ]
     assert found[0]["eval/return_mean"] == found[0]["eval/one/return_mean"] == found[0]["eval/two/return_mean"] == 1
@@ -216,7 +218,7 @@ def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_ow
 
 @pytest.mark.parametrize("algo", ["r2d2", "pqn"])
 def test_the_living_are_learned_from_where_agents_die_and_are_born_again(algo: str, tmp_path: Path) -> None:
-    assert reached(algo, tmp_path, 6000, "env.id=envs.sanity.relay:Relay")["eval/return_mean"] >= 0.95
+    assert reached(algo, tmp_path, 6000, "env.id=paddock.envs.sanity.relay:Relay")["eval/return_mean"] >= 0.95
 
 
 def test_a_board_game_is_learned_by_play_against_oneself(tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_what_the_dead_see_is_learned_from_by_nobody(
         return rollouts, end
 
     monkeypatch.setattr(Collector, "collect", poison)
-    monkeypatch.setattr("algos.learning.offpolicy.operators.check_rollout", lambda *_: None)
+    monkeypatch.setattr("paddock.algos.learning.offpolicy.operators.check_rollout", lambda *_: None)
     assert advance(algorithm(variant, tmp_path / "poisoned"), 6) == rows
 
 

@@ -22,18 +22,18 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
 )
 from torch import Tensor
 
-from algos.common.draws import NormalBlocks
-from algos.common.keys import Stream
-from algos.learning.offpolicy.exploration import OwnNoise
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
-from algos.learning.replay.batch import Batch
-from algos.networks.actor import DenseActor, make_actor
-from algos.networks.architecture import Architecture
-from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from algos.networks.heads import make_head
-from algos.networks.native_policy import drawing_of
-from algos.networks.training import computing_with
+from paddock.algos.common.draws import NormalBlocks
+from paddock.algos.common.keys import Stream
+from paddock.algos.learning.offpolicy.exploration import OwnNoise
+from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.networks.actor import DenseActor, make_actor
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.native_policy import drawing_of
+from paddock.algos.networks.training import computing_with
 
 ALPHA, TARGET = 0.3, 0.9 * math.log(3)
 CHOICES, NUMBERS, HIDDEN = 3, 5, 20

@@ -15,14 +15,14 @@ import pytest
 import torch
 from conftest import alive, command_line, deterministic, last_of_each
 
-from algos.learning import distributed
-from algos.learning.distributed import LearnerLost
-from algos.learning.offpolicy.learners.microbatches import Microbatches
-from algos.learning.offpolicy.learners.together import LearnersTogether
-from algos.learning.torch_learner import DistributedContext
-from algos.networks.training import computing_with
-from envs.errors import ConfigError
-from envs.process import ChildProcess
+from paddock.algos.learning import distributed
+from paddock.algos.learning.distributed import LearnerLost
+from paddock.algos.learning.offpolicy.learners.microbatches import Microbatches
+from paddock.algos.learning.offpolicy.learners.together import LearnersTogether
+from paddock.algos.learning.torch_learner import DistributedContext
+from paddock.algos.networks.training import computing_with
+from paddock.envs.errors import ConfigError
+from paddock.envs.process import ChildProcess
 
 SMALL = [
     *("vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]", "algo.row_every=16", "algo.eval_every=1000"),

@@ -10,23 +10,23 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from algos.common.divergence import Diverged
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.q_learner import DenseQLearner
-from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
-from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
-from algos.learning.offpolicy.learners.torch_returns import huber, quantile_loss
-from algos.learning.replay.batch import Batch
-from algos.networks.actor import DenseActor, make_actor
-from algos.networks.actor_critic import TorchActor, as_tensor
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
-from algos.networks.heads import LeafHead, make_head
-from algos.networks.training import computing_with
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
+from paddock.algos.common.divergence import Diverged
+from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from paddock.algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+from paddock.algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
+from paddock.algos.learning.offpolicy.learners.torch_returns import huber, quantile_loss
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.networks.actor import DenseActor, make_actor
+from paddock.algos.networks.actor_critic import TorchActor, as_tensor
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
+from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.networks.training import computing_with
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
 
 VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)

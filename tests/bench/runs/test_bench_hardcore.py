@@ -10,7 +10,7 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 from sb3_stand_in import import_peer
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from scripts.bench.contenders import contest
 from scripts.bench.peers import paddock_ppo
 from scripts.bench.runs import hardcore as bench

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import scripts.bench.runs.poet
-from algos.pool.serial import SerialPool
+from paddock.algos.pool.serial import SerialPool
 from scripts.bench.runs.poet import TARGET, main, play_in_turns, play_ours
 
 
@@ -21,7 +21,7 @@ def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
         played.append((task[0].value.lane, task[0].value.iteration))
         return play(task)
 
-    for module in ("algos.poet", "scripts.bench.runs.poet"):
+    for module in ("paddock.algos.poet", "scripts.bench.runs.poet"):
         monkeypatch.setattr(f"{module}.play_members", count)
     play_ours(SerialPool(), 2)
     ours, played[:] = sorted(played), []

@@ -11,7 +11,7 @@ import pytest
 from learned import algorithm
 from sb3_stand_in import import_peer
 
-from envs.errors import ConfigError
+from paddock.envs.errors import ConfigError
 from scripts.bench.contenders import contest
 from scripts.bench.contenders.contest import Missing
 from scripts.bench.peers import paddock_ppo, paddock_replay

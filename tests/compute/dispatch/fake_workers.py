@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from algos.pool.protocol import ONE_CPU, Done, End
-from algos.pool.script import dump
+from paddock.algos.pool.protocol import ONE_CPU, Done, End
+from paddock.algos.pool.script import dump
 from paddock.compute.dask.connection import WorkerConnection
 
 SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}

@@ -16,9 +16,9 @@ from distributed.comm import CommClosedError
 from fake_workers import SETTINGS, Ends, FakeWorker, turns
 from pool_tasks import Counter, square
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Done, End, PoolError, RemoteError, WorkerLost
-from algos.pool.script import dump
+from paddock.algos.pool.broadcast import Broadcast
+from paddock.algos.pool.protocol import ONE_CPU, Done, End, PoolError, RemoteError, WorkerLost
+from paddock.algos.pool.script import dump
 from paddock.compute.dask import tasks
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection

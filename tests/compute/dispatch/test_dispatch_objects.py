@@ -8,7 +8,7 @@ import pytest
 from fake_workers import SETTINGS, Ends, FakeWorker, turns
 from pool_tasks import Counter, square
 
-from algos.pool.protocol import ONE_CPU, PoolError, WorkerLost
+from paddock.algos.pool.protocol import ONE_CPU, PoolError, WorkerLost
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.dispatcher import Dispatcher
 

@@ -12,7 +12,7 @@ import pytest
 from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter, square
 
-from algos.pool.protocol import ONE_CPU, Done, PoolError, TaskTimeout
+from paddock.algos.pool.protocol import ONE_CPU, Done, PoolError, TaskTimeout
 from paddock.compute.dask import connection, exit_reports, membership
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle

@@ -16,8 +16,8 @@ from fake_workers import SETTINGS, Ends, FakeWorker, nobody, turns, unreached
 from pool_tasks import Counter as CountingObject
 from pool_tasks import square
 
-from algos.pool.exit_report import last_lines
-from algos.pool.protocol import ONE_CPU, Done, PoolError, WorkerLost
+from paddock.algos.pool.exit_report import last_lines
+from paddock.algos.pool.protocol import ONE_CPU, Done, PoolError, WorkerLost
 from paddock.compute.dask import autoscale, membership, worker_stderr
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, NoneCame, WorkerFleet

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.games.breakout import Breakout
-from envs.games.pong import Pong
+from paddock.envs.games.breakout import Breakout
+from paddock.envs.games.pong import Pong
 
 
 def put(game: Any, **state: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.games.game_2048 import Game2048, slide
+from paddock.envs.games.game_2048 import Game2048, slide
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.games.bricks import Bricks
-from envs.games.depths import AIR, Depths
-from envs.games.fleet import Fleet
-from envs.games.harvest import Harvest
-from envs.games.road import Road
+from paddock.envs.games.bricks import Bricks
+from paddock.envs.games.depths import AIR, Depths
+from paddock.envs.games.fleet import Fleet
+from paddock.envs.games.harvest import Harvest
+from paddock.envs.games.road import Road
 
 
 def put(game: Any, **state: Any) -> Any:

@@ -15,17 +15,17 @@ import pytest
 from conftest import ROOT, env_spec
 from vector_cases import N
 
-from envs.spec import EnvSpec
-from envs.vector import Multiprocess, Remote, Serial
-from envs.vector.remote import make_place
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Multiprocess, Remote, Serial
+from paddock.envs.vector.remote import make_place
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import place  # noqa: E402
-from envs.remote.client.session import OPEN_S  # noqa: E402
-from envs.remote.frames import Kind, join  # noqa: E402
-from envs.remote.server.service import EnvironmentServer  # noqa: E402
-from envs.remote.server.settings import ServerSettings  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client.session import OPEN_S  # noqa: E402
+from paddock.envs.remote.frames import Kind, join  # noqa: E402
+from paddock.envs.remote.server.service import EnvironmentServer  # noqa: E402
+from paddock.envs.remote.server.settings import ServerSettings  # noqa: E402
 
 CARTPOLE = env_spec("CartPole-v1")
 WORKERS = Multiprocess(num_envs=16, workers=2, batch_size=None, restart=False, timeout_s=60.0)

@@ -37,18 +37,18 @@ from vector_cases import (  # noqa: F401
     play_in_rows,
 )
 
-from envs.errors import ConfigError
-from envs.remote.infos import read_info
-from envs.vector import Serial, VectorMisuse, in_groups
-from envs.vector.infos import add_info
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.infos import read_info
+from paddock.envs.vector import Serial, VectorMisuse, in_groups
+from paddock.envs.vector.infos import add_info
 
 msgpack = pytest.importorskip("msgpack")
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.frames import Frame, Kind, join, split  # noqa: E402
-from envs.remote.spaces import build_space, describe_space  # noqa: E402
-from envs.remote.values import INTEGER, Garbled, Unsayable, decode, encode  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.frames import Frame, Kind, join, split  # noqa: E402
+from paddock.envs.remote.spaces import build_space, describe_space  # noqa: E402
+from paddock.envs.remote.values import INTEGER, Garbled, Unsayable, decode, encode  # noqa: E402
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -104,7 +104,9 @@ def test_the_info_of_a_row_is_read_whatever_its_keys_are() -> None:
 
 def test_a_remote_environment_is_one_of_gymnasiums(serve: Any) -> None:
     address = serve(COUNTING).address
-    with closing(gymnasium.make("envs.remote.single:Remote-v0", address=address, disable_env_checker=True)) as env:
+    with closing(
+        gymnasium.make("paddock.envs.remote.single:Remote-v0", address=address, disable_env_checker=True)
+    ) as env:
         check_env(env.unwrapped, skip_render_check=True)
         with pytest.warns(UserWarning, match="a server shows no pictures"):
             assert env.unwrapped.render() is None
@@ -273,7 +275,9 @@ def test_es_at_a_server_has_the_same_bytes(serve: Any, tmp_path: Path) -> None:
 
 
 def test_only_who_chooses_a_server_needs_grpc() -> None:
-    look = "import sys, envs.vector, paddock.launch, paddock.serve, paddock.doctor; print('grpc' in sys.modules)"
+    look = (
+        "import sys, paddock.envs.vector, paddock.launch, paddock.serve, paddock.doctor; print('grpc' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

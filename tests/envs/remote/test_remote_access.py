@@ -30,19 +30,19 @@ from remote_servers import (  # noqa: F401
 )
 from vector_cases import workers_of
 
-from envs.errors import ConfigError
-from envs.remote.offer import FACTORY_ID
-from envs.remote.versions import read_versions
-from envs.vector import EnvError, VectorMisuse
-from envs.vector.remote import make_place
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote.offer import FACTORY_ID
+from paddock.envs.remote.versions import read_versions
+from paddock.envs.vector import EnvError, VectorMisuse
+from paddock.envs.vector.remote import make_place
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote import guard  # noqa: E402
-from envs.remote.client import place  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.server.health import HEALTH, SERVING  # noqa: E402
 from paddock import serve as serving  # noqa: E402
+from paddock.envs.remote import guard  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.server.health import HEALTH, SERVING  # noqa: E402
 from paddock.health import server as health  # noqa: E402
 
 # (g), (j) Room

@@ -25,15 +25,15 @@ from remote_servers import (
 from toy_worlds import Bidding
 from vector_cases import FAULTS, TRACES, faulty
 
-from envs.vector import EnvError, Serial, VectorMisuse
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.vector import EnvError, Serial, VectorMisuse
+from paddock.envs.vector.serial import SerialVectorEnv
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import place, session  # noqa: E402
-from envs.remote.frames import Kind  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
-from envs.remote.server import seats, sessions, steps  # noqa: E402
+from paddock.envs.remote.client import place, session  # noqa: E402
+from paddock.envs.remote.frames import Kind  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.server import seats, sessions, steps  # noqa: E402
 
 
 def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:

@@ -27,16 +27,16 @@ from remote_servers import (
     serve_fixture,  # noqa: F401
 )
 
-from envs.vector import Serial
-from envs.vector.multiprocess.interrupts import Uninterrupted, waits
+from paddock.envs.vector import Serial
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from grpc._cython import cygrpc  # noqa: E402
 
-from envs.remote.client import apart, calls, link, place, session  # noqa: E402
-from envs.remote.client.unix import UnixStream  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.client import apart, calls, link, place, session  # noqa: E402
+from paddock.envs.remote.client.unix import UnixStream  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.serve import _wait as serve_until_told  # noqa: E402
 
 WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})

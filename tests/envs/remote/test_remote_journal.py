@@ -19,11 +19,11 @@ from remote_servers import (  # noqa: F401
 )
 from vector_cases import assert_same
 
-from envs.vector import Serial
+from paddock.envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
 
 
 @pytest.mark.parametrize("lost", ["replay", "fail"])

@@ -34,17 +34,17 @@ from remote_servers import (  # noqa: F401
 )
 from vector_cases import assert_same
 
-from envs.vector import EnvError, Serial, VectorMisuse
-from envs.vector.remote import make_place
+from paddock.envs.vector import EnvError, Serial, VectorMisuse
+from paddock.envs.vector.remote import make_place
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote import guard  # noqa: E402
-from envs.remote.client import place  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.server.steps import SessionEnvs  # noqa: E402
-from envs.remote.single import RemoteEnv  # noqa: E402
-from envs.remote.values import Unsayable  # noqa: E402
+from paddock.envs.remote import guard  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.server.steps import SessionEnvs  # noqa: E402
+from paddock.envs.remote.single import RemoteEnv  # noqa: E402
+from paddock.envs.remote.values import Unsayable  # noqa: E402
 
 # (a), (b) What is cut
 

@@ -22,15 +22,15 @@ from remote_servers import (  # noqa: F401
     undisturbed_fixture,
 )
 
-from envs.vector import Serial
+from paddock.envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote import guard  # noqa: E402
-from envs.remote.client import place  # noqa: E402
-from envs.remote.frames import FIXED, START, SUMS, Kind, join, split  # noqa: E402
-from envs.remote.server.session import Session  # noqa: E402
-from envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
+from paddock.envs.remote import guard  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.frames import FIXED, START, SUMS, Kind, join, split  # noqa: E402
+from paddock.envs.remote.server.session import Session  # noqa: E402
+from paddock.envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
 
 # (d) Numbers of orders, and whose session it is
 
@@ -144,7 +144,7 @@ def test_mutated_frames_end_a_session_at_the_most(count: int) -> None:
 
     def session() -> Session:
         venv = Serial(num_envs=2).make(COUNTING, copy=False, packed=True)
-        from envs.vector.storage import Layouts
+        from paddock.envs.vector.storage import Layouts
 
         return Session(venv, COUNTING, Layouts.of(COUNTING, *COUNTING.raw_spaces), True, b"")
 

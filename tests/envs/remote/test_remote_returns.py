@@ -12,14 +12,14 @@ from gymnasium.vector import AutoresetMode
 from remote_servers import make_other, remote, serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
-from envs.vector import EnvError, Serial
+from paddock.envs.vector import EnvError, Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import calls  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
-from envs.remote.server import stream  # noqa: E402
+from paddock.envs.remote.client import calls  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.server import stream  # noqa: E402
 
 LIVES = env_spec("toy_worlds:Skirmish", max_episode_steps=15)
 AGENTS = [seat.agent for seat in LIVES.seating]

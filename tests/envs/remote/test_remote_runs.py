@@ -10,15 +10,15 @@ import pytest
 from conftest import Command, assert_same_run, call_main, rows
 from remote_servers import CARTPOLE, remote, serve_fixture, start_process  # noqa: F401
 
-from envs.errors import ConfigError
-from envs.tasks.poles import Poles
-from envs.vector import Serial
-from envs.vector.remote import make_place
+from paddock.envs.errors import ConfigError
+from paddock.envs.tasks.poles import Poles
+from paddock.envs.vector import Serial
+from paddock.envs.vector.remote import make_place
 from paddock.serve import start
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 
 POLES = Poles(start=0.5, step=0.1, min=0.05, max=3.0, max_episode_steps=40)
 ES = ["algo=es", "env=cartpole", "algo.population=8", "algo.pairs_per_task=2", "algo.episode_cap=60"]

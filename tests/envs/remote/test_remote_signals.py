@@ -14,17 +14,17 @@ from remote_servers import COUNTING, WINDY, N, Raw, call, remote, serve_fixture,
 from toy_worlds import Told
 from vector_cases import assert_same
 
-from envs.vector import EnvError, Serial, VectorMisuse
+from paddock.envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import place  # noqa: E402
-from envs.remote.client.journal import Order  # noqa: E402
-from envs.remote.frames import Kind, join, split  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
-from envs.remote.server import seats  # noqa: E402
-from envs.remote.single import RemoteEnv  # noqa: E402
-from envs.remote.values import Garbled  # noqa: E402
+from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client.journal import Order  # noqa: E402
+from paddock.envs.remote.frames import Kind, join, split  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.server import seats  # noqa: E402
+from paddock.envs.remote.single import RemoteEnv  # noqa: E402
+from paddock.envs.remote.values import Garbled  # noqa: E402
 
 TOLD = env_spec("toy_worlds:Told", max_episode_steps=5)
 
@@ -68,7 +68,7 @@ def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
     for frame in frames:
         wire.send(frame)
     answers = [wire.receive() for _ in range(6)]
-    from envs.remote.values import decode
+    from paddock.envs.remote.values import decode
 
     assert [one.header[0] for one in answers[1:]] == [1, 2, 2, 2, 3] and raw.session
     assert decode(answers[-1].header[1])["wind"][1] == 2.0

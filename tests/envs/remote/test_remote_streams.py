@@ -33,10 +33,10 @@ from remote_servers import (  # noqa: F401
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 
-from envs.remote import guard  # noqa: E402
-from envs.remote.client import calls, place  # noqa: E402
-from envs.remote.frames import Kind, join  # noqa: E402
-from envs.remote.server import service, session, steps, stream  # noqa: E402
+from paddock.envs.remote import guard  # noqa: E402
+from paddock.envs.remote.client import calls, place  # noqa: E402
+from paddock.envs.remote.frames import Kind, join  # noqa: E402
+from paddock.envs.remote.server import service, session, steps, stream  # noqa: E402
 
 
 @pytest.mark.parametrize("public", [(), ("client",), ("server",), ("client", "server")], ids="+".join)

@@ -31,18 +31,18 @@ from remote_servers import (  # noqa: F401
     undisturbed_fixture,
 )
 
-from envs.remote.frames import CHUNK, FIXED, MAGIC, MOST_READ, PROTOCOL, START, FrameReader, Kind, join
-from envs.remote.values import Garbled
-from envs.vector import Serial
-from envs.vector.contract import EnvError
-from envs.vector.multiprocess.interrupts import Uninterrupted
+from paddock.envs.remote.frames import CHUNK, FIXED, MAGIC, MOST_READ, PROTOCOL, START, FrameReader, Kind, join
+from paddock.envs.remote.values import Garbled
+from paddock.envs.vector import Serial
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import calls, place, unix  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.server import service  # noqa: E402
-from envs.remote.server import unix as listening  # noqa: E402
+from paddock.envs.remote.client import calls, place, unix  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.server import service  # noqa: E402
+from paddock.envs.remote.server import unix as listening  # noqa: E402
 
 WORLD = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
 FRAMES = [join(Kind.BEAT, []), turn(1), join(Kind.TURN, [2, 0, [0, 2]], [np.arange(40_000)]), begin(3)]

@@ -16,16 +16,16 @@ from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
 import paddock
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import Multiprocess, Serial, VectorMisuse
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Multiprocess, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client.place import Place  # noqa: E402
-from envs.remote.offer import Offer  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
-from envs.remote.single import RemoteEnv, make  # noqa: E402
+from paddock.envs.remote.client.place import Place  # noqa: E402
+from paddock.envs.remote.offer import Offer  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.single import RemoteEnv, make  # noqa: E402
 
 W = 4
 WORLDS = {
@@ -218,7 +218,10 @@ def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Pa
 def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
     spec = WORLDS["lives"]
     plain, telling = serve(spec).address, serve(replace(spec, seat_feature=True)).address
-    here = {address: env_spec("envs.remote.single:make", kwargs={"address": address}) for address in (plain, telling)}
+    here = {
+        address: env_spec("paddock.envs.remote.single:make", kwargs={"address": address})
+        for address in (plain, telling)
+    }
     for address, recipe, joint, said in (
         (plain, replace(here[plain], seat_feature=True), "game", "seats of vec.world are not told; leave it at false"),
         (telling, replace(here[telling], seat_feature=True), None, "tells them already; leave it at false"),

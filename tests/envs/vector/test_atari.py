@@ -11,11 +11,11 @@ from conftest import call_main, env_section, rows
 from gymnasium.vector import AutoresetMode
 from vector_cases import assert_same
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.stacks import Stack
-from envs.vector import Atari, Serial, VectorMisuse
-from envs.vector.contract import keyed_seed
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.stacks import Stack
+from paddock.envs.vector import Atari, Serial, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
 
 pytest.importorskip("ale_py", reason="ale-py is not installed: pip install -e .[atari]")
 pytest.importorskip("cv2", reason="opencv is not installed: pip install -e .[atari]")

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from conftest import Command, call_main, env_spec
 
-from envs.errors import ConfigError
-from envs.vector import Auto, Multiprocess, Serial
-from envs.vector.auto import Timing, as_section, fastest, in_the_running, time_layouts
 from paddock.config.build import build
+from paddock.envs.errors import ConfigError
+from paddock.envs.vector import Auto, Multiprocess, Serial
+from paddock.envs.vector.auto import Timing, as_section, fastest, in_the_running, time_layouts
 
 CARTPOLE = env_spec("CartPole-v1")
 SERIAL = Serial(num_envs=4)
@@ -85,7 +85,7 @@ def test_what_was_taken_is_printed_written_and_kept(tmp_path: Path, start: Calla
     assert code == 0, err
     assert "vec=auto: timing" in out and out.count("<- taken") == 1
     taken = yaml.safe_load((run / "config.yaml").read_text())["vec"]
-    assert taken["_target_"] in ("envs.vector.Serial", "envs.vector.Multiprocess")
+    assert taken["_target_"] in ("paddock.envs.vector.Serial", "paddock.envs.vector.Multiprocess")
     code, out, err = start(*words, "budget.iterations=3", f"run.dir={run}").wait()
     assert code == 0 and "timing" not in out, err
     assert yaml.safe_load((run / "config.yaml").read_text())["vec"] == taken
@@ -98,14 +98,14 @@ def test_where_the_pool_has_the_cores_environments_stay_in_its_workers(
     words = ["algo=es", "env=cartpole", "algo.population=8", "vec=auto", "budget.iterations=1", f"run.dir={run}"]
     code, out, err = start(*words, "compute=local", "compute.workers=1").wait()
     assert code == 0 and "vec=auto: serial" in out, err
-    assert yaml.safe_load((run / "config.yaml").read_text())["vec"]["_target_"] == "envs.vector.Serial"
+    assert yaml.safe_load((run / "config.yaml").read_text())["vec"]["_target_"] == "paddock.envs.vector.Serial"
 
 
 def test_what_has_no_known_size_stays_in_this_process() -> None:
     said: list[str] = []
     piles = env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "start"})
     section = auto().settle(piles, False, said.append)
-    assert section["_target_"] == "envs.vector.Serial" and said[1:] == ["vec=auto: serial"]
+    assert section["_target_"] == "paddock.envs.vector.Serial" and said[1:] == ["vec=auto: serial"]
     assert said[0].startswith(
         "vec=auto: not in worker processes, for observations have no fixed size: the space at pile"
     )

@@ -21,12 +21,12 @@ from vector_cases import (  # noqa: F401
     workers_of,
 )
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
-from envs.vector.multiprocess import coordinator, vector
-from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
-from envs.vector.multiprocess.worker import WorkerJob
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
+from paddock.envs.vector.multiprocess import coordinator, vector
+from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
+from paddock.envs.vector.multiprocess.worker import WorkerJob
 
 PLAIN = faulty("")
 TURN = np.zeros(N, int)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from conftest import env_spec
 
-from envs.vector import Multiprocess, Native, Serial, VectorMisuse
-from envs.vector.multiprocess.arrivals import Arrivals
-from envs.vector.multiprocess.coordinator import STARTING, Coordinator
-from envs.vector.multiprocess.interrupts import Finalizing, Uninterrupted, waits
-from envs.vector.multiprocess.shared import Semaphore
-from envs.vector.table import Table
+from paddock.envs.vector import Multiprocess, Native, Serial, VectorMisuse
+from paddock.envs.vector.multiprocess.arrivals import Arrivals
+from paddock.envs.vector.multiprocess.coordinator import STARTING, Coordinator
+from paddock.envs.vector.multiprocess.interrupts import Finalizing, Uninterrupted, waits
+from paddock.envs.vector.multiprocess.shared import Semaphore
+from paddock.envs.vector.table import Table
 
 CARTPOLE = env_spec("CartPole-v1")
 ACTIONS = np.array([0, 1, 1])

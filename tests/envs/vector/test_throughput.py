@@ -10,9 +10,9 @@ import pytest
 from conftest import TINY, call_main, rows
 from omegaconf import OmegaConf
 
-import algos.common.timing
-from algos.common.timing import Clock, worker_times
-from algos.pool.serial import SerialPool
+import paddock.algos.common.timing
+from paddock.algos.common.timing import Clock, worker_times
+from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
 from paddock.runs.loop import StepRate, memory_gb
@@ -62,7 +62,7 @@ def test_shares_of_a_process_that_plays_and_learns_in_turn_are_all_of_its_time()
 
 def test_a_clock_gives_each_part_what_passed_before_its_lap(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 1.0, 4.0, 5.0, 10.0, 16.0, 20.0])
-    monkeypatch.setattr(algos.common.timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(paddock.algos.common.timing.time, "perf_counter", lambda: next(now))
     clock = Clock()
     for name in ("loop", "wait", "learn", "wait"):  # 1, 3, 1 and 5 s
         clock.lap(name)

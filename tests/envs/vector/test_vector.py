@@ -30,11 +30,11 @@ from vector_cases import (  # noqa: F401
     samples,
 )
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
-from envs.vector.contract import keyed_seed
-from envs.vector.infos import add_info, pick_infos
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
+from paddock.envs.vector.infos import add_info, pick_infos
 
 # The same numbers everywhere
 
@@ -361,7 +361,7 @@ def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], named: str)
 
 def test_the_offered_recipe_can_be_built_from_its_file() -> None:
     keys = yaml.safe_load((ROOT / "conf" / "vec" / "multiprocess.yaml").read_text())
-    assert keys.pop("_target_") == "envs.vector.Multiprocess"
+    assert keys.pop("_target_") == "paddock.envs.vector.Multiprocess"
     recipe = Multiprocess(**keys)
     assert recipe == pickle.loads(pickle.dumps(recipe)) and hash(recipe) == hash(Multiprocess(**keys))
     assert recipe.num_envs % recipe.processes == 0

@@ -18,12 +18,12 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from toy_envs import Faulty
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.tasks.cartpole import CartPoleVector
-from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
-from envs.vector.adapters.batched import BatchedVectorEnv
-from envs.vector.infos import add_info, merge_infos, pick_infos
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.tasks.cartpole import CartPoleVector
+from paddock.envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
+from paddock.envs.vector.adapters.batched import BatchedVectorEnv
+from paddock.envs.vector.infos import add_info, merge_infos, pick_infos
 
 N = 3
 MODES = ["sync", "async"]
@@ -367,7 +367,7 @@ def noisy_carts(num_envs: int) -> gymnasium.vector.VectorEnv:
     return Noisy(CartPoleVector(num_envs))
 
 
-@pytest.mark.parametrize("target", ["envs.tasks.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
+@pytest.mark.parametrize("target", ["paddock.envs.tasks.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
 def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
     recipe = Vector(num_envs=N, target=target)
     with closing(recipe.make(env_spec("CartPole-v1"))) as one, closing(recipe.make(env_spec("CartPole-v1"))) as other:
@@ -396,13 +396,18 @@ def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> 
 
 @pytest.mark.parametrize(
     ("target", "named"),
-    [("envs.tasks.cartpole.CartPoleVector", "not one of envs.tasks.cartpole.CartPoleVector"), (None, "got keys")],
+    [
+        ("paddock.envs.tasks.cartpole.CartPoleVector", "not one of paddock.envs.tasks.cartpole.CartPoleVector"),
+        (None, "got keys"),
+    ],
 )
 def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
     with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(env_spec("CartPole-v1"))) as venv:
         venv.begin(0)
         state: Any = venv.state_dict() if target else {"saved": np.zeros(3)}
-    with closing(Vector(num_envs=N, target="envs.tasks.cartpole.CartPoleVector").make(env_spec("CartPole-v1"))) as venv:
+    with closing(
+        Vector(num_envs=N, target="paddock.envs.tasks.cartpole.CartPoleVector").make(env_spec("CartPole-v1"))
+    ) as venv:
         venv.begin(0)
         before = plain(venv.state_dict())
         with pytest.raises(VectorMisuse, match=named):
@@ -626,7 +631,9 @@ def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
 
 def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
-    spec = env_spec("envs.bindings.envpool:paddock/EnvPool-v0", kwargs={"task": "CartPole-v1"}, max_episode_steps=30)
+    spec = env_spec(
+        "paddock.envs.bindings.envpool:paddock/EnvPool-v0", kwargs={"task": "CartPole-v1"}, max_episode_steps=30
+    )
     alone = Serial(num_envs=N).make(spec)
     with closing(alone), closing(EnvPool(num_envs=N, batch_size=None, threads=1).make(spec)) as pool:
         assert alone.keyed and alone.single_observation_space == pool.single_observation_space
@@ -651,10 +658,10 @@ def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
     ("changes", "named"),
     [
         (
-            {"id": "envs.bindings.envpool:paddock/EnvPool-v0", "kwargs": {"task": "CartPol-v1"}},
+            {"id": "paddock.envs.bindings.envpool:paddock/EnvPool-v0", "kwargs": {"task": "CartPol-v1"}},
             r"env\.kwargs\.task=CartPol-v1 is no task of EnvPool's; did you mean 'CartPole-v",
         ),
-        ({"id": "envs.bipedal:paddock/BipedalWalker-v3"}, "did you mean 'BipedalWalker-v3'"),
+        ({"id": "paddock.envs.bipedal:paddock/BipedalWalker-v3"}, "did you mean 'BipedalWalker-v3'"),
         ({"kwargs": {"stack": 2}, "id": "Breakout-v5"}, "did you mean 'stack_num'"),
         ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is no option"),
         ({"kwargs": {"max_episode_steps": "ten"}}, "refuses {'max_episode_steps': 'ten'}"),

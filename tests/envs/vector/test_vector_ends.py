@@ -19,11 +19,11 @@ import pytest
 from conftest import ROOT, alive, env_spec, wait_until
 from vector_cases import TASKS, N, multiprocess, workers_of
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector.multiprocess import process as process_module
-from envs.vector.multiprocess import shared
-from envs.vector.multiprocess import vector as multiprocess_module
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.multiprocess import process as process_module
+from paddock.envs.vector.multiprocess import shared
+from paddock.envs.vector.multiprocess import vector as multiprocess_module
 
 
 def test_semaphores_wait_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: 
 SCRIPT = """
 import sys, numpy as np
 sys.path[:0] = {path!r}
-from envs.spec import EnvSpec
-from envs.vector import Multiprocess
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Multiprocess
 recipe = Multiprocess(num_envs=4, workers=2, batch_size=None, restart=False, timeout_s=60)
 kwargs = {{"fault": {fault!r}, "at": 2, "on": None}}
 env = EnvSpec(id="toy_envs:Faulty-v0", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)

@@ -30,14 +30,14 @@ from vector_cases import (
     workers_of,
 )
 
-import envs.making
-from envs.errors import PaddockError, split_details
-from envs.making import CannotBeMade
-from envs.vector import EnvError, Serial, VectorMisuse
-from envs.vector.contract import keyed_seed
-from envs.vector.multiprocess import coordinator, worker
-from envs.vector.multiprocess import process as process_module
-from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
+import paddock.envs.making
+from paddock.envs.errors import PaddockError, split_details
+from paddock.envs.making import CannotBeMade
+from paddock.envs.vector import EnvError, Serial, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
+from paddock.envs.vector.multiprocess import coordinator, worker
+from paddock.envs.vector.multiprocess import process as process_module
+from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
 
 TURN = np.zeros(2, int)
 
@@ -235,7 +235,7 @@ def test_a_replaced_workers_episodes_end_truncated(
     vec = make(multiprocess(timeout_s=patience_s(fault), restart=True, batch_size=batch_size), faulty(fault))
     vec.reset(seed=100)
     first = vec.step(np.zeros(N, int))
-    with caplog.at_level(logging.WARNING, "envs.vector"):
+    with caplog.at_level(logging.WARNING, "paddock.envs.vector"):
         obs, reward, terminated, truncated, infos = vec.step(np.zeros(N, int))
     assert vec.restarts == 1 and "environment 4" in caplog.text and "replaced" in caplog.text
     assert truncated.tolist() == [False] * 4 + [True] * 2 and not terminated.any()
@@ -273,7 +273,8 @@ def test_the_next_keyed_episode_follows_a_lost_one(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "method"), [("envs.vector.table:Arrays", "end"), ("envs.vector.slots:Slots", "_write_one")]
+    ("owner", "method"),
+    [("paddock.envs.vector.table:Arrays", "end"), ("paddock.envs.vector.slots:Slots", "_write_one")],
 )
 def test_a_worker_that_dies_as_it_enters_the_end_of_an_episode_has_not_done_that_step(
     make: Any, owner: str, method: str
@@ -414,7 +415,7 @@ def test_workers_that_the_system_has_no_room_for_are_one_line(monkeypatch: pytes
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_an_environment_that_cannot_be_closed_costs_a_warning(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
-    envs.making._warn.cache_clear()
+    paddock.envs.making._warn.cache_clear()
     vec = SERIAL.make(replace(faulty("close"), fresh=fresh))
     vec.reset(seed=0)
     while not vec.step(np.zeros(N, int))[2].any():
@@ -451,7 +452,7 @@ def test_an_environment_that_leaves_as_it_is_closed_or_looked_at_ends_nothing(
     def leave(*_: Any, **__: Any) -> NoReturn:
         raise SystemExit(3)
 
-    envs.making._warn.cache_clear()
+    paddock.envs.making._warn.cache_clear()
     monkeypatch.setattr(Faulty, "close", leave)
     SERIAL.make(faulty("")).close()
     said = [record.getMessage() for record in caplog.records]

@@ -25,12 +25,12 @@ from vector_cases import (  # noqa: F401
     samples,
 )
 
-from envs.errors import ConfigError
-from envs.spaces.layout import Layout
-from envs.spaces.parts import Misfit
-from envs.spec import EnvSpec
-from envs.vector import EnvError, VectorMisuse, buffers
-from envs.vector.buffers import MANY, Buffer, Refused
+from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import Misfit
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import EnvError, VectorMisuse, buffers
+from paddock.envs.vector.buffers import MANY, Buffer, Refused
 
 FROZEN_LAKE = env_spec("FrozenLake-v1")
 THEIR_BOUNDS = {f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()}

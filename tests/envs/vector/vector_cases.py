@@ -8,8 +8,8 @@ import psutil
 import pytest
 from conftest import env_spec
 
-from envs.spec import EnvSpec
-from envs.vector import Gymnasium, Multiprocess, Native, Serial
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Gymnasium, Multiprocess, Native, Serial
 
 N = 6
 

@@ -8,7 +8,7 @@ import pytest
 from bindings import WORLDS, need
 from conftest import env_section
 
-from envs.spec import EnvSpec
+from paddock.envs.spec import EnvSpec
 
 pettingzoo_test = pytest.importorskip("pettingzoo.test", reason="pip install -e '.[multiagent]'")
 conversions = pytest.importorskip("pettingzoo.utils.conversions")
@@ -22,7 +22,7 @@ BACK = {"relay", "snake"}  # agents live again under the same name, which Pettin
 def offered(request: pytest.FixtureRequest) -> tuple[Callable[[], Any], int, bool]:
     need(request.param)
     section = env_section(request.param)
-    assert section.pop("_target_") == "envs.spec.EnvSpec"
+    assert section.pop("_target_") == "paddock.envs.spec.EnvSpec"
     return EnvSpec(**section).make, CYCLES.get(request.param, 30), request.param in BACK
 
 

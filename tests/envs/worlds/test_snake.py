@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from conftest import env_spec
 
-from envs.tasks.snake import BODY, COLORS, FOOD, FREE, HEAD, SCALE, SIDE, SIGHT, WALL, Snake
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.tasks.snake import BODY, COLORS, FOOD, FREE, HEAD, SCALE, SIDE, SIGHT, WALL, Snake
+from paddock.envs.vector.serial import SerialVectorEnv
 
 UP, RIGHT, DOWN, LEFT = range(4)
 RULES = {"snakes": 2, "width": 8, "height": 8, "food": 1, "longest": 4, "absence": 2, "max_steps": 100}
@@ -91,7 +91,7 @@ def test_after_the_last_step_all_who_live_are_truncated_and_nobody_is_born() -> 
 
 
 def test_rows_of_the_dead_are_blank_until_they_are_back() -> None:
-    venv = SerialVectorEnv(env_spec("envs.tasks.snake:Snake", kwargs=RULES), 1)
+    venv = SerialVectorEnv(env_spec("paddock.envs.tasks.snake:Snake", kwargs=RULES), 1)
     venv.begin(0)
     venv.envs[0].__dict__.update(field([(0, 3)], [(4, 4)]).__dict__)
     for expected in ([False, True], [False, True], [True, True]):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.tasks.particles import GROUND, SIZE, softplus
-from envs.tasks.spread import COLORS, Spread
+from paddock.envs.tasks.particles import GROUND, SIZE, softplus
+from paddock.envs.tasks.spread import COLORS, Spread
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
 RULES = {"N": 2, "local_ratio": 0.5, "max_cycles": 25}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.tasks.tag import COLORS, Tag
+from paddock.envs.tasks.tag import COLORS, Tag
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
 RULES = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 1, "max_cycles": 25}

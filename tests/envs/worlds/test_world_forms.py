@@ -12,10 +12,10 @@ import pytest
 from bindings import WORLDS, need
 from conftest import env_section, env_spec
 
-from envs.errors import ConfigError, resolve
-from envs.sanity.suite import RELAY, ROLES
-from envs.spec import EnvSpec
-from envs.vector import Serial
+from paddock.envs.errors import ConfigError, resolve
+from paddock.envs.sanity.suite import RELAY, ROLES
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Serial
 from paddock.health.env_checks import check_env
 
 
@@ -91,7 +91,7 @@ def test_dictionaries_say_by_observations_who_acts(steps: Any) -> None:
     ]
 
 
-OWN = {"_target_": "envs.seeding.OwnGeneratorsOfWorld"}
+OWN = {"_target_": "paddock.envs.seeding.OwnGeneratorsOfWorld"}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ SLOW |= {"cooperative_pong", "knights_archers_zombies", "pistonball"}
 def offered(request: pytest.FixtureRequest) -> EnvSpec:
     need(request.param)
     section = env_section(request.param)
-    assert section.pop("_target_") == "envs.spec.EnvSpec"
+    assert section.pop("_target_") == "paddock.envs.spec.EnvSpec"
     return EnvSpec(**section)
 
 

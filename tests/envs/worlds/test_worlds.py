@@ -10,11 +10,11 @@ from gymnasium.vector import AutoresetMode
 from toy_worlds import Scripted
 from vector_cases import make_fixture  # noqa: F401
 
-from envs.errors import ConfigError
-from envs.spec import EnvSpec
-from envs.vector import EnvError, Gymnasium, Multiprocess, Serial, Vector, VectorMisuse
-from envs.vector.contract import keyed_seed
-from envs.worlds.roles import narrow, widen
+from paddock.envs.errors import ConfigError
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import EnvError, Gymnasium, Multiprocess, Serial, Vector, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
+from paddock.envs.worlds.roles import narrow, widen
 
 W = 4  # worlds
 
@@ -378,4 +378,4 @@ def test_who_takes_one_agent_refuses_a_world() -> None:
         with pytest.raises(ConfigError, match=r"and env\.id=toy_worlds:Skirmish is a world of 4; choose vec=serial"):
             ask(ALIKE)
     with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
-        Vector(num_envs=2, target="envs.tasks.cartpole.CartPoleVector").check(ALIKE)
+        Vector(num_envs=2, target="paddock.envs.tasks.cartpole.CartPoleVector").check(ALIKE)

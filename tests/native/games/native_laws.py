@@ -10,12 +10,12 @@ from compiled import native  # noqa: F401, a fixture
 from conftest import assert_same_run, call_main, rows
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.native import library
-from envs.native.settings import native_task
-from envs.native.vector import NativeVectorEnv
-from envs.spec import EnvSpec
-from envs.vector import Auto
+from paddock.envs.errors import ConfigError
+from paddock.envs.native import library
+from paddock.envs.native.settings import native_task
+from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Auto
 
 
 @pytest.fixture(name="make")
@@ -94,7 +94,7 @@ def assert_same_run_natively(words: Sequence[str], budget: str, early: int, late
 def assert_auto_takes(spec: EnvSpec) -> None:
     """`vec=auto` plays an environment natively."""
     section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
-    assert section["_target_"] == "envs.vector.Native"
+    assert section["_target_"] == "paddock.envs.vector.Native"
 
 
 def assert_refused(spec: EnvSpec, named: str) -> None:

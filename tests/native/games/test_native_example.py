@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode
 from native_laws import maker, native  # noqa: F401
 from test_native_worlds import play_both
 
-import envs.tasks
-from envs.native import library
-from envs.native.boards import worlds
+import paddock.envs.tasks
+from paddock.envs.native import library
+from paddock.envs.native.boards import worlds
 from scripts import native_fingerprint
 
 PAGE = (ROOT / "docs" / "native_game.md").read_text()
@@ -55,7 +55,7 @@ def nim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     target = tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}"
     subprocess.run([*command, f"-I{source}", *map(str, files), "-o", str(target)], check=True)
     (tmp_path / "nim.py").write_text(BLOCKS["python", "envs/tasks/nim.py"])
-    monkeypatch.setattr(envs.tasks, "__path__", [*envs.tasks.__path__, str(tmp_path)])
+    monkeypatch.setattr(paddock.envs.tasks, "__path__", [*paddock.envs.tasks.__path__, str(tmp_path)])
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     monkeypatch.setenv(library.CHOICE, "baseline")
     line = next(line[1:] for line in BLOCKS["diff", "envs/native/boards/worlds.py"].splitlines() if line[0] == "+")
@@ -66,7 +66,7 @@ def nim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.load.cache_clear()
     yield
     library.load.cache_clear()
-    sys.modules.pop("envs.tasks.nim", None)
+    sys.modules.pop("paddock.envs.tasks.nim", None)
 
 
 def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(
@@ -81,4 +81,4 @@ def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(
     monkeypatch.setattr(library, "RECORDED", eval(printed[printed.index("{") : printed.index("}") + 1]))
     library._compare.cache_clear()
     assert [*library.RECORDED] == ["nim"] and library.refusal("baseline") == ""
-    assert play_both(make, env_spec("envs.tasks.nim:Nim"), 40, 2, AutoresetMode.SAME_STEP) > 4
+    assert play_both(make, env_spec("paddock.envs.tasks.nim:Nim"), 40, 2, AutoresetMode.SAME_STEP) > 4

@@ -17,10 +17,10 @@ from native_laws import (  # noqa: F401, fixtures
 )
 from numpy.typing import NDArray
 
-from envs.native import library
-from envs.native.games import ours
-from envs.native.settings import game_ids, native_task
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.native import library
+from paddock.envs.native.games import ours
+from paddock.envs.native.settings import game_ids, native_task
+from paddock.envs.vector.serial import SerialVectorEnv
 
 IDS = game_ids()
 EPISODES, LONGEST = 8, 2500  # of each game, and steps of all its environments at the most
@@ -117,7 +117,7 @@ def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(id: str) -> None:
     assert_auto_takes(spec)
 
 
-@pytest.mark.parametrize("id", [id for id in IDS if id.startswith("envs.games:")])
+@pytest.mark.parametrize("id", [id for id in IDS if id.startswith("paddock.envs.games:")])
 def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
     spec = env_spec(id, kwargs={"render_mode": "rgb_array"})
     own, env = make(spec, 2), spec.make()
@@ -135,12 +135,16 @@ def test_names_of_tasks_are_those_in_c() -> None:
 
 def test_what_has_no_native_version_is_refused_in_one_line() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
-        ("envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
-        ("envs.sanity:paddock/Aim-v0", {}, "Aim-v0 has no native version"),
-        ("envs.sanity:paddock/PufferBandit-v0", {"kwargs": {"noise": 0.5}}, "noise=0.5: the native version has 0"),
-        ("envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
-        ("envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
+        ("paddock.envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
+        ("paddock.envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
+        ("paddock.envs.sanity:paddock/Aim-v0", {}, "Aim-v0 has no native version"),
+        (
+            "paddock.envs.sanity:paddock/PufferBandit-v0",
+            {"kwargs": {"noise": 0.5}},
+            "noise=0.5: the native version has 0",
+        ),
+        ("paddock.envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
+        ("paddock.envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
     ]
     for id, changes, named in cases:
         assert_refused(env_spec(id, **changes), named)
@@ -149,11 +153,13 @@ def test_what_has_no_native_version_is_refused_in_one_line() -> None:
 def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recipe() -> None:
     limits = {None: 5, 9: 5, 3: 3}
     for given, limit in limits.items():
-        assert native_task(env_spec("envs.sanity:paddock/Cutoff-v0", max_episode_steps=given)).time_limit == limit
-    assert native_task(env_spec("envs.sanity:paddock/CutoffTwin-v0")).time_limit is None
+        assert (
+            native_task(env_spec("paddock.envs.sanity:paddock/Cutoff-v0", max_episode_steps=given)).time_limit == limit
+        )
+    assert native_task(env_spec("paddock.envs.sanity:paddock/CutoffTwin-v0")).time_limit is None
 
 
-@pytest.mark.parametrize("id", [f"envs.sanity:paddock/{name}-v0" for name in ("Copy", "Squared", "Bandit")])
+@pytest.mark.parametrize("id", [f"paddock.envs.sanity:paddock/{name}-v0" for name in ("Copy", "Squared", "Bandit")])
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(id: str, tmp_path: Path) -> None:
     words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8"]
     words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]

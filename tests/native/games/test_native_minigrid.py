@@ -17,11 +17,11 @@ from native_laws import (  # noqa: F401, fixtures
 )
 from numpy.typing import NDArray
 
-from envs.native.games.minigrid import CHOICES
-from envs.native.originals import EXACT, is_exact
-from envs.native.settings import native_task
-from envs.spec import EnvSpec
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.native.games.minigrid import CHOICES
+from paddock.envs.native.originals import EXACT, is_exact
+from paddock.envs.native.settings import native_task
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.serial import SerialVectorEnv
 
 minigrid = pytest.importorskip("minigrid")
 pytestmark = pytest.mark.skipif(not is_exact("minigrid"), reason=f"the numbers in C are minigrid {EXACT['minigrid']}'s")

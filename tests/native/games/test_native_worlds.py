@@ -19,12 +19,12 @@ from native_laws import (  # noqa: F401, fixtures
     native,
 )
 
-from envs.errors import ConfigError
-from envs.native.boards.worlds import WORLDS
-from envs.native.settings import native_task
-from envs.spec import EnvSpec
-from envs.vector import VectorMisuse
-from envs.vector.serial import SerialVectorEnv
+from paddock.envs.errors import ConfigError
+from paddock.envs.native.boards.worlds import WORLDS
+from paddock.envs.native.settings import native_task
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import VectorMisuse
+from paddock.envs.vector.serial import SerialVectorEnv
 
 CONNECT4, TICTACTOE, SNAKE, TAG, SPREAD = WORLDS
 FIELD = {"snakes": 4, "width": 9, "height": 8, "food": 9, "longest": 6, "absence": 3, "max_steps": 35}

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.draws import NormalBlocks
-from algos.common.keys import Stream
-from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
-from algos.learning.replay.batch import Batch, Floats
-from algos.networks.actor import as_features
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense import make_actor_critic
-from algos.networks.dense.actor_critic import (
+from paddock.algos.common.draws import NormalBlocks
+from paddock.algos.common.keys import Stream
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.networks.actor import as_features
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense import make_actor_critic
+from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
@@ -24,8 +24,8 @@ from algos.networks.dense.actor_critic import (
     SoftPolicy,
     Transitions,
 )
-from algos.networks.dense.draw import draw_uniform
-from algos.networks.dense.shape import AdamState
+from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.shape import AdamState
 
 
 class DenseActorCritic:

@@ -7,10 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.divergence import REMEDY, Diverged
-from algos.learning.learner import plain_weights
-from algos.learning.replay.batch import Floats
-from algos.networks.architecture import Architecture, Weights
+from paddock.algos.common.divergence import REMEDY, Diverged
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.replay.batch import Floats
+from paddock.algos.networks.architecture import Architecture, Weights
 
 
 class OffPolicyLearner(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from algos.learning.torch_learner import DistributedContext
+from paddock.algos.learning.torch_learner import DistributedContext
 
 
 @dataclass(frozen=True)

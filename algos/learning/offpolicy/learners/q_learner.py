@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.learner import plain_weights, see
-from algos.learning.offpolicy.learners.learner import UNCHANGED, check_report
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.replay.batch import Batch, Floats
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense import make_q_backend
-from algos.networks.dense.draw import draw_uniform
-from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
-from algos.networks.dense.shape import DenseShape, adam_scales
-from envs.spaces.sparse import SparseRows
+from paddock.algos.learning.learner import plain_weights, see
+from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, check_report
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense import make_q_backend
+from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
+from paddock.algos.networks.dense.shape import DenseShape, adam_scales
+from paddock.envs.spaces.sparse import SparseRows
 
 
 class DenseQLearner:

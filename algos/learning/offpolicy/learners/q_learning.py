@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 from gymnasium import Space
 
-from algos.learning.offpolicy.exploration import EpsilonGreedy
-from algos.learning.offpolicy.from_replay import FromReplay
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
-from algos.learning.replay.priorities import Priorities
-from algos.networks.heads import Head, make_head
-from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
+from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
+from paddock.algos.learning.offpolicy.from_replay import FromReplay
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL
+from paddock.algos.learning.replay.priorities import Priorities
+from paddock.algos.networks.heads import Head, make_head
+from paddock.envs.errors import require
+from paddock.envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.distributed import Learners, check_learners
-from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
-from algos.learning.offpolicy.learners.microbatches import Microbatches
-from algos.learning.replay.batch import Floats
-from algos.learning.replay.streams import DrawnRows, Reader
-from algos.learning.torch_learner import DistributedContext, check_device
-from algos.networks.architecture import Weights
+from paddock.algos.learning.distributed import Learners, check_learners
+from paddock.algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.microbatches import Microbatches
+from paddock.algos.learning.replay.batch import Floats
+from paddock.algos.learning.replay.streams import DrawnRows, Reader
+from paddock.algos.learning.torch_learner import DistributedContext, check_device
+from paddock.algos.networks.architecture import Weights
 
 EVERY = 100  # updates after which learners' parameters are compared
 

@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.common.draws import NormalBlocks
-from algos.common.keys import Stream
-from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learners.learner import check_report
-from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
-from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
-from algos.learning.offpolicy.learners.torch_returns import Quantiles, quantile_loss
-from algos.learning.replay.batch import Batch, Floats
-from algos.networks.actor_critic import ActorCritic, copy_to, one_thread
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.actor_critic import REPORTED, ActorCriticObjective, DeterministicPolicy, SoftPolicy
-from algos.networks.encoders import dense_layers, first_layers, legal_in, linear
-from algos.networks.heads import LOG_2, LOG_2PI, LOG_STD
-from algos.networks.training import (
+from paddock.algos.common.draws import NormalBlocks
+from paddock.algos.common.keys import Stream
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.offpolicy.learners.learner import check_report
+from paddock.algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
+from paddock.algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
+from paddock.algos.learning.offpolicy.learners.torch_returns import Quantiles, quantile_loss
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.networks.actor_critic import ActorCritic, copy_to, one_thread
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.actor_critic import REPORTED, ActorCriticObjective, DeterministicPolicy, SoftPolicy
+from paddock.algos.networks.encoders import dense_layers, first_layers, legal_in, linear
+from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOG_STD
+from paddock.algos.networks.training import (
     ParameterVector,
     as_copy,
     computing_with,

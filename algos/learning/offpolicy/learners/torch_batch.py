@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.offpolicy.learners.learner import prepare_rows
-from algos.learning.replay.batch import Batch
-from algos.learning.torch_learner import check_device
-from algos.networks.actor_critic import aligned, as_tensor, copy_to
-from algos.networks.architecture import Architecture
-from envs.errors import require
+from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
+from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.learning.torch_learner import check_device
+from paddock.algos.networks.actor_critic import aligned, as_tensor, copy_to
+from paddock.algos.networks.architecture import Architecture
+from paddock.envs.errors import require
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.common.keys import Stream, keyed_generator
-from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learners.learner import check_report
-from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
-from algos.learning.offpolicy.learners.torch_returns import Atoms, Quantiles, Returns
-from algos.learning.replay.batch import Batch, Floats
-from algos.networks.actor_critic import masked, one_thread
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.q import REPORTED
-from algos.networks.encoders import legal_in, linear, make_encoder
-from algos.networks.noisy import NoisyNetworks
-from algos.networks.training import (
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.offpolicy.learners.learner import check_report
+from paddock.algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
+from paddock.algos.learning.offpolicy.learners.torch_returns import Atoms, Quantiles, Returns
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.networks.actor_critic import masked, one_thread
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.q import REPORTED
+from paddock.algos.networks.encoders import legal_in, linear, make_encoder
+from paddock.algos.networks.noisy import NoisyNetworks
+from paddock.algos.networks.training import (
     FollowedParameters,
     ParameterVector,
     as_copy,

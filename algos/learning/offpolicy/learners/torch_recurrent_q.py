@@ -9,18 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
-from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
-from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_batch import check_place
-from algos.learning.offpolicy.learners.torch_returns import huber
-from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.networks.actor_critic import ActorCritic, as_tensor, copy_to
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.q import REPORTED
-from algos.networks.heads import LOWEST
-from algos.networks.training import (
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from paddock.algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
+from paddock.algos.learning.offpolicy.learners.torch_batch import check_place
+from paddock.algos.learning.offpolicy.learners.torch_returns import huber
+from paddock.algos.learning.replay.batch import Floats, SequenceBatch
+from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.q import REPORTED
+from paddock.algos.networks.heads import LOWEST
+from paddock.algos.networks.training import (
     FollowedParameters,
     ParameterVector,
     computing_with,

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, final
 import torch
 from torch import Tensor, nn
 
-from algos.networks.actor_critic import expect
-from algos.networks.support import Support
+from paddock.algos.networks.actor_critic import expect
+from paddock.algos.networks.support import Support
 
 
 class Losses(NamedTuple):

@@ -1,7 +1,7 @@
 """Turns of several agents: a seat waits, dies and is born, so its steps are no lane of a replay.
 
 A turn spans from where a seat acted to its next turn, or to the end of its life: the rewards on the way are summed, and
-gamma counts turns, as `algos.learning.returns` has them. What is stored of turns is stored whole, once all of it has
+gamma counts turns, as `paddock.algos.learning.returns` has them. What is stored of turns is stored whole, once all of it has
 been seen; until then turns are held back here.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.rollouts.rollout import Rollout
 
 Array = NDArray[Any]
 Lanes = NDArray[np.intp]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
-from algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
-from algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
-from algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.replay.batch import Floats, SequenceBatch
+from paddock.algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
+from paddock.algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
+from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
+from paddock.algos.learning.rollouts.rollout import Rollout
 
 TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceMaker`
 

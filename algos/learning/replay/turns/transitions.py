@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.replay.batch import Batch, Floats
-from algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
-from algos.learning.replay.windows import column_of, make_row
-from algos.learning.rollouts.rollout import Rollout
+from paddock.algos.learning.replay.batch import Batch, Floats
+from paddock.algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
+from paddock.algos.learning.replay.windows import column_of, make_row
+from paddock.algos.learning.rollouts.rollout import Rollout
 
 
 def row_of_turns(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:

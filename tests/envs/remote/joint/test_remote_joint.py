@@ -15,15 +15,15 @@ from remote_servers import remote, serve_fixture, settings  # noqa: F401
 from toy_worlds import Bidding, Scripted
 from vector_cases import assert_same
 
-from envs.errors import ConfigError
-from envs.vector import EnvError, Serial
-from envs.vector.remote import make_place
+from paddock.envs.errors import ConfigError
+from paddock.envs.vector import EnvError, Serial
+from paddock.envs.vector.remote import make_place
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client import session  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
-from envs.remote.server.service import EnvironmentServer  # noqa: E402
+from paddock.envs.remote.client import session  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.server.service import EnvironmentServer  # noqa: E402
 
 LIVES = env_spec("toy_worlds:Skirmish", kwargs={"kinds": 2}, max_episode_steps=15)
 TURNS = env_spec("toy_worlds:Bidding", max_episode_steps=9)

@@ -15,23 +15,23 @@ from numpy.typing import NDArray
 from remote_servers import remote, serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
-from algos.learning.rollouts.environments import Environments
-from algos.learning.rollouts.resume_point import ResumePoint
-from algos.networks.architecture import Architecture
-from algos.networks.heads import make_head
-from algos.networks.multiagent.parts import Parts
-from envs.vector import Serial
-from envs.vector.contract import EnvError, VectorMisuse
+from paddock.algos.learning.rollouts.environments import Environments
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.multiagent.parts import Parts
+from paddock.envs.vector import Serial
+from paddock.envs.vector.contract import EnvError, VectorMisuse
 from paddock.runs.checkpoint import read
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 
 LIVES = env_spec("toy_worlds:Skirmish", max_episode_steps=15)
 TURNS = env_spec("toy_worlds:Bidding", max_episode_steps=9)
-RELAY = env_spec("envs.sanity.relay:Relay")
+RELAY = env_spec("paddock.envs.sanity.relay:Relay")
 STEPS, WORLDS = 40, 2
 
 # Vectors
@@ -271,7 +271,7 @@ def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, c
         other._served.open()
         refusals = {
             "vec.agents=[runner_1]": "runner_1 is another client's in world game/0; free are runner_0, runner_2",
-            "vec.agents=[walker]": "agents=['walker'] are not some of envs.sanity.relay:Relay's, each once: runner_0",
+            "vec.agents=[walker]": "agents=['walker'] are not some of paddock.envs.sanity.relay:Relay's, each once: runner_0",
             "vec.agents=[runner_0,runner_0]": "agents=['runner_0', 'runner_0'] are not some of envs",
             "env=relay": "vec.agents are seats of what vec.address=",
             "vec.world=null": "are seats of worlds that others play in too; name these by world=",

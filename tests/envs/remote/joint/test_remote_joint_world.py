@@ -9,15 +9,15 @@ import pytest
 from conftest import env_spec
 from gymnasium.vector import AutoresetMode
 
-from envs.vector import Serial, VectorMisuse
-from envs.vector.contract import keyed_seed
-from envs.vector.storage import Layouts
+from paddock.envs.vector import Serial, VectorMisuse
+from paddock.envs.vector.contract import keyed_seed
+from paddock.envs.vector.storage import Layouts
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from envs.remote.server.joint import JointWorld  # noqa: E402
-from envs.remote.server.policies import Policies  # noqa: E402
-from envs.remote.server.seats import SeatsVectorEnv  # noqa: E402
+from paddock.envs.remote.server.joint import JointWorld  # noqa: E402
+from paddock.envs.remote.server.policies import Policies  # noqa: E402
+from paddock.envs.remote.server.seats import SeatsVectorEnv  # noqa: E402
 
 
 class World:

@@ -1,6 +1,7 @@
 """Lets the reference find the packages by the names they are imported by, and long names break on narrow screens."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_startup(**_: Any) -> None:
-    """Link the floors under their import names, `paddock` to platform/; mkdocs calls this before it reads any page."""
-    house = ROOT / "build" / "house"
-    house.mkdir(parents=True, exist_ok=True)
-    for name, floor in {"paddock": "platform", "algos": "algos", "envs": "envs"}.items():
-        if not (house / name).is_symlink():
-            (house / name).symlink_to(ROOT / floor)
+    """Link the folders into the layout of the import name; mkdocs calls this before it reads any page."""
+    tree = ROOT / "build" / "reference" / "paddock"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    for source in [*(ROOT / "platform").iterdir(), ROOT / "algos", ROOT / "envs"]:
+        if source.name != "__init__.py":
+            (tree / source.name).symlink_to(source)
+    (tree / "__init__.py").symlink_to(ROOT / "paddock.py")
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -1,1 +1,0 @@
-from _paddock.platform.compute import Pool as Pool

@@ -1,0 +1,72 @@
+"""Imports run from platform/ to algos/ to envs/, never back, and never in a circle."""
+
+import ast
+import graphlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ("platform", "algos", "envs")  # from the top
+
+
+def module_name(path: Path) -> str:
+    """Return the name that a source file is imported by."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "platform" else parts
+    return ".".join(("paddock", *(part for part in parts if part != "__init__")))
+
+
+SOURCES = {module_name(path): path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))}
+
+
+def layer_of(module: str) -> str:
+    """Return the layer of a module."""
+    name = module.split(".")[1] if "." in module else ""
+    return name if name in LAYERS else "platform"
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the absolute names that a module imports, wherever in it."""
+    module = module_name(path)
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, node.module] if node.module else above)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+IMPORTS = {
+    module: {name if name in SOURCES else name.rpartition(".")[0] for name in imports(path)} & SOURCES.keys() - {module}
+    for module, path in SOURCES.items()
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS[1:])
+def test_imports_run_downward_only(layer: str) -> None:
+    above = LAYERS[: LAYERS.index(layer)]
+    upward = {(a, b) for a, names in IMPORTS.items() if layer_of(a) == layer for b in names if layer_of(b) in above}
+    assert upward - {(a, "paddock") for a in SOURCES} == set()
+
+
+def test_nothing_is_imported_in_a_circle() -> None:
+    graph = {module: names - {"paddock"} for module, names in IMPORTS.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_nothing_is_imported_by_the_name_of_a_folder() -> None:
+    places = [
+        ROOT / "paddock.py",
+        *(path for name in (*LAYERS, "tests", "scripts") for path in (ROOT / name).rglob("*.py")),
+    ]
+    folders = {path.stem for path in (ROOT / "platform").iterdir()} - {"__init__"}
+    pattern = re.compile(rf"(algos|envs)\b|platform\.({'|'.join(sorted(folders))})\b")
+    assert {(str(path), name) for path in places for name in imports(path) if pattern.match(name)} == set()
