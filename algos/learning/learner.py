@@ -1,8 +1,10 @@
 """What gradient-based algorithms learn with: a network, its parameters in one flat vector, and Adam.
 
-Dense networks on a CPU learn without torch, to the same bits on every processor; all others learn in torch.
+Dense networks on a CPU learn in C, to the same bits on every processor; all others learn in torch.
 """
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,8 +17,9 @@ from paddock.algos.common.divergence import MEND, REMEDY, Diverged
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense import make_backend
+from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_parameters
+from paddock.algos.networks.dense.library import find_problem
 from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
 from paddock.algos.networks.heads import Head, LeafHead, MixedHead
 from paddock.envs.errors import require
@@ -28,6 +31,8 @@ from paddock.envs.spaces.sparse import SparseRows
 from paddock.envs.vector.contract import EnvError
 
 Backend = Literal["auto", "dense", "torch"]
+
+log = logging.getLogger(__name__)
 
 WIDEST = 512  # of hidden layers that `auto` computes without torch, which is the slower one as far as was measured
 
@@ -111,24 +116,44 @@ class Learner(Protocol):
 def is_dense(
     architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool, needs: Sequence[str] = ()
 ) -> bool:
-    """Return whether a network learns without torch.
+    """Return whether a network learns in C, and not in torch.
+
+    `auto` takes C for dense networks of at most `WIDEST` where the library was built, and torch for all others.
 
     Args:
+        architecture: the network.
+        backend: as configured.
+        device: as configured.
+        precision: as configured.
+        compiled: whether torch is to compile the network.
         needs: settings that torch alone has, as they are written.
 
     Raises:
-        ConfigError: it is asked to, and cannot.
+        ConfigError: backend=dense, and the network, a setting or this machine does not allow it.
     """
+    if backend == "torch":
+        return False
     plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled and not needs
-    only = f"{', '.join(needs)}: this is learned in torch alone; use algo.backend=auto"
-    require(not needs or backend != "dense", only)
-    require(
-        plain or backend != "dense",
-        f"backend=dense is for dense networks on device=cpu with precision=float32; this one is {architecture.encoder}"
-        f"{' with an LSTM' if architecture.lstm else ''} on {device} with {precision}; use backend=auto",
-    )
-    narrow = max(architecture.hidden, default=0) <= WIDEST
-    return plain and (backend == "dense" or (backend == "auto" and narrow))
+    if backend == "dense":
+        require(not needs, f"{', '.join(needs)}: this is learned in torch alone; use algo.backend=auto")
+        require(
+            plain,
+            f"backend=dense is for dense networks on device=cpu with precision=float32; this one is "
+            f"{architecture.encoder}{' with an LSTM' if architecture.lstm else ''} on {device} with {precision}; "
+            "use backend=auto",
+        )
+        require(not (problem := find_problem()), f"backend=dense: {problem}, or use backend=torch")
+        return True
+    if not plain or max(architecture.hidden, default=0) > WIDEST:
+        return False
+    if problem := find_problem():
+        _warn_once(f"dense networks learn in torch, which is slower: {problem}")
+    return not problem
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning(message)
 
 
 def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
@@ -145,7 +170,7 @@ def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tup
 
 
 class DenseLearner:
-    """A dense network and its optimizer, without torch. Nothing depends on the processor or on the threads."""
+    """A dense network and its optimizer, in C. Nothing depends on the processor or on the threads."""
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
         """Draw the parameters."""
@@ -153,7 +178,7 @@ class DenseLearner:
         self.architecture = architecture
         theta = draw_parameters(shape, architecture.initial_log_std, seed)
         self._adam = AdamState(theta, np.zeros_like(theta), np.zeros_like(theta), 0, adam_epsilon)
-        self._backend = make_backend(shape, threads)
+        self._backend = CompiledDense(shape, threads)
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`."""

@@ -1,7 +1,6 @@
 """What actors and critics of dense layers are made of that learn from replay without torch, and what they learn by."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,27 +107,3 @@ class ActorCriticState:
     target_critics: Floats
     told: NDArray[np.float64]  # actor_loss and entropy of the last update in which the actor moved
     updates: int
-
-
-class ActorCriticBackend(Protocol):
-    """What lets an actor and its critics learn, and keeps them."""
-
-    def read(self) -> ActorCriticState:
-        """Return a copy of what it keeps."""
-        ...
-
-    def write(self, state: ActorCriticState) -> None:
-        """Take a copy of what it is to keep."""
-        ...
-
-    def actor(self) -> Floats:
-        """Return a copy of the actor's parameters [Pa]."""
-        ...
-
-    def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
-        """Make U updates; returns what is REPORTED of each [U, 5], and the critics' mean distance from targets [U, B].
-
-        Args:
-            rate: Adam's, of actor, critics and alpha.
-        """
-        ...

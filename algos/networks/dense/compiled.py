@@ -45,7 +45,7 @@ class _Update(ctypes.Structure):
 
 
 class CompiledDense:
-    """`DenseBackend` in C, on so many threads, which change no number."""
+    """Dense networks evaluated and trained in C; the number of threads changes no bit."""
 
     def __init__(self, shape: DenseShape, threads: int) -> None:
         """Raises ConfigError where there is no library for this processor."""
@@ -56,7 +56,10 @@ class CompiledDense:
     def evaluate(
         self, parameters: Floats, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
     ) -> tuple[Floats, Floats]:
-        """See `DenseBackend.evaluate`."""
+        """Map rows of observations, as a `Sample` has them, to values [R] and log-probabilities [R] of actions [R, K].
+
+        Log-densities are those before squashing; without actions all are 0.
+        """
         rows, shape = len(observation), self._shape
         shown = None if sparse is None else Sparse.of(sparse)
         value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)
@@ -85,7 +88,16 @@ class CompiledDense:
         rate: float,
         max_norm: float | None,
     ) -> NDArray[np.float64]:
-        """See `DenseBackend.update`."""
+        """Take one step of Adam per minibatch; returns what is REPORTED of each [M, 6].
+
+        Args:
+            adam: changed in place.
+            sample: the whole batch.
+            minibatches: rows of the sample.
+            objective: the loss.
+            rate: Adam's learning rate.
+            max_norm: gradients are scaled down to it; None leaves them as they are.
+        """
         shape, rows = self._shape, len(sample.value)
         report = np.zeros((len(minibatches), len(REPORTED)))
         kept: list[NDArray[Any]] = [

@@ -49,7 +49,7 @@ class _Lessons(ctypes.Structure):
 
 
 class CompiledActorCritic:
-    """`ActorCriticBackend` in C, on so many threads, which change no number."""
+    """An actor and its critics that are kept and trained in C; the number of threads changes no bit."""
 
     def __init__(
         self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
@@ -86,17 +86,17 @@ class CompiledActorCritic:
         self.write(state)
 
     def read(self) -> ActorCriticState:
-        """See `ActorCriticBackend.read`."""
+        """Return a copy of the state."""
         self._library.actor_critic_save(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
         return copy.deepcopy(self._state)
 
     def write(self, state: ActorCriticState) -> None:
-        """See `ActorCriticBackend.write`."""
+        """Replace the state by a copy."""
         self._state = copy.deepcopy(state)
         self._library.actor_critic_load(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
 
     def actor(self) -> Floats:
-        """See `ActorCriticBackend.actor`."""
+        """Return a copy of the actor's parameters [Pa]."""
         found = np.empty_like(self._state.actor.parameters)
         self._library.actor_critic_save(
             self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data, None, None, None)), None
@@ -118,7 +118,12 @@ class CompiledActorCritic:
         return max(min(self._threads, 5 * weights * rows // LEAST_WORK), 1)
 
     def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
-        """See `ActorCriticBackend.update`."""
+        """Make U updates; returns what is REPORTED of each [U, 5], and the critics' mean distance from targets [U, B].
+
+        Args:
+            given: the transitions of all updates.
+            rate: Adam's learning rate of actor, critics and alpha.
+        """
         state, objective, (U, B) = self._state, self._objective, given.reward.shape
         O, A, K = self._shape.width, self._shape.actions, self._shape.choices
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)

@@ -29,7 +29,7 @@ class _Update(ctypes.Structure):
 
 
 class CompiledQ:
-    """`QBackend` in C, on so many threads, which change no number. The vectors stay there from call to call."""
+    """A network of action values, its targets and moments, kept and trained in C; threads change no bit."""
 
     def __init__(self, shape: DenseShape, threads: int, sparse: bool = False) -> None:
         """Args:
@@ -46,14 +46,14 @@ class CompiledQ:
         weakref.finalize(self, self._library.q_close, self._set, self._learner)
 
     def load(self, vectors: QVectors) -> None:
-        """See `QBackend.load`."""
+        """Replace all vectors."""
         given = [floats(each, self._shape.num_parameters) for each in vars(vectors).values()]
         self._library.q_load(
             self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in given)))
         )
 
     def vectors(self) -> QVectors:
-        """See `QBackend.vectors`."""
+        """Return copies of all vectors."""
         found = [np.empty(self._shape.num_parameters, np.float32) for _ in range(4)]
         self._library.q_save(
             self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in found)))
@@ -61,13 +61,13 @@ class CompiledQ:
         return QVectors(*found)
 
     def parameters(self) -> Floats:
-        """See `QBackend.parameters`."""
+        """Return a copy of the parameters."""
         found = np.empty(self._shape.num_parameters, np.float32)
         self._library.q_save(self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data)))
         return found
 
     def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
-        """See `QBackend.update`."""
+        """Make U updates; returns what is REPORTED [U, 4], and the distances of values from their targets [U, B]."""
         shape = self._shape
         U, B = transitions.reward.shape
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)

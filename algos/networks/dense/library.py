@@ -71,6 +71,15 @@ def widest() -> str:
     raise ConfigError(f"{refused}; {environments.OTHER_COMPILER}")
 
 
+def find_problem() -> str:
+    """Return why dense networks cannot learn in C here; empty where they can."""
+    try:
+        load(), widest()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 @functools.cache
 def is_refused(name: str) -> bool:
     """Return whether a set of instructions makes other bits of recorded inputs than were recorded."""

@@ -1,7 +1,6 @@
 """What dense networks of action values are made of, and what their updates are computed from."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,23 +46,3 @@ class QSteps:
     rates: Floats  # [U], see `adam_scales`
     deviations: Floats  # [U]
     taus: Floats  # [U], how far targets move after each; 0: they stay
-
-
-class QBackend(Protocol):
-    """A network of action values, its targets and Adam's moments, where they are computed."""
-
-    def load(self, vectors: QVectors) -> None:
-        """Go on from these."""
-        ...
-
-    def vectors(self) -> QVectors:
-        """Copies of all."""
-        ...
-
-    def parameters(self) -> Floats:
-        """A copy of the parameters alone."""
-        ...
-
-    def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
-        """Make U updates; returns what is REPORTED [U, 4], and how far values were from their targets [U, B]."""
-        ...

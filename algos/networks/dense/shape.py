@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,36 +150,6 @@ def adam_scales(
     """
     first, second = _powers(momentum_decay, before, count), _powers(variance_decay, before, count)
     return (rate / (1 - first)).astype(np.float32), (1 / np.sqrt(1 - second)).astype(np.float32)
-
-
-class DenseBackend(Protocol):
-    """What evaluates dense networks and lets them learn."""
-
-    def evaluate(
-        self, parameters: Floats, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
-    ) -> tuple[Floats, Floats]:
-        """Map rows of observations, as a `Sample` has them, to values [R] and log-probabilities [R] of actions [R, K].
-
-        Log-densities are those before squashing; without actions all are 0.
-        """
-        ...
-
-    def update(
-        self,
-        adam: AdamState,
-        sample: Sample,
-        minibatches: list[NDArray[np.int64]],
-        objective: Surrogate,
-        rate: float,
-        max_norm: float | None,
-    ) -> NDArray[np.float64]:
-        """Take one step of Adam a minibatch; returns what is REPORTED of each [M, 6].
-
-        Args:
-            minibatches: rows of the sample.
-            max_norm: gradients are scaled down to it; None: they are left as they are.
-        """
-        ...
 
 
 def _powers(base: float, before: int, count: int) -> NDArray[np.float64]:

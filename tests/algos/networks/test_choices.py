@@ -25,8 +25,6 @@ from paddock.algos.networks.dense.actor_critic import (
     Transitions,
 )
 from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from paddock.algos.networks.dense.plain_actor_critic import PlainActorCritic
-from paddock.algos.networks.dense.plain_choices import Weighed
 from paddock.algos.networks.flat import Activation
 
 LEARNED = SoftPolicy(0.3, learned=True, target_entropy=0.9)
@@ -72,7 +70,7 @@ def experience(shape: ActorCriticShape, updates: int, rows: int) -> Transitions:
     ],
     ids=["masked", "tanh", "no layers", "one choice"],
 )
-def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+def test_instruction_sets_and_thread_counts_give_the_same_bits(
     shape: ActorCriticShape,
     rows: int,
     objective: ActorCriticObjective,
@@ -86,8 +84,7 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
         found[name] = bits(*itertools.chain(*told), state, backend.actor())
         assert state.updates == 4 and all(np.isfinite(report).all() for report, _ in told)
         assert (state.log_alpha.steps > 0) == (objective.policy is LEARNED)
-    first = found.pop("NumPy")
-    assert [name for name, own in found.items() if own != first] == []
+    assert len(found) > 1 and len(set(found.values())) == 1, sorted(found)
 
 
 def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
@@ -118,34 +115,13 @@ def test_an_action_that_is_no_choice_is_refused(action: float, native: None) -> 
         backend.update(given, 0.003)
 
 
-def test_choices_weigh_what_is_worked_by_hand() -> None:
-    """Scores of log 1, log 2 and log 5 are shares of 1/8, 2/8 and 5/8; without the last, of 1/3 and 2/3."""
-    out = np.log(np.array([[1, 2, 5], [1, 2, 5]], np.float32))
-    weighed = Weighed(out, np.array([[1, 1, 1], [1, 1, 0]], np.float32))
-    whole, cut = np.array([1, 2, 5]) / 8, np.array([1, 2]) / 3
-    entropies = [-(each * np.log(each)).sum() for each in (whole, cut)]
-    np.testing.assert_allclose(-weighed.logprob, entropies, rtol=1e-6)
-    np.testing.assert_allclose(weighed.most, [math.log(3), math.log(2)], rtol=1e-6)
-    values = np.array([[4, 2, 1], [3, 6, 1e6]], np.float32)
-    expected = [(4 + 2 * 2 + 5) / 8, (3 + 2 * 6) / 3]
-    np.testing.assert_allclose(weighed.expected(values, np.float32(0)), expected, rtol=1e-6)
-    rewarded = [value + 0.5 * entropy for value, entropy in zip(expected, entropies, strict=True)]
-    np.testing.assert_allclose(weighed.expected(values, np.float32(0.5)), rewarded, rtol=1e-6)
-    loss, by_out = weighed.learn(values, np.float32(0.5), np.float32(0.25))
-    np.testing.assert_allclose(loss, [-each for each in rewarded], rtol=1e-6)
-    # By softmax: share (pull - loss), and nothing of what is not legal.
-    pull = 0.5 * np.log(cut) - values[1, :2]
-    np.testing.assert_allclose(by_out[1, :2], 0.25 * cut * (pull + rewarded[1]), rtol=1e-5)
-    assert by_out[1, 2] == 0 and by_out.sum(1) == pytest.approx([0, 0], abs=1e-6)
-
-
 def test_alpha_of_a_mask_holds_the_same_share_of_what_can_be() -> None:
     """Two of three choices are legal in every row, so that it wants log 2 / log 3 of what it wants of all."""
     shape, objective = shape_of((8,), 3, masked=True), replace(OBJECTIVES["learned alpha"])
     given = experience(shape, 1, 40)
     for name in ("observation", "next_observation"):
         getattr(given, name)[..., OBSERVED:] = (1, 0, 1)
-    backend = PlainActorCritic(shape, objective, first_state(shape, objective))
+    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
     report, _ = backend.update(given, 0.01)
     gradient = float(report[0, 4]) - LEARNED.target_entropy * math.log(2) / math.log(3)
     assert float(backend.read().log_alpha.momentum[0]) == pytest.approx(0.1 * gradient, rel=1e-5)

@@ -13,16 +13,17 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
-from paddock.algos.learning.learner import Batch, DenseLearner, slope_of
+from paddock.algos.learning.learner import WIDEST, Batch, DenseLearner, is_dense, slope_of
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic, logprob_and_entropy
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.dense import compiled, make_backend
+from paddock.algos.networks.dense import compiled
+from paddock.algos.networks.dense import library as dense_library
 from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
-from paddock.algos.networks.dense.plain import PlainDense
-from paddock.algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Sample, Surrogate
+from paddock.algos.networks.dense.shape import AdamState, DenseShape, Sample, Surrogate
 from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.sparse import SparseRows
@@ -86,9 +87,8 @@ def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
     return adam, Sample(obs, action, old, advantage, target, value, slope_of(arch.head, action))
 
 
-def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, DenseBackend]]:
-    """Every way to compute it that there is here; the first is NumPy's."""
-    yield "NumPy", PlainDense(shape)
+def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, CompiledDense]]:
+    """Every instruction set of this processor, on several numbers of threads."""
     monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
@@ -118,7 +118,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     loss.backward()
     theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
 
-    report = make_backend(shape, 1).update(adam, sample, [rows], settings, 0.001, None)[0]
+    report = CompiledDense(shape, 1).update(adam, sample, [rows], settings, 0.001, None)[0]
     gradient = adam.momentum / np.float32(1 - np.float32(0.9))
     np.testing.assert_allclose(gradient, theirs, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(report, [*expected, float(np.linalg.norm(theirs))], rtol=2e-4, atol=2e-5)
@@ -168,7 +168,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+def test_instruction_sets_and_thread_counts_give_the_same_bits(
     case: str,
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -177,10 +177,11 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
     shape = DenseShape.of(arch)
     for size, objective in zip((7, 64, 150), OBJECTIVES.values(), strict=True):
         found: dict[str, bytes] = {}
-        for name, backend in backends(shape, monkeypatch):
+        ways = [(name, backend, False) for name, backend in backends(shape, monkeypatch)]
+        ways += [(name, backend, True) for name, backend, _ in ways if arch.inputs.sparse]
+        for name, backend, sparse in ways:
             adam, sample = lesson(arch)
-            if arch.inputs.sparse and name != "NumPy":  # which takes the zeros too
-                sample = without_zeros(sample, shape)
+            sample = without_zeros(sample, shape) if sparse else sample
             order = np.random.default_rng(2).permutation(ROWS)
             rows = [order[first : first + size] for first in range(0, ROWS, size)]
             told: list[np.ndarray] = [
@@ -189,27 +190,16 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
             told += backend.evaluate(adam.parameters, sample.observation, sample.action, sample.sparse)
             one = None if sample.sparse is None else sample.sparse.head(1)
             told += backend.evaluate(adam.parameters, sample.observation[:1], None, one)
-            found[name] = b"".join(np.ascontiguousarray(x).tobytes() for x in (*told, *vars(adam).values()))
+            found[f"{name} {sparse}"] = b"".join(
+                np.ascontiguousarray(x).tobytes() for x in (*told, *vars(adam).values())
+            )
             assert adam.steps == 2 * len(rows) and np.isfinite(adam.parameters).all()
-        first = found.pop("NumPy")
-        assert [name for name, bits in found.items() if bits != first] == [], size
+        assert len(found) > 1 and len(set(found.values())) == 1, (size, sorted(found))
 
 
 def without_zeros(sample: Sample, shape: DenseShape) -> Sample:
     numbers, legal = np.split(sample.observation, [shape.numbers], axis=1)
     return replace(sample, observation=legal, sparse=SparseRows.of(numbers))
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_numpy_leaves_out_zeros_to_the_same_bits(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    arch = architecture("choices", masked, sparse=True, hidden=(8,))
-    shape, found = DenseShape.of(arch), []
-    for thin in (False, True):
-        adam, sample = lesson(arch, 70)
-        sample = without_zeros(sample, shape) if thin else sample
-        told = PlainDense(shape).update(adam, sample, [np.arange(70), np.arange(33)], OBJECTIVES["usual"], 0.003, 0.5)
-        found.append([told.tobytes(), *(np.ascontiguousarray(each).tobytes() for each in vars(adam).values())])
-    assert found[0] == found[1]
 
 
 def test_what_is_sparse_and_not_a_number_has_the_same_fate_everywhere(
@@ -280,6 +270,16 @@ def learner_values(learner: Any, sample: Sample) -> Any:
         return SimpleNamespace(inputs=(sample.observation, sample.action, sample.slope, sample.sparse))
     obs, action = torch.from_numpy(sample.observation), torch.from_numpy(sample.action)[:, None]
     return SimpleNamespace(inputs=SimpleNamespace(obs=obs, action=action))
+
+
+def test_a_machine_without_the_library_learns_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    arch = architecture("box")
+    assert is_dense(arch, "auto", "cpu", "float32", compiled=False)
+    assert not is_dense(architecture("box", hidden=(WIDEST + 1,)), "auto", "cpu", "float32", compiled=False)
+    monkeypatch.setattr(dense_library, "load", missing)
+    assert not is_dense(arch, "auto", "cpu", "float32", compiled=False)
+    with pytest.raises(ConfigError, match="backend=dense: there is no library, or use backend=torch"):
+        is_dense(arch, "dense", "cpu", "float32", compiled=False)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 24), (4, 64), (1, 64), (40, 40)])

@@ -1,4 +1,4 @@
-"""An actor and its critics that learn from replay without torch: SAC, TD3 and DDPG on dense networks."""
+"""An actor and its critics that learn from replay in C: SAC, TD3 and DDPG on dense networks."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from paddock.algos.learning.offpolicy.learners.learner import check_report, prep
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense import make_actor_critic
 from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
@@ -24,6 +23,7 @@ from paddock.algos.networks.dense.actor_critic import (
     SoftPolicy,
     Transitions,
 )
+from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.dense.draw import draw_uniform
 from paddock.algos.networks.dense.shape import AdamState
 
@@ -60,7 +60,7 @@ class DenseActorCritic:
         )
         self.architecture, self._objective, self._seed = architecture, objective, seed
         self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
-        self._backend = make_actor_critic(self._shape, objective, self._begin(adam_epsilon), threads)
+        self._backend = CompiledActorCritic(self._shape, objective, self._begin(adam_epsilon), threads)
         self._noise = NormalBlocks(seed, Stream.UPDATE)
         self.updates = 0
 

@@ -1,4 +1,4 @@
-"""Q learning on dense networks, without torch. No number depends on the processor, on threads or on U."""
+"""Q learning on dense networks, in C. No number depends on the processor, on threads or on U."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +13,7 @@ from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, check_r
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense import make_q_backend
+from paddock.algos.networks.dense.compiled_q import CompiledQ
 from paddock.algos.networks.dense.draw import draw_uniform
 from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
 from paddock.algos.networks.dense.shape import DenseShape, adam_scales
@@ -40,7 +40,7 @@ class DenseQLearner:
         shape = shape if architecture.shared else replace(shape, value=())
         generator = np.random.default_rng(seed % 2**63)
         theta = np.concatenate([draw_uniform(sizes, generator) for sizes in shape.chains])
-        self._backend = make_q_backend(shape, threads, sparse=architecture.inputs.sparse is not None)
+        self._backend = CompiledQ(shape, threads, sparse=architecture.inputs.sparse is not None)
         self._backend.load(QVectors(theta, theta, np.zeros_like(theta), np.zeros_like(theta)))
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
