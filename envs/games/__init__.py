@@ -9,11 +9,6 @@ _OURS = {  # entry point, and steps of an episode at the most
     "Game2048": ("game_2048:Game2048", 10_000),
     "Breakout": ("breakout:Breakout", 10_000),
     "Pong": ("pong:Pong", 10_000),
-    "Bricks": ("bricks:Bricks", 10_000),
-    "Road": ("road:Road", 2_500),
-    "Harvest": ("harvest:Harvest", 10_000),
-    "Depths": ("depths:Depths", 10_000),
-    "Fleet": ("fleet:Fleet", 10_000),
 }
 
 for _name, (_entry, _steps) in _OURS.items():

@@ -22,11 +22,6 @@ def cells(codes: NDArray[np.integer], palette: Sequence[Colour], side: int) -> P
     return picture
 
 
-def planes(seen: NDArray[np.integer], colours: Sequence[Colour], side: int) -> Picture:
-    """Draw planes [H, W, C] of bits; of several in a cell the last one is seen."""
-    return cells(((seen != 0) * np.arange(1, seen.shape[2] + 1)).max(2), [BACK, *colours], side)
-
-
 def rectangle(picture: Picture, left: float, top: float, width: float, height: float, colour: Colour) -> None:
     """Fill a rectangle, in pixels; what lies beyond the picture is left out."""
     x, y = max(round(left), 0), max(round(top), 0)

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
 from scripts.bench.limits import native_split  # noqa: E402
@@ -46,7 +46,6 @@ RATES = {  # where nothing else is to be reached
     "paddock/Pong-v0": 20_000_000,
     "paddock/Breakout-v0": 8_000_000,
     **{id: 50_000_000 for id in (*SANITY, *DRAWN)},
-    **{id: 10_000_000 for id in GAMES[3:]},
 }
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 IN_JAX = ("gymnax", "pgx")

@@ -1,20 +1,14 @@
 """Whether walkers earn natively what they earn in Gymnasium: the same controllers and seeds, episode by episode.
 
-    python scripts/bench/native_fidelity.py [--quick] [--json PATH] [--episodes 500] [--minatar PYTHON] [RUN ...]
+    python scripts/bench/native_fidelity.py [--quick] [--json PATH] [--episodes 500] [RUN ...]
 
 Gymnasium's own heuristic, and the policy of each run folder, walk on BipedalWalker-v3 and on Hardcore. A native step is
 Box2D's bit for bit where a world begins; Gymnasium's environment takes its Box2D world along from one episode to the
 next, which changes the order of contacts, and from there a walker's steps differ as if it had been pushed by a hair. So
 returns are compared as samples: the means have to agree within 3 %, or their 95 % intervals overlap.
-
---minatar PYTHON plays games on 10 x 10 planes in place of walkers, ours and by that interpreter MinAtar's: returns and
-lengths of random actions and of a simple policy each (scripts/bench/contenders/minatar_games.py). Rules are our own
-there, so that what differs is told and is no failure.
 """
 
-import json
 import multiprocessing
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -32,13 +26,11 @@ from numpy.typing import NDArray  # noqa: E402
 
 from paddock.evaluation.fresh_episodes import bootstrap_interval  # noqa: E402
 from paddock.evaluation.load import load  # noqa: E402
-from scripts.bench.contenders import minatar_games  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
     command_line,
     describe_machine,
     finish,
-    interpreter,
     positive_int,
     run_script,
 )
@@ -57,18 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run that learned to walk")
     parser.add_argument("--episodes", type=positive_int, default=500, help="of each controller on each side (500)")
     parser.add_argument("--workers", type=positive_int, default=2, help="processes (2)")
-    parser.add_argument(
-        "--minatar",
-        type=interpreter,
-        metavar="PYTHON",
-        help="games in place of walkers; an interpreter that has MinAtar",
-    )
     options = parser.parse_args(arguments)
     episodes = 20 if options.quick else options.episodes
-    if options.minatar:
-        games = compare_games(options.minatar, episodes)
-        print(f"\n{describe_machine()}\nmeans of {episodes} episodes [95 % interval], of Road of a tenth as many")
-        return finish({"episodes": episodes, "games": games}, options.json, True)
     controllers = [HEURISTIC, *([] if options.quick else options.runs)]
     rows = compare(controllers, episodes, options.workers)
     print(f"\n{describe_machine()}\nmean return of {episodes} episodes [95 % interval]; same: equal to the last bit")
@@ -93,38 +75,10 @@ def compare(controllers: list[str], episodes: int, workers: int) -> list[Report]
     return rows
 
 
-def compare_games(python: str, episodes: int) -> list[Report]:
-    """Returns and lengths of each policy in our games and in MinAtar's, each row printed as it is known."""
-    print(f"{'game':10} {'policy':10} {'return: ours':>22} {'MinAtar':>22} {'length: ours':>22} {'MinAtar':>22}")
-    rows = []
-    for game in minatar_games.PAIRS:
-        count = max(episodes // 10, 2) if game == "Road" else episodes  # whose episodes are 2,500 steps each
-        for policy in minatar_games.POLICIES:
-            command = [python, minatar_games.__file__, game, policy, "0", str(count)]
-            theirs = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            sides = {"ours": minatar_games.play_ours(game, policy, 0, count), "minatar": theirs}
-            row: Report = {"game": game, "policy": policy, "episodes": count}
-            for what in ("returns", "lengths"):
-                row[what] = {name: describe_sample(played[what]) for name, played in sides.items()}
-            rows.append(row)
-            print(render_game(row), flush=True)
-    return rows
-
-
 def describe_sample(values: list[float]) -> Report:
     """The mean of a sample, and its 95 % interval."""
     low, high = bootstrap_interval(np.array(values), np.random.default_rng(0))
     return {"mean": float(np.mean(values)), "low": low, "high": high}
-
-
-def render_game(row: Report) -> str:
-    """One line of the table of games."""
-    cells = [
-        f"{side['mean']:,.2f} [{side['low']:,.2f}, {side['high']:,.2f}]"
-        for what in ("returns", "lengths")
-        for side in row[what].values()
-    ]
-    return f"{row['game']:10} {row['policy']:10} " + " ".join(f"{cell:>22}" for cell in cells)
 
 
 def judge(controller: str, task: str, gymnasiums: list[float], natives: list[float]) -> Report:

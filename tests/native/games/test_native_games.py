@@ -32,27 +32,9 @@ def toward(aside: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([0, 2, 1])[np.sign(np.rint(5 * aside)).astype(np.int64)]
 
 
-def dive(seen: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Go to the uppermost diver, and up where little air is left and one is aboard; shoot where there is none."""
-    chosen = []
-    for planes in seen:
-        (row, column), divers = np.argwhere(planes[..., 5])[0], np.argwhere(planes[..., 3])
-        if planes[9, :, 9].any() and (not divers.size or planes[9, :, 8].sum() < 5 or planes[9, 5, 9]):
-            chosen.append(1)
-        elif not divers.size:
-            chosen.append(5 if row else 3)
-        else:
-            down, right = divers[0] - (row, column)
-            chosen.append(3 if down > 0 else 1 if down < 0 and row > 1 else 2 if right > 0 else 4)
-    return np.array(chosen)
-
-
 PLAYERS: dict[str, Callable[[Any], NDArray[np.int64]]] = {  # who get further than random actions do
     "Pong": lambda seen: toward(seen[:, 1] - seen[:, 4]),
     "Breakout": lambda seen: toward(seen["motion"][:, 0] - seen["motion"][:, 4]),
-    "Bricks": lambda seen: toward(seen[..., 3].any(1).argmax(1) - seen[..., 2].any(1).argmax(1) - 0.5),
-    "Depths": dive,
-    "Road": lambda seen: np.ones(N, np.int64),
 }
 
 

@@ -25,19 +25,7 @@ static inline int bounded(int x, int low, int high) { return x < low ? low : x >
     void save_##game(const void *, int, void *);                                                                       \
     void load_##game(void *, const void *, int, const void *);
 
-/* Rows are written anew in every step. */
 #define BYTE_GAME(game, bytes)                                                                                         \
-    static inline void change_##game(                                                                                  \
-        const struct game *before, const struct game *state, const void *settings, unsigned char *row                  \
-    )                                                                                                                  \
-    {                                                                                                                  \
-        (void)before;                                                                                                  \
-        show_##game(state, settings, row);                                                                             \
-    }                                                                                                                  \
-    CHANGED_BYTE_GAME(game, bytes)
-
-/* Of large rows a step writes what has changed: `change_GAME(before, state, settings, row)`, where the row is `before`'s. */
-#define CHANGED_BYTE_GAME(game, bytes)                                                                                 \
     void start_##game(                                                                                                 \
         void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows            \
     )                                                                                                                  \
@@ -58,10 +46,9 @@ static inline int bounded(int x, int low, int high) { return x < low ? low : x >
         unsigned ended = 0;                                                                                            \
         for (; mask; mask &= mask - 1) {                                                                               \
             const int i = __builtin_ctz(mask);                                                                         \
-            const struct game before = state[i];                                                                       \
             const int over = play_##game(state + i, settings, generators + i, (int)choice[i], reward + i);             \
             ended |= (unsigned)over << i;                                                                              \
-            change_##game(&before, state + i, settings, rows + (size_t)i * (bytes));                                   \
+            show_##game(state + i, settings, rows + (size_t)i * (bytes));                                              \
         }                                                                                                              \
         return ended;                                                                                                  \
     }                                                                                                                  \

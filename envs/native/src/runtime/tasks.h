@@ -23,7 +23,6 @@
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
     &game_2048_task, &breakout_task, &pong_task,
-    &bricks_task, &road_task, &harvest_task, &fleet_task, &depths_task,
     &sanity_bandit_task, &sanity_password_task, &sanity_squared_task, &sanity_blend_task, &sanity_stochastic_task,
     &sanity_noisy_bandit_task, &sanity_forget_task, &sanity_delay_task, &sanity_cutoff_task, &sanity_copy_task, &sanity_memory_task, &sanity_recall_task,
     &connect4_task, &tictactoe_task, &snake_task, &spread_task, &tag_task, /* worlds */
