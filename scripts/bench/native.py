@@ -1,21 +1,15 @@
-"""Random actions through native environments, EnvPool, Gymnasium, PettingZoo, gymnax and Pgx: steps per second.
+"""Random actions through native environments, EnvPool, Gymnasium and PettingZoo: steps per second.
 
-    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON] [--jax PYTHON]
+    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
-Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
-processes of their own (scripts/bench/contenders/compiled.py). Actions are drawn beforehand, observations are not read,
-episodes end and begin again in the measured time. What stands as Gymnasium's of our own games and of the sanity suite's
-tasks are their rules in Python. Who has one thread is bound to one core, and its rate is that of the
-processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
-are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field and in spread a
-step of one agent. Then comes where a step of the walker spends its time (scripts/bench/limits/native_split.py).
+Each contender plays at the best setting of its grid, found by a short pilot; then all play in turn, in processes of
+their own (scripts/bench/contenders/compiled.py). Actions are drawn beforehand, and resets count. Contenders with one
+thread are bound to a core and rated by processor time, those with two by wall time. "Whole episodes" are those of
+random networks, as ES plays them. In games of several agents a step is one action.
 
-gymnax and Pgx step in compiled calls of many steps (scripts/bench/contenders/in_jax.py), maybe by another interpreter,
-which --jax names: `pip install gymnasium gymnax pgx`.
-
-What is not installed is left out, and said so. A target that cannot be judged here, for want of a peer or of AVX-512,
-is not missed.
+Contenders that are not installed are left out, with a line that says so. A target that cannot be judged here, for lack
+of a peer or of AVX-512, is not missed.
 """
 
 import argparse
@@ -32,7 +26,6 @@ from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.compiled import CONTENDERS, DRAWN, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
-from scripts.bench.limits import native_split  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
@@ -48,8 +41,7 @@ RATES = {  # where nothing else is to be reached
     **{id: 50_000_000 for id in (*SANITY, *DRAWN)},
 }
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
-IN_JAX = ("gymnax", "pgx")
-PILOT_S, WARM_S, PLAY_S, SPLIT_S = 0.3, 0.2, 1.0, 4.0
+PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
     load, instructions = os.getloadavg()[0], library.widest()
     if load > BUSY:
-        print(f"others are at work here (load {load:.1f}): trust no rate of two threads, and ratios more than rates")
-    interpreters = {"pufferlib": options.pufferlib} | dict.fromkeys(IN_JAX, options.jax)
+        print(f"the machine is busy (load {load:.1f}): trust ratios rather than rates")
+    interpreters = {"pufferlib": options.pufferlib}
     with players({one.library for one in CONTENDERS.values()}, interpreters, "compiled.py") as present:
         rows = {}
         for row in options.rows:
@@ -75,7 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
         "versions": harness.versions() | library_versions(present),
         "settings": {"repeats": options.repeats, "play_s": options.play_s, "load_before": load},
         "rows": rows,
-        "split": None if options.quick else native_split.measure("BipedalWalker-v3", SPLIT_S),
     }
     print(render(report))
     missed = any(target["reached"] is False for row in rows.values() for target in row["targets"])
@@ -126,7 +117,7 @@ def render_row(row: str, result: Report) -> str:
 
 
 def render(report: Report) -> str:
-    """Machine, versions, and the split of a step."""
+    """Return machine, versions and settings in lines."""
     settings = report["settings"]
     lines = [
         "",
@@ -135,20 +126,13 @@ def render(report: Report) -> str:
         f"medians of {settings['repeats']} interleaved runs of {settings['play_s']} s; one core by processor time, two "
         "by the clock",
     ]
-    return "\n".join(lines + ([native_split.render(report["split"])] if report["split"] else []))
+    return "\n".join(lines)
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
     parser = harness.command_line(__doc__, "under a minute: two rows, one setting, 3 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
-    parser.add_argument(
-        "--jax",
-        type=harness.interpreter,
-        metavar="PYTHON",
-        default=sys.executable,
-        help=f"an interpreter that has {', '.join(IN_JAX)}",
-    )
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
     options.repeats = options.repeats or (3 if options.quick else 5)

@@ -1,42 +1,36 @@
-"""How fast learning from replay is on a CPU: updates/s against Stable-Baselines3, in the same run.
+"""How fast learning from replay is on a CPU, beside Stable-Baselines3 in the same run.
 
     python scripts/bench/replay.py [--quick] [--json PATH] [--rows NAME ...] [--peers PYTHON]
 
-sac, sac_small, td3, dqn, dqn_small   updates/s of the algorithm's learner, batches drawn from its replay with them
-sac_threads                           the same of two threads
-prioritized                           a batch of 256 drawn by priorities from a million transitions, and given new ones
-checkpoint                            one of a million transitions: how long it takes, and how much it writes
-pendulum                              seconds of a process, from its start until ten episodes have a mean of -200
-cartpole                              steps/s of experiment=dqn_cartpole, whole
-apex                                  steps/s of algo=apex with two workers, and in one process; how long it waits
-whole                                 steps/s of algo=dqn with all that it does, by the numbers of environments and of
-                                      steps of a rollout
-zeros                                 updates/s of algo=dqn on MiniGrid's one-hot rows, with their zeros and without
+sac, sac_small, td3, dqn, dqn_small   updates/s of one thread
+sac_threads                           the same with two threads
+cartpole                              steps/s of experiment=dqn_cartpole, playing and learning
+whole                                 steps/s of algo=dqn on CartPole in C, by number of environments and rollout length
 
 Sides play in turns, in processes of their own (scripts/bench/peers/). In the first rows both fill their replay from the
-same environment, which does nothing, and then only learn, 64 updates a call; networks, batches and objectives are the
-same. Seconds are the processor's, so that others may be at work; those of two threads (sac_threads, apex) pass by the
-clock, and want a quiet machine, and so do those of a checkpoint, which waits for the disk.
+same environment, whose steps cost nothing, and then make 64 updates or more a step; networks, batches and objectives
+are the same. Seconds are processor time, except with two threads, which need a quiet machine.
 
-Peers come with the extra `bench`; --peers names another interpreter that has them: stable-baselines3, and cpprb for
-`prioritized`. What is not installed is left out, and said. `--json` puts the rows of a run in their places in a file
-that has others: each says of which machine it is.
+Peers come with the extra `bench`; --peers names another interpreter that has them. Peers that are not installed are left
+out, with a line that says so. `--json` replaces the rows of this run in a file and keeps its other rows.
 """
 
 import argparse
+import contextlib
 import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+sys.path.insert(0, str(ROOT))  # a script's own folder is all that Python adds
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench.contenders import contest  # noqa: E402
-from scripts.bench.contenders.contest import Contender, claim  # noqa: E402
+from scripts.bench.contenders.contest import Contender, Missing, Player, claim  # noqa: E402
+from scripts.bench.contenders.recipes import translate  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -50,38 +44,24 @@ from scripts.bench.harness import (  # noqa: E402
     run_script,
     versions,
 )
-from scripts.bench.rows.whole import (  # noqa: E402
-    MILLION,
-    OUR_FILE,
-    OURS,
-    PEER,
-    PEER_FILE,
-    bench_apex,
-    bench_cartpole,
-    bench_checkpoint,
-    bench_pendulum,
-    bench_whole,
-    player,
-    take_turns,
-)
 
-CPPRB, CPPRB_FILE = "cpprb", "cpprb_replay.py"
+OURS, PEER, OUR_FILE, PEER_FILE = "paddock", "sb3", "paddock_replay.py", "sb3_replay.py"
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium")
-PEERS_PACKAGES = ("stable-baselines3", "cpprb")
-LIST = "from importlib.metadata import distributions; print(*(f'{one.name}={one.version}' for one in distributions()))"
+VERSION = "from importlib.metadata import version; print(version('stable-baselines3'))"
 
 CONTINUOUS: Report = {"observed": 17, "actions": 6, "discrete": False, "hidden": [256, 256], "batch_size": 256}
-CHOICE: Report = {"observed": 4, "actions": 2, "discrete": True, "hidden": [64, 64], "batch_size": 64, "algo": "dqn"}
-PLAIN = {"algo.double": False}  # which SB3's is
+DISCRETE: Report = {"observed": 4, "actions": 2, "discrete": True, "hidden": [64, 64], "batch_size": 64, "algo": "dqn"}
+PLAIN = {"algo.double": False}  # as SB3's
 RECIPES: dict[str, Report] = {
     "sac": CONTINUOUS | {"algo": "sac"},
     "sac_small": CONTINUOUS | {"algo": "sac", "observed": 3, "actions": 1, "hidden": [64, 64], "batch_size": 100},
     "td3": CONTINUOUS | {"algo": "td3"},
-    "dqn": CHOICE | {"hidden": [256, 256], "overrides": PLAIN},
-    "dqn_small": CHOICE | {"overrides": PLAIN},
+    "dqn": DISCRETE | {"hidden": [256, 256], "overrides": PLAIN},
+    "dqn_small": DISCRETE | {"overrides": PLAIN},
 }
-TIMES = {"sac": 2.2, "sac_small": 12.0, "td3": 1.9, "dqn": 3.0, "dqn_small": 20.0}  # ours / SB3, a thread each
-THREADS_TIMES = 3.0  # of SAC, two threads of ours by one of SB3's
+TIMES = {"sac": 2.2, "sac_small": 12.0, "td3": 1.9, "dqn": 3.0, "dqn_small": 20.0}  # target ratios, a thread each
+THREADS_TIMES = 3.0  # SAC on two threads of ours over one of SB3's
+CARTPOLE_TIMES = 3.0
 UPDATES = {
     "sac": (512, 192),
     "sac_small": (8192, 512),
@@ -89,45 +69,37 @@ UPDATES = {
     "dqn": (4096, 1024),
     "dqn_small": (32_768, 1024),
 }
-LEAST, ROWS_KEPT, QUICK_ROWS = 16, 10_000, 1000
-ZEROS, ZEROS_UPDATES, ZEROS_TIMES = "minigrid_doorkey", 1024, 2.5  # without them / with them
-DRAWS, DRAW_S, CPPRB_TIMES = 5000, 0.2e-3, 1.0
+LEAST, ROWS_KEPT, QUICK_ROWS = 64, 10_000, 1000
+WHOLE, WHOLE_RATE = ((1, 10), (16, 16), (64, 32)), 80_000  # environments and steps of a rollout; target on one core
+CARTPOLE_STEPS = 8192
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the rows, print medians and ratios; returns 1 if ours is below a target, else 0."""
+    """Run the rows, print medians and ratios; return 1 if ours is below a target, else 0."""
     options = read_options(arguments)
-    kept = read_rows(options.json)
+    kept = read_kept(options.json)["rows"]
     load = os.getloadavg()[0]
-    place: Report = {"machine": describe_machine(), "instructions": library.widest(), "versions": list_found(options)}
-    print(f"{place['machine']}; instructions: {place['instructions']}")
-    print(list_versions(place), flush=True)
+    machine: Report = {"machine": describe_machine(), "instructions": library.widest(), "versions": installed(options)}
+    print(f"{machine['machine']}; instructions: {machine['instructions']}")
+    print(list_versions(machine), flush=True)
     if load > BUSY:
-        print(f"others are at work here (load {load:.1f}): trust no rate of two threads, and ratios more than rates")
+        print(f"the machine is busy (load {load:.1f}): trust ratios rather than rates")
     found: dict[str, Report] = {}
     for name in options.rows:
-        found[name] = ROWS[name](options) | place
+        found[name] = ROWS[name](options) | machine
         print(f"\n{contest.render(found[name])}", flush=True)
     reached = all(one["reached"] for row in found.values() for one in row["claims"])
     return finish({"rows": kept | found}, options.json, reached)
 
 
-def read_rows(path: Path | None) -> dict[str, Report]:
-    """The rows of a file that is there, each with its machine, which older files told once for all."""
-    held = read_kept(path)
-    rows: dict[str, Report] = held.pop("rows")
-    return {name: row | {key: held[key] for key in held if key not in row} for name, row in rows.items()}
-
-
-def list_found(options: argparse.Namespace) -> dict[str, str]:
-    """The versions of what takes part; peers' are those that their interpreter has."""
-    told = subprocess.run([options.peers, "-c", LIST], capture_output=True, text=True, check=True).stdout
-    theirs = dict(line.replace("_", "-").split("=") for line in told.split())
-    return versions(*PACKAGES) | {name: theirs[name] for name in PEERS_PACKAGES if name in theirs}
+def installed(options: argparse.Namespace) -> dict[str, str]:
+    """Return the versions of what takes part; the peer's is that of its interpreter."""
+    asked = subprocess.run([options.peers, "-c", VERSION], capture_output=True, text=True)
+    return versions(*PACKAGES) | ({} if asked.returncode else {"stable-baselines3": asked.stdout.strip()})
 
 
 def bench_updates(name: str, options: argparse.Namespace) -> Report:
-    """Updates/s of a recipe, ours and SB3's, on one thread each."""
+    """Measure updates/s of a recipe, ours and SB3's, on one thread each."""
     recipe, ours, theirs = size(name, options)
     contenders = [
         Contender(OURS, OUR_FILE, recipe, [1], ours),
@@ -138,7 +110,7 @@ def bench_updates(name: str, options: argparse.Namespace) -> Report:
 
 
 def bench_threads(options: argparse.Namespace) -> Report:
-    """Updates/s of SAC on two threads, beside SB3's on one and on two."""
+    """Measure updates/s of SAC on two threads, beside SB3's on one and on two."""
     recipe, ours, theirs = size("sac", options)
     contenders = [
         Contender(f"{OURS}, 2 threads", OUR_FILE, recipe, [2], ours),
@@ -149,70 +121,82 @@ def bench_threads(options: argparse.Namespace) -> Report:
     return row | {"claims": contest.compare(row, f"{OURS}, 2 threads", {PEER: THREADS_TIMES})}
 
 
+def bench_cartpole(options: argparse.Namespace) -> Report:
+    """Measure steps/s of DQN by RL-Zoo's settings on CartPole in Python, playing and learning."""
+    steps = CARTPOLE_STEPS // 4 if options.quick else CARTPOLE_STEPS
+    theirs = {"recipe": translate("dqn_cartpole", "CartPole-v1"), "steps": steps, "every": 0, "episodes": 0}
+    with contextlib.closing(Player(OUR_FILE)) as ours, contextlib.closing(Player(PEER_FILE, options.peers)) as peer:
+        row, _ = take_turns(
+            "DQN on CartPole in Python by RL-Zoo's settings: 256-256, 128 updates of 64 for 256 steps",
+            options.repeats,
+            {
+                OURS: functools.partial(ours.ask, experiment="dqn_cartpole", steps=steps, seed=0),
+                PEER: functools.partial(peer.ask, **theirs, seed=0),
+            },
+        )
+    return row | {"claims": contest.compare(row, OURS, {PEER: CARTPOLE_TIMES})}
+
+
+def bench_whole(options: argparse.Namespace) -> Report:
+    """Measure steps/s of DQN on CartPole in C with one environment, some, and many."""
+    rows = 1 if options.quick else 10
+    with contextlib.closing(Player(OUR_FILE)) as player:
+        row, runs = take_turns(
+            "DQN on CartPole in C, 64-64, an update of 64 for 4 steps",
+            options.repeats,
+            {f"{N} x {T}": functools.partial(player.ask, num_envs=N, num_steps=T, rows=rows, seed=0) for N, T in WHOLE},
+        )
+    title, every = list(runs.items())[-1]
+    reached = [run["rate"] / WHOLE_RATE for run in every]
+    return row | {"claims": [claim(f"{title} / {WHOLE_RATE:,} steps/s", reached, 1.0)]}
+
+
+Row = Callable[[argparse.Namespace], Report]
+ROWS: dict[str, Row] = {
+    **{name: functools.partial(bench_updates, name) for name in RECIPES},
+    "sac_threads": bench_threads,
+    "cartpole": bench_cartpole,
+    "whole": bench_whole,
+}
+
+
 def size(name: str, options: argparse.Namespace) -> tuple[Report, int, int]:
-    """A recipe, and how many updates each side makes by it."""
+    """Return a recipe, and the number of updates that each side makes by it."""
     rows, (ours, theirs) = QUICK_ROWS if options.quick else ROWS_KEPT, UPDATES[name]
     fewer = 16 if options.quick else 1
     return RECIPES[name] | {"rows": rows}, max(ours // fewer, LEAST), max(theirs // fewer, LEAST)
 
 
-def bench_prioritized(options: argparse.Namespace) -> Report:
-    """Batches of 256 drawn by priorities, and given new ones."""
-    rows, draws = (MILLION // 10, DRAWS // 10) if options.quick else (MILLION, DRAWS)
-    with player(OUR_FILE) as ours, player(CPPRB_FILE, options.peers) as peer:
-        row, runs = take_turns(
-            f"256 of {rows:,} transitions drawn by priorities, and given new ones",
-            options.repeats,
-            {
-                OURS: functools.partial(ours.ask, rows=rows, draws=draws, seed=1),
-                CPPRB: functools.partial(peer.ask, rows=rows, draws=draws, seed=1),
-            },
-        )
-    claims = [claim(f"{1e3 * DRAW_S:g} ms / {OURS}", [DRAW_S * run["rate"] for run in runs[OURS]], 1.0)]
-    return row | {"unit": "batches/s", "claims": claims + contest.compare(row, OURS, {CPPRB: CPPRB_TIMES})}
-
-
-def bench_zeros(options: argparse.Namespace) -> Report:
-    """Updates/s of DQN on rows that are mostly zeros: all of them multiplied, and those that are none gathered."""
-    updates = ZEROS_UPDATES // 8 if options.quick else ZEROS_UPDATES
-    with player(OUR_FILE) as asked:
-        row, runs = take_turns(
-            f"DQN on {ZEROS}, 64-64, batches of 64",
-            options.repeats,
-            {
-                side: functools.partial(asked.ask, zeros=ZEROS, whole=whole, updates=updates, seed=0)
-                for side, whole in (("with zeros", True), ("without", False))
-            },
-        )
-    values = {run["value"] for every in runs.values() for run in every}
-    assert len(values) == 1, f"both ways learn the same: {values}"
-    return row | {"unit": "updates/s", "claims": contest.compare(row, "without", {"with zeros": ZEROS_TIMES})}
-
-
-Row = Callable[[argparse.Namespace], Report]
-UPDATING: dict[str, Row] = {name: functools.partial(bench_updates, name) for name in RECIPES}
-ROWS: dict[str, Row] = {
-    **UPDATING,
-    "sac_threads": bench_threads,
-    "prioritized": bench_prioritized,
-    "checkpoint": bench_checkpoint,
-    "pendulum": bench_pendulum,
-    "cartpole": bench_cartpole,
-    "apex": bench_apex,
-    "whole": bench_whole,
-    "zeros": bench_zeros,
-}
-
-
 def describe(recipe: Report) -> str:
-    """A recipe in one line."""
+    """Return a recipe in one line."""
     hidden = "-".join(map(str, recipe["hidden"]))
-    sizes = f"{recipe['observed']} numbers, {recipe['actions']} {'choices' if recipe['discrete'] else 'actions'}"
+    sizes = f"{recipe['observed']} numbers, {recipe['actions']} {'discrete' if recipe['discrete'] else 'continuous'} actions"
     return f"{recipe['algo'].upper()}, {sizes}, {hidden} relu, batches of {recipe['batch_size']}"
 
 
+def take_turns(
+    title: str, repeats: int, sides: Mapping[str, Callable[[], Report]]
+) -> tuple[Report, dict[str, list[Report]]]:
+    """Return a row without claims, and the runs of each side with rates; sides that are missing are left out."""
+    runs: dict[str, list[Report]] = {name: [] for name in sides}
+    skipped: dict[str, str] = {}
+    for _ in range(repeats):
+        for name, play in sides.items():
+            if name in skipped:
+                continue
+            try:
+                run = play()
+            except Missing as missing:
+                skipped[name] = str(missing)
+            else:
+                runs[name].append(run | {"rate": run["steps"] / run["seconds"]})
+    runs = {name: every for name, every in runs.items() if every}
+    contenders = {name: contest.summarize(every) | {"setting": None} for name, every in runs.items()}
+    return {"title": title, "unit": "steps/s", "contenders": contenders, "skipped": skipped}, runs
+
+
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; --quick changes what is not given."""
+    """Return the command line's options; --quick changes the defaults."""
     parser = command_line(__doc__, "a sixteenth of the updates, 3 repeats")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
     parser.add_argument("--repeats", type=positive_int, help="runs of each contender (5)")

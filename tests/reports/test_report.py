@@ -25,7 +25,6 @@ from paddock.reports.page import axes as page_axes
 from paddock.reports.section_runs import show_videos
 from paddock.reports.section_sweep import describe
 from paddock.reports.section_tasks import normalize
-from scripts.bench.runs.report import copy_runs, measure, read_with_pandas
 
 POET = [
     "algo=poet",
@@ -450,15 +449,3 @@ def test_mistakes_are_one_line(arguments: list[str], said: str, main: Main, tmp_
     assert (code, out) == (2, "")
     assert said in err and err.count("\n") == 1
     assert not list(tmp_path.rglob("*.html"))
-
-
-def test_the_benchmark_measures_both_sides(tmp_path: Path, tree: Path) -> None:
-    copy_runs(tree / "ppo1", tmp_path / "runs", count=6, rows=5)
-    found = measure(tmp_path / "runs", rounds=1)
-    assert set(found["medians"]) == {"read_metrics", "pandas", "read_runs", "report"}
-    assert found["ratio"] == found["medians"]["pandas"] / found["medians"]["read_metrics"]
-    assert len(read_with_pandas(sorted((tmp_path / "runs").iterdir()))) == 30
-    assert [one.label for one in group(gather([tmp_path / "runs"]).entries, "eval/return_mean")] == [
-        "ppo, algo.learning_rate=0.0001",
-        "ppo, algo.learning_rate=0.0002",
-    ]

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from scripts.bench.contenders import in_jax
 from scripts.bench.contenders.vectors import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
 
 WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
@@ -123,27 +122,6 @@ def pettingzoo(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     return advance
 
 
-def python(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """A world of ours, in Python."""
-    env = row.spec.make()
-    stack.callback(env.close)
-    draws = draw(env.action_space(env.possible_agents[0]), len(env.possible_agents))
-    env.reset(seed=0)
-
-    def advance() -> int:
-        env.step(dict(zip(env.possible_agents, next(draws), strict=True)))
-        if not env.agents:
-            env.reset()
-        return len(env.possible_agents)
-
-    return advance
-
-
-def mpe2(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """The world whose episodes a row's are, all of its agents at once."""
-    return python(replace(row, spec=replace(row.spec, id="mpe2.simple_spread_v3:parallel_env")), setting, stack)
-
-
 def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Ours: whole episodes of random networks, as a population plays them."""
     from paddock.envs.native.rollout import Network, play_episodes
@@ -205,18 +183,13 @@ def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
 
 ONE = Contender("paddock.envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
-JAX = sizes(1024, 256, 4096)
 WHOLE = Contender("paddock.envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", bare, threads=1),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
-    "Python": Contender("numpy", python, threads=1, rows=("snake", "spread")),
-    "mpe2": Contender("mpe2", mpe2, threads=1, rows=("spread",)),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
     "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),
-    "gymnax": Contender("gymnax", in_jax.gymnax, 1, CLASSIC, JAX),
-    "Pgx": Contender("pgx", in_jax.pgx, 1, BOARDS, JAX),
     "native": ONE,
     "native, 2 threads": replace(ONE, threads=2),
     "native, whole episodes": WHOLE,

@@ -210,11 +210,11 @@ def summarize(runs: list[Report]) -> Report:
     }
 
 
-def compare(row: Report, ours: str, targets: dict[str, float] | None = None) -> list[Report]:
+def compare(row: Report, ours: str, targets: Mapping[str, float]) -> list[Report]:
     """What is claimed of our rate over each peer's that was there."""
     sides = row["contenders"]
     claims = []
-    for peer, target in (targets or {"sb3": 2.0, "single file": 1.0}).items():
+    for peer, target in targets.items():
         if peer in sides:
             ratios = [mine / other for mine, other in zip(sides[ours]["all"], sides[peer]["all"], strict=True)]
             claims.append(claim(f"{ours} / {peer}", ratios, target))

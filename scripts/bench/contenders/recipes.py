@@ -1,4 +1,4 @@
-"""Recipes of conf/experiment as both sides of a comparison take them: by Paddock's words, which a peer translates."""
+"""Recipes that both sides of a comparison take, in Paddock's words: published settings, and those of conf/experiment."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,6 +10,60 @@ from paddock.config.compose import compose_alone
 from scripts.bench.harness import Report
 from scripts.bench.peers.paddock_ppo import SAME_NAME
 
+BIPEDAL = "paddock.envs.bipedal:paddock/BipedalWalker-v3"  # Gymnasium's walker, written for speed
+CLASSIC: Report = {  # CleanRL's ppo.py
+    "env": "CartPole-v1",
+    "num_envs": 4,
+    "num_steps": 128,
+    "minibatch_size": 128,
+    "epochs": 4,
+    "learning_rate": 2.5e-4,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_coef": 0.2,
+    "value_clip_coef": 0.2,
+    "entropy_coef": 0.01,
+    "value_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "normalize": False,
+}
+WALKER: Report = CLASSIC | {  # RL-Zoo's
+    "env": "BipedalWalker-v3",
+    "num_envs": 32,
+    "num_steps": 256,  # of 2,048: an update in seconds, with the same work for a step
+    "minibatch_size": 64,
+    "epochs": 10,
+    "learning_rate": 3e-4,
+    "gamma": 0.999,
+    "clip_coef": 0.18,
+    "value_clip_coef": None,
+    "entropy_coef": 0.0,
+    "normalize": True,
+}
+CARTPOLE: Report = CLASSIC | {  # reaches 475 on 20 of 20 seeds within a million steps
+    "num_envs": 256,
+    "num_steps": 64,
+    "minibatch_size": 4096,
+    "epochs": 1,
+    "hidden": [32, 32],  # PufferLib's network is one layer of 128, with fewer parameters
+    "learning_rate": 5e-3,
+    "gamma": 0.98,
+    "value_clip_coef": None,
+    "entropy_coef": 0.0,
+    "anneal_steps": 1_000_000,
+}
+PUFFER: Report = {"env": "puffer_cartpole", "num_steps": 64, "minibatch_size": 32_768, "epochs": 1}  # its cartpole.ini
+PICTURES: Report = CLASSIC | {  # as published for Pong, without learning-rate decay
+    "env": "premade:bench/Pictures-v0",
+    "num_envs": 8,
+    "minibatch_size": 256,
+    "clip_coef": 0.1,
+    "value_clip_coef": 0.1,
+    "hidden": [512],
+    "activation": "relu",
+    "shared": True,
+    "policy": "CnnPolicy",  # SB3's name for these convolutions with 512 units behind them
+}
 _REPLAY = (
     "learning_rate",
     "batch_size",

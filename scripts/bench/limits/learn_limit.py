@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -32,8 +33,8 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from paddock.envs.errors import require  # noqa: E402
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench.harness import Report, in_turns  # noqa: E402
-from scripts.bench.limits.native_split import WIDTHS, extension  # noqa: E402
 
+WIDTHS = {"baseline": (4, []), "avx2": (8, ["-mavx2"]), "avx512": (16, ["-mavx512f", "-mavx512dq", "-mavx512vl"])}
 CHAINS, ROUNDS = 12, 200_000  # of products.c; some milliseconds
 SIDES = (128, 256, 512)  # of square matrices
 GEMM = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)
@@ -132,6 +133,12 @@ def blas_product(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Product:
         gemm(*given)
 
     return call
+
+
+def extension() -> Report:
+    """Return the settings of pyproject.toml by which the native environments are compiled."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    return next(one for one in table if one["name"] == "paddock.envs.native._lanes")
 
 
 @contextmanager

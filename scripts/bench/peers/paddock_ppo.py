@@ -1,4 +1,4 @@
-"""Paddock's PPO with a recipe of scripts/bench/ppo.py, driven as the peers beside it are.
+"""Paddock's PPO with a recipe of scripts/bench/learn.py, driven as the peers beside it are.
 
 Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, those of the processor, and the
 share of the time that environments, policy and learning took. One with "goal" asks for training until an evaluation has

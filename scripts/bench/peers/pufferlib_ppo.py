@@ -1,6 +1,6 @@
 """PufferLib 3's trainer on an environment of Gymnasium's, with the network of 2 x 64 that every contender has.
 
-Runs under an interpreter that has PufferLib (`scripts/bench/ppo.py --pufferlib PYTHON`), reads requests as JSON lines
+Runs under an interpreter that has PufferLib (`scripts/bench/learn.py --pufferlib PYTHON`), reads requests as JSON lines
 and answers each with its steps and seconds. A setting is the number of environments and that of worker processes, where
 0 steps them in this one, and perhaps that of torch's threads. The rest is PufferLib's default, but for the optimizer:
 Muon takes a package of its own.

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO with a recipe of scripts/bench/ppo.py.
+"""Stable-Baselines3's PPO with a recipe of scripts/bench/learn.py.
 
 Reads requests as JSON lines. One with "updates" asks for the speed, one with "goal" for training until episodes of the
 deterministic policy reach that mean return, one with "until" for the rollouts up to that step, one with none of these

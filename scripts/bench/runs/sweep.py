@@ -30,9 +30,9 @@ LINE = ["sweep=ppo", "algo=ppo", "env=cartpole", "vec.num_envs=8", "compute=seri
 SPACE = ["algo.num_steps=32,64", "algo.eval_every=6"]
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the sweeps in turn; exit code 1 below the target."""
-    options = command_line(__doc__, "one small round, under a minute; says nothing of the target").parse_args()
+    options = command_line(__doc__, "one small round, under a minute; says nothing of the target").parse_args(arguments)
     sizes, rounds, pruners = (QUICK, 1, PRUNERS[:2]) if options.quick else (FULL, ROUNDS, PRUNERS)
     report: Report = {"machine": describe_machine(), **sizes, "rounds": []}
     print(
