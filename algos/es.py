@@ -16,6 +16,8 @@ from paddock.algos.common.divergence import MEND
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.common.timing import Clock, worker_times
+from paddock.algos.evolution.gradient import Decay, EvaluationLost
+from paddock.algos.evolution.optimizers import OPTIMIZERS, OptimizerName, restore, state_of
 from paddock.algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
 from paddock.algos.evolution.strategy import (
     Generation,
@@ -28,7 +30,6 @@ from paddock.algos.evolution.strategy import (
     play_population,
     report_lost,
 )
-from paddock.algos.evolution.update import Adam, Decay, EvaluationLost
 from paddock.algos.learning.episode_metrics import own_metrics, spell_evaluation, summarize
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_alone
@@ -59,6 +60,7 @@ class ES:
     sigma: Annotated[float, Range("must be positive; try 0.1", above=0)]
     sigma_decay: Decay
     sigma_floor: float
+    optimizer: OptimizerName
     learning_rate: Annotated[float, Range("must be positive; try 0.01", above=0)]
     learning_rate_decay: Decay
     learning_rate_floor: float
@@ -111,7 +113,7 @@ class ES:
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
         self.mean = self.initial_std * initial  # [P] float64
         self.best_mean = self.mean.copy()
-        self.adam = Adam.fresh(size)
+        self.ascent = OPTIMIZERS[self.optimizer](size)
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
         self._interrupts = Interrupts()
@@ -123,13 +125,15 @@ class ES:
         while True:
             clock.lap("loop")
             normalizer = self._normalizer(self.observed)
-            job = play_population(self, self.problem, self.mean, self.adam, self.iteration, normalizer=normalizer)
+            job = play_population(
+                self, self.problem, self.mean, self.ascent.updates, self.iteration, normalizer=normalizer
+            )
             generation = run_alone(self.pool, play_members, job)
             self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
-            result = es_update(self, generation, self.mean, self.adam)
-            self.mean, self.adam = self.mean + result.update, result.adam
+            result = es_update(self, generation, self.mean, self.ascent)
+            self.mean, self.ascent = self.mean + result.update, result.optimizer
             self._count_seen(generation.moments)
             self.iteration += 1
             self.step += int(lengths.sum())
@@ -169,8 +173,7 @@ class ES:
             "iteration": self.iteration,
             "step": self.step,
             "mean": self.mean,
-            "momentum": self.adam.momentum,
-            "variance": self.adam.variance,
+            "optimizer": state_of(self.ascent),
             "observed": vars(self.observed),
             "best": {
                 "return": self.best_return,
@@ -183,7 +186,7 @@ class ES:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.iteration, self.step = int(state["iteration"]), int(state["step"])
-        self.mean, self.adam = state["mean"], Adam(state["momentum"], state["variance"], self.iteration)
+        self.mean, self.ascent = state["mean"], restore(self.optimizer, state["optimizer"])
         self.observed = Moments(**state["observed"])
         self.best_return, self.best_mean = float(state["best"]["return"]), state["best"]["mean"]
         self.best_observed = Moments(**state["best"]["observed"])

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
 from paddock.algos.common.timing import WorkClock
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, Stepped
+from paddock.algos.evolution.gradient import Decay
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Scored, Stepped
 from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
 from paddock.algos.evolution.reproduction import Reproduction
 from paddock.algos.evolution.side_by_side import learn_side_by_side
 from paddock.algos.evolution.strategy import (
-    Optimizer,
     PairsPerTask,
     PopulationSize,
     check_strategy,
     count_useful_workers,
 )
 from paddock.algos.evolution.transfer import compete
-from paddock.algos.evolution.update import Adam, Decay
 from paddock.algos.learning.episode_metrics import cut_metric
 from paddock.algos.learning.flow import Together
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
@@ -75,7 +75,7 @@ class POET:
     transfer_every: PositiveInt
     transfer_test: Literal["original", "enhanced"]
     transfer_window: PositiveInt
-    transfer_proposal: Optimizer
+    transfer_proposal: Proposal
     reproduce_every: PositiveInt
     reproduce_score: float
     max_children: PositiveInt
@@ -83,7 +83,7 @@ class POET:
     max_niches: PositiveInt
     criterion_low: float
     criterion_high: float
-    child_proposal: Optimizer
+    child_proposal: Proposal
     novelty: Literal["encoding", "pata_ec"]
     neighbours: PositiveInt
     solved_score: float

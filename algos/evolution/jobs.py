@@ -7,20 +7,20 @@ from typing import Literal
 import numpy as np
 
 from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import SearchDistribution
 from paddock.algos.evolution.strategy import (
     Floats,
-    Optimizer,
     StrategySettings,
     es_update,
     play_evaluation,
     play_population,
     report_lost,
 )
-from paddock.algos.evolution.update import Adam
 from paddock.algos.learning.episode_metrics import count_cut
 from paddock.algos.learning.flow import Job
 
+Proposal = Literal["adam", "sgd"]  # how an agent takes its step: with the niche's moments, or by the plain gradient
 LOST = float("-inf")  # the score of an evaluation that was lost: worse than any
 
 
@@ -78,18 +78,17 @@ class AgentJobs:
 
     settings: StrategySettings
 
-    def step(
-        self, niche: Niche, mean: Floats, adam: Adam, iteration: int, optimizer: Optimizer = "adam"
-    ) -> Job[Stepped]:
+    def step(self, niche: Niche, mean: Floats, adam: Adam, iteration: int, proposal: Proposal = "adam") -> Job[Stepped]:
         """One step of the evolution strategy in a niche, from `mean` [P]."""
-        job = play_population(self.settings, niche.problem, mean, adam, iteration, lane=niche.number)
+        job = play_population(self.settings, niche.problem, mean, adam.updates, iteration, lane=niche.number)
         generation = yield from job
         report_lost(generation.ends, f"a step in niche {niche.number}")
         steps = int(generation.lengths.sum())
         if generation.lost:
             return Stepped(mean, adam, steps, float("nan"))
-        result = es_update(self.settings, generation, mean, adam, optimizer)
-        return Stepped(mean + result.update, result.adam, steps, float(np.nanmean(generation.returns)))
+        result = es_update(self.settings, generation, mean, adam, plain=proposal == "sgd")
+        assert isinstance(result.optimizer, Adam)
+        return Stepped(mean + result.update, result.optimizer, steps, float(np.nanmean(generation.returns)))
 
     def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[Scored]:
         """Play an agent's evaluation; all who are scored in a niche in one iteration meet the same episodes."""
@@ -101,14 +100,14 @@ class AgentJobs:
         return Scored(float(kept.mean()) if len(kept) else LOST, steps, cut)
 
     def attempt(
-        self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer
+        self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, proposal: Proposal
     ) -> Job[Trial]:
         """Score an agent in a niche and, if it beats the bound, what one step of learning there makes of it."""
         scored = yield from self.score(niche, mean, iteration)
         direct = Candidate(scored.score, mean, 0, "as it was")
         if not scored.score > bound:
             return Trial(direct, None, scored.steps)
-        stepped = yield from self.step(niche, mean, adam, iteration, optimizer)
+        stepped = yield from self.step(niche, mean, adam, iteration, proposal)
         again = yield from self.score(niche, stepped.mean, iteration)
-        proposal = Candidate(again.score, stepped.mean, stepped.steps, "after a step here")
-        return Trial(direct, proposal, scored.steps + stepped.steps + again.steps)
+        learned = Candidate(again.score, stepped.mean, stepped.steps, "after a step here")
+        return Trial(direct, learned, scored.steps + stepped.steps + again.steps)

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Scored, best_candidate
 from paddock.algos.evolution.niche import Niche, characterize, novelty
-from paddock.algos.evolution.strategy import Optimizer
-from paddock.algos.evolution.update import Adam
+from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.learning.flow import Job, Together
 from paddock.envs.family import Encoding, Family
 
@@ -31,7 +30,7 @@ class ReproductionSettings(Protocol):
     max_admitted: int
     criterion_low: float
     criterion_high: float
-    child_proposal: Optimizer
+    child_proposal: Proposal
     novelty: Literal["encoding", "pata_ec"]
     neighbours: int
 

@@ -1,20 +1,21 @@
 """A step of the evolution strategy (Salimans et al. 2017, arXiv:1703.03864), and the evaluation of its mean, on a pool.
 
-Pairs are played as tasks; what comes of them is put in their order, ranked, made a gradient, and followed by Adam.
+Pairs are played as tasks; their returns are put in order and ranked, and an optimizer follows the estimated gradient.
 """
 
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.divergence import REMEDY, Diverged
+from paddock.algos.evolution.gradient import decayed, estimate_gradient
+from paddock.algos.evolution.optimizers import Optimizer
 from paddock.algos.evolution.population import Problem, SearchDistribution
-from paddock.algos.evolution.update import Adam, decayed, estimate_gradient
 from paddock.algos.learning.episodes import Episodes, Moments
 from paddock.algos.learning.flow import Job
 from paddock.algos.learning.policy_episodes import threads_of
@@ -28,7 +29,6 @@ from paddock.envs.vector.contract import check_unshared
 log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
-Optimizer = Literal["adam", "sgd"]
 MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
 PopulationSize = Annotated[int, MEMBERS]
 PairsPerTask = Annotated[int | None, Range("must be at least 1, or null for as many as keep workers busy", low=1)]
@@ -126,7 +126,7 @@ class ESUpdate:
 
     gradient: Floats  # [P], before the decay of weights
     update: Floats  # [P], the change of the mean
-    adam: Adam
+    optimizer: Optimizer  # after it
     rate: float  # the step size
 
 
@@ -134,14 +134,14 @@ def play_population(
     settings: StrategySettings,
     problem: Problem,
     mean: Floats,
-    adam: Adam,
+    updates: int,
     iteration: int,
     *,
     normalizer: Normalizer | None = None,
     lane: int = 0,
 ) -> Job[Generation]:
-    """Play every pair around a mean [P] after so many updates of Adam, as tasks of `play_members`."""
-    sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, adam.updates)
+    """Play every pair around a mean [P] after a number of updates, as tasks of `play_members`."""
+    sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, updates)
     distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
     pairs, size = settings.population // 2, pairs_of_task(settings)
     shared = settings.pool.broadcast(distribution)
@@ -180,12 +180,17 @@ def play_population(
 
 
 def es_update(
-    settings: StrategySettings, generation: Generation, mean: Floats, adam: Adam, optimizer: Optimizer = "adam"
+    settings: StrategySettings,
+    generation: Generation,
+    mean: Floats,
+    optimizer: Optimizer,
+    *,
+    plain: bool = False,
 ) -> ESUpdate:
     """Return the step from the mean [P] of a generation along its ranked noise.
 
     Args:
-        optimizer: sgd follows the gradient as it is, and Adam's state only takes notice of it.
+        plain: follow the gradient itself; the optimizer's state is updated all the same.
 
     Raises:
         Diverged: the policies there would have parameters that are no finite numbers.
@@ -195,11 +200,13 @@ def es_update(
     gradient = estimate_gradient(
         generation.returns, lambda k: noise(distribution.iteration, distribution.key(k)), mean.size, sigma
     )
-    rate = decayed(settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, adam.updates)
+    rate = decayed(
+        settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, optimizer.updates
+    )
     pulled = gradient - settings.weight_decay * mean
     with np.errstate(over="ignore", invalid="ignore"):  # which is found out below
-        update, after = adam.apply_gradient(pulled, rate)
-        update = rate * pulled if optimizer == "sgd" else update
+        update, after = optimizer.step(pulled, rate)
+        update = rate * pulled if plain else update
         parameters = (mean + update).astype(np.float32)
     for k in np.flatnonzero(~np.isfinite(parameters))[:1]:
         raise Diverged(f"in update {distribution.iteration + 1} a parameter is {parameters[k]}: {REMEDY}")

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Trial, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Trial, best_candidate
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.evolution.strategy import Optimizer
 from paddock.algos.learning.flow import Together
 
 
@@ -42,7 +41,7 @@ def compete(
     t: int,
     *,
     enhanced: bool,
-    proposal: Optimizer,
+    proposal: Proposal,
 ) -> dict[int, list[Rival]]:
     """Let every agent try every other niche in iteration t; return the rivals of each niche's own agent, by niche.
 

@@ -1,5 +1,6 @@
 """ES, by the laws it obeys; expected numbers are worked by hand."""
 
+import copy
 import errno
 import json
 import os
@@ -19,9 +20,10 @@ from gymnasium import spaces
 from paddock.algos.common.divergence import Diverged
 from paddock.algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from paddock.algos.es import ES
+from paddock.algos.evolution.gradient import EvaluationLost, centred_ranks
+from paddock.algos.evolution.optimizers import OPTIMIZERS, SGD, ClipUp
 from paddock.algos.evolution.population import SearchDistribution, play_members, play_pairs
 from paddock.algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
-from paddock.algos.evolution.update import EvaluationLost, centred_ranks
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.networks.heads import make_head
@@ -45,6 +47,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "sigma": 0.1,
         "sigma_decay": 1.0,
         "sigma_floor": 0.01,
+        "optimizer": "adam",
         "learning_rate": 0.05,
         "learning_rate_decay": 1.0,
         "learning_rate_floor": 0.001,
@@ -83,7 +86,7 @@ def follow(es: ES, returns: Any) -> ESUpdate:
     generation = Generation(
         distribution, es.sigma, returns, np.ones(returns.shape, np.int64), [], np.zeros((2, 2, 1, 0)), []
     )
-    return es_update(es, generation, es.mean, es.adam)
+    return es_update(es, generation, es.mean, es.ascent)
 
 
 EQUAL = np.ones((2, 2))  # returns that give no direction
@@ -151,8 +154,34 @@ def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
     es = ES(**settings(weight_decay=0.0))
     gradient = np.linspace(-2, 2, es.mean.size)
     # Corrected for its start, Adam's first step is rate * sign(gradient).
-    update, _ = es.adam.apply_gradient(gradient, 0.05)
+    update, _ = es.ascent.step(gradient, 0.05)
     np.testing.assert_allclose(update, 0.05 * np.sign(gradient), atol=1e-6)
+
+
+def test_sgd_adds_nine_tenths_of_its_last_velocity() -> None:
+    first, sgd = SGD.fresh(2).step(np.array([1.0, -2.0]), 0.5)
+    second, _ = sgd.step(np.array([1.0, 0.0]), 0.5)
+    np.testing.assert_allclose([first, second], [[0.5, -1.0], [0.5 * (0.9 + 1), 0.5 * -1.8]])
+
+
+def test_clipup_normalizes_the_gradient_and_bounds_its_step() -> None:
+    gradient, clipup = np.array([30.0, 40.0]), ClipUp.fresh(2)  # of length 50
+    lengths = []
+    for _ in range(4):
+        update, clipup = clipup.step(gradient, 0.1)
+        np.testing.assert_allclose(update / np.linalg.norm(update), [0.6, 0.8])
+        lengths.append(np.linalg.norm(update))
+    np.testing.assert_allclose(lengths, [0.1, 0.19, 0.2, 0.2])  # 0.9 of the last and 0.1 more, at most twice 0.1
+    assert np.array_equal(ClipUp.fresh(2).step(np.zeros(2), 0.1)[0], np.zeros(2))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_resumes_to_the_same_bits(optimizer: str) -> None:
+    given = settings(optimizer=optimizer, eval_every=100)
+    whole, first, second = (ES(**given) for _ in range(3))
+    advance(first, 2)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert deterministic(advance(whole, 4)[2:]) == deterministic(advance(second, 2))
 
 
 def test_weight_decay_pulls_to_zero() -> None:
@@ -266,7 +295,7 @@ class Threaded(SerialPool):
 )
 def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int, sizes: list[int]) -> None:
     es = ES(**settings(vec=vec, pool=Threaded(threads), population=128, pairs_per_task=None))
-    tasks = next(play_population(es, es.problem, es.mean, es.adam, 0))
+    tasks = next(play_population(es, es.problem, es.mean, es.ascent.updates, 0))
     assert [stop - start for _, start, stop in tasks] == sizes
 
 

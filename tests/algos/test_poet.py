@@ -17,9 +17,9 @@ from poets import settings
 from paddock.algos.common.keys import PhiloxNoise
 from paddock.algos.evolution.jobs import LOST, AgentJobs, Scored, Stepped, best_candidate
 from paddock.algos.evolution.niche import Niche
+from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
 from paddock.algos.evolution.side_by_side import AHEAD
-from paddock.algos.evolution.update import Adam
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.flow import Job, Together
 from paddock.algos.poet import POET

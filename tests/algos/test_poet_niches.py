@@ -10,8 +10,8 @@ from poets import POLES, settings
 
 from paddock.algos.evolution.jobs import LOST, Candidate, Scored, Stepped, Trial
 from paddock.algos.evolution.niche import Niche, characterize, novelty
+from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
-from paddock.algos.evolution.update import Adam
 from paddock.algos.learning.flow import Job, Together
 from paddock.algos.poet import POET
 from paddock.algos.pool.serial import SerialPool

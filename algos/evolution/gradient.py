@@ -1,10 +1,6 @@
-"""How an evolution strategy moves its mean: ranks, the gradient estimated from mirrored pairs, and Adam.
-
-Salimans et al. 2017 (arXiv:1703.03864), Kingma & Ba 2015 (arXiv:1412.6980).
-"""
+"""The gradient of an evolution strategy: centred ranks, weighted noise of mirrored pairs (Salimans et al. 2017)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -16,11 +12,9 @@ from paddock.envs.ranges import Range
 Floats = NDArray[np.float64]
 Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # a factor an iteration
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-
 
 class EvaluationLost(PaddockError):
-    """Not one member of the population could be evaluated."""
+    """No member of the population could be evaluated."""
 
 
 def centred_ranks(returns: Floats) -> NDArray[np.float32]:
@@ -48,11 +42,11 @@ def centred_ranks(returns: Floats) -> NDArray[np.float32]:
 
 
 def estimate_gradient(returns: Floats, noise: Callable[[int], NDArray[np.float32]], size: int, sigma: float) -> Floats:
-    """Ascent direction [P]: the sum over pairs of (rank+ - rank-) noise, over (surviving pairs x sigma).
+    """Return the ascent direction [P]: the sum over pairs of (rank+ - rank-) noise, over (surviving pairs x sigma).
 
     Args:
         returns: [pairs, 2], of both signs; NaN for both signs of a lost pair.
-        noise: gives a pair's noise vector [P].
+        noise: maps a pair's index to its noise vector [P].
         size: P.
     """
     ranks = centred_ranks(returns).astype(np.float64)
@@ -64,28 +58,6 @@ def estimate_gradient(returns: Floats, noise: Callable[[int], NDArray[np.float32
     return gradient / (np.isfinite(returns[:, 0]).sum() * sigma)
 
 
-@dataclass(frozen=True, eq=False)
-class Adam:
-    """Adam's state after some updates."""
-
-    momentum: Floats  # [P], first moment
-    variance: Floats  # [P], second moment
-    updates: int
-
-    @classmethod
-    def fresh(cls, size: int) -> "Adam":
-        """Before the first update of P = size parameters."""
-        return cls(np.zeros(size), np.zeros(size), 0)
-
-    def apply_gradient(self, gradient: Floats, rate: float) -> tuple[Floats, "Adam"]:
-        """The change [P] that one step of size `rate` makes, and the state after it."""
-        updates = self.updates + 1
-        momentum = BETA1 * self.momentum + (1 - BETA1) * gradient
-        variance = BETA2 * self.variance + (1 - BETA2) * gradient**2
-        corrected = np.sqrt(1 - BETA2**updates) / (1 - BETA1**updates)
-        return rate * corrected * momentum / (np.sqrt(variance) + EPSILON), Adam(momentum, variance, updates)
-
-
 def decayed(start: float, factor: float, floor: float, updates: int) -> float:
-    """What is left of a step size or a deviation after some updates."""
+    """Return `start * factor**updates`, at least `floor`."""
     return max(start * factor**updates, floor)
