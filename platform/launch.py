@@ -215,7 +215,7 @@ def play(
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             if not start.metrics:
-                _say_anew(parts, folder)
+                _say_anew(parts)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
             folder.begin(parts.config, command, beside, origin)
             if origin is not None:
@@ -246,13 +246,10 @@ def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
         signal.raise_signal(signals.caught)
 
 
-def _say_anew(parts: ExperimentParts, folder: RunFolder) -> None:
-    """Say what a run that begins at its first iteration takes the place of, if there is anything."""
+def _say_anew(parts: ExperimentParts) -> None:
+    """Say that a run without a checkpoint begins again, if it had rows."""
     come = read_progress(parts.path).metrics.get("iteration")
-    if folder.replaced:
-        nothing = "the run there had come to no row and no checkpoint"
-        log.info("%s begins anew with other settings, as %s: %s", parts.path, nothing, ", ".join(folder.replaced))
-    elif come is not None:
+    if come is not None:
         every_s = parts.config["checkpoint"]["every_s"]
         why = f"it came to iteration {int(come)} and to no checkpoint (checkpoint.every_s={every_s:g})"
         log.info("%s begins anew: %s", parts.path, why)

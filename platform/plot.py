@@ -22,14 +22,13 @@ from .reports.data import (
     differing_keys,
     find_repeats,
     group_by_seed,
-    read_numbers,
     read_settings,
     sort_groups,
 )
 from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
 from .runs.identity import short_name
-from .runs.results import find_runs
+from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,7 +212,7 @@ def _read(folders: Iterable[Path]) -> list[ReportedRun]:
     for folder in folders:
         for path in _find(folder):
             try:
-                read.setdefault(path.resolve(), ReportedRun(path, read_settings(path), read_numbers(path)))
+                read.setdefault(path.resolve(), ReportedRun(path, read_settings(path), read_columns(path)))
             except PaddockError as error:
                 if path == folder:
                     raise

@@ -19,7 +19,7 @@ from .config.command import Readers, parse, run_command, shown
 from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
-from .runs.folder import INITIAL, FolderError, import_from_where_it_began, read_config, read_json
+from .runs.folder import INITIAL, FolderError, check_format, import_from_where_it_began, read_config, read_json
 from .runs.journal import name_damage, parse_row
 from .runs.provenance import find_source
 
@@ -68,6 +68,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         PaddockError: the run cannot be repeated here, or has not come so far.
     """
     config = read_config(run)
+    check_format(run)
     import_from_where_it_began(run)
     config |= {
         "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},

@@ -12,7 +12,7 @@ from paddock.envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
-from ..runs.folder import import_from_where_it_began, read_config
+from ..runs.folder import check_format, import_from_where_it_began, read_config
 from ..runs.loop import Progress, restore
 
 
@@ -55,6 +55,7 @@ def build_here(run: Path) -> Any:
         FolderError: there is no run.
     """
     config = read_config(run, ("algo", "env", "vec"))
+    check_format(run)
     import_from_where_it_began(run)
     # Its own vec may need what only the machine of its training has.
     return build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))

@@ -1,7 +1,7 @@
 """What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from paddock.envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
 from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value
-from ..runs.journal import name_damage, warn_of_damage
+from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_columns, read_states
 from .curves import EVALUATION, TRAINING
 from .drawing import COLORS
@@ -95,27 +95,6 @@ def read_settings(run: Path) -> dict[str, Any]:
     if isinstance(origin, dict):
         config["init_from"] = f"{origin.get('run')}@{origin.get('iteration')}"
     return config
-
-
-def read_numbers(run: Path, damage: Callable[[Path, Sequence[int]], None] = warn_of_damage) -> Columns:
-    """Read what `results.read_columns` does of a run, its lines parsed together.
-
-    Args:
-        damage: see `frames.read_journals`.
-
-    Raises:
-        FolderError: a journal cannot be read.
-    """
-    # Polars is half a second to import, and this module is read by `--help` too.
-    import polars as pl
-
-    from ..runs.frames import read_journals
-
-    try:
-        rows = read_journals([run], damage).drop("run")
-    except pl.exceptions.PolarsError:  # of rows of somebody's own that are no table, such as with mappings in them
-        return read_columns(run)
-    return {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
 
 
 def gather(folders: Sequence[Path]) -> Material:
@@ -242,7 +221,7 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
     wrong, damaged = None, list[str]()
     try:
         config = read_settings(run)
-        columns = read_numbers(run, lambda path, lines: damaged.append(name_damage(Path(path.name), lines)))
+        columns = read_columns(run, lambda path, lines: damaged.append(name_damage(Path(path.name), lines)))
         if damaged:
             wrong = f"{', '.join(damaged)}, and left out"
         elif EVALUATION not in columns:

@@ -1,14 +1,14 @@
-"""Checkpoints: written whole or not at all, checked when read, the last few kept.
+"""Checkpoints: written atomically, verified when read, the newest few kept.
 
-One file each, a NumPy archive: the arrays by their path in the state, and the plain data as JSON under `plain`.
-Readable without this program: `numpy.load(path)`.
+Each is a NumPy archive that `numpy.load(path)` reads: the arrays of a state by their paths in it, the rest of the state
+as JSON under `plain`, and the format version under `format`.
 
-What `state_dict()` may hold, and `load_state_dict()` is given again equal in value and type: None, bool, int, float,
-str, NumPy arrays and scalars of these, and lists, tuples and mappings of such data at any depth, mappings with keys of
-str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
+`state_dict()` may hold None, bool, int, float, str, NumPy arrays and scalars of these, and lists, tuples and mappings of
+such data at any depth; keys of mappings are str, int, bool, float or None. All of it is restored equal in value and type,
+but mappings become dicts. Anything else is refused when it is saved.
 
-What is too large for that may lie in files of its own, in one folder: a state names those that it needs in a list, the
-value of a key `attachments` anywhere in it, by their paths there. A file that no checkpoint names any more is deleted.
+Larger data may lie in files of one folder: a state lists those it needs as the value of a key `attachments` anywhere in
+it, by their paths in the folder. A file that no checkpoint lists is deleted.
 """
 
 import collections
@@ -34,66 +34,73 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
+FORMAT = 1  # of checkpoints and run folders; raised whenever a run of before could not be resumed
 FULL = (errno.ENOSPC, errno.EDQUOT)
-PLAIN = "plain"  # in the archive: the state as JSON, with names of arrays in their place
+PLAIN = "plain"  # in the archive: the state as JSON, with names in place of arrays
+VERSION = "format"
 
 
 class CheckpointError(PaddockError):
-    """A checkpoint cannot be read, or does not fit what it is to be loaded into."""
+    """A checkpoint cannot be read or does not fit the algorithm."""
+
+
+class FormatError(CheckpointError):
+    """A checkpoint or a run folder has another format version."""
 
 
 class StateMismatch(CheckpointError):
-    """A state has other leaves, or of other shapes, than what it is to be loaded into."""
+    """A state has other leaves, or leaves of other shapes, than the algorithm."""
 
 
 class StorageError(PaddockError):
-    """The disk refuses what a run has to write: it is full, or gone."""
+    """A file of a run cannot be written: the disk is full or gone."""
 
     exit_code = NO_ROOM
 
 
 @contextlib.contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn what the disk says while a file is written into a StorageError, which says what to do."""
+    """Turn an OSError while a file is written into a StorageError that names the remedy."""
     try:
         yield
     except OSError as error:
         why = error.strerror or type(error).__name__
         remedy = "make room" if error.errno in FULL else "mend that"
-        said = f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on"
-        raise StorageError(said) from error
+        raise StorageError(
+            f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on"
+        ) from error
 
 
 class Checkpoints:
     """The checkpoints of one run, in one folder, named by iteration."""
 
     def __init__(self, folder: Path, keep: int, files: Path | None = None) -> None:
-        """Touch no file.
+        """Name the folders; nothing is read or written.
 
         Args:
-            files: the folder of the files that states name, and of no others.
+            files: the folder that holds the files listed by states, and nothing else.
         """
         self._folder = folder
         self._keep = keep
         self._files = files
 
     def save(self, iteration: int, state: State) -> Path:
-        """Write a checkpoint that is on the disk when this returns, and drop the oldest beyond those kept.
+        """Write a checkpoint to the disk and delete the oldest ones beyond `keep`.
 
         Raises:
-            CheckpointError: the state holds what cannot be kept; its leaf is named.
-            StorageError: the disk is full or gone; those saved before are whole.
+            CheckpointError: the state holds data of another kind; its leaf is named.
+            StorageError: the disk is full or gone; earlier checkpoints are intact.
         """
         path = self._folder / f"{iteration:08d}.npz"
         content = _pack(state)
         with storing(path):
             if not self._folder.exists():
                 self._folder.mkdir()
-                sync(self._folder.parent)  # else it may not be found again after a power loss
+                sync(self._folder.parent)
             for stale in self._folder.glob(".*.tmp"):  # of writers that were killed
                 stale.unlink(missing_ok=True)
             write_atomically(path, content)
-            # One of a later iteration could not be read when this run went on: it would push out those that can be.
+            # A checkpoint of a later iteration was damaged when this run resumed.
             older = [other for other in self.paths() if int(other.stem) <= iteration]
             for other in self.paths():
                 if other not in older[: self._keep]:
@@ -103,22 +110,22 @@ class Checkpoints:
 
     @property
     def lacking(self) -> int:
-        """How many have yet to be written until there are no more at once: those kept, and one while it is written."""
+        """How many more will lie on the disk at most: until `keep` is reached, and one while it is written."""
         return max(self._keep - len(self.paths()), 0) + 1
 
     def paths(self) -> list[Path]:
-        """The checkpoints there are, newest first; a copy kept beside them, as 00000009-best.npz, is none."""
+        """Return the checkpoints, newest first; other names, such as 00000009-best.npz, are left alone."""
         paths = [path for path in self._folder.glob("*.npz") if path.stem.isdecimal()]
         return sorted(paths, key=lambda path: int(path.stem), reverse=True)
 
     @property
     def newest(self) -> int | None:
-        """The iteration that the newest is of; None where there is none."""
+        """The iteration of the newest checkpoint, or None."""
         paths = self.paths()
         return int(paths[0].stem) if paths else None
 
     def _sweep(self) -> None:
-        """Delete the files that no checkpoint names; none while a checkpoint cannot be read."""
+        """Delete the files that no checkpoint lists; none while a checkpoint cannot be read."""
         if self._files is None or not self._files.exists():
             return
         try:
@@ -126,25 +133,27 @@ class Checkpoints:
         except CheckpointError as error:
             log.warning("%s; no file in %s is deleted until it is gone", error, self._files)
             return
-        for file in sorted(self._files.rglob("*"), reverse=True):  # what is in a folder before the folder
+        for file in sorted(self._files.rglob("*"), reverse=True):  # the content of a folder before the folder
             if file.is_dir():
-                with contextlib.suppress(OSError):  # it is not empty
+                with contextlib.suppress(OSError):  # not empty
                     file.rmdir()
             elif file.relative_to(self._files).as_posix() not in named:
                 file.unlink(missing_ok=True)
 
     def load(self) -> State | None:
-        """The newest checkpoint that can be read; None where there is none.
+        """Read the newest checkpoint that is not damaged; None if there is no checkpoint.
 
         Raises:
-            CheckpointError: there are checkpoints, and all of them are damaged, or the newest cannot be read at all.
+            CheckpointError: all checkpoints are damaged, or the disk fails.
+            FormatError: the newest one has another format version.
         """
         damaged: list[CheckpointError] = []
         for path in self.paths():
             try:
                 state = read(path)
+            except FormatError:
+                raise
             except CheckpointError as error:
-                # What the disk will not give now may be whole, and newer than the others.
                 if isinstance(error.__cause__, OSError) and error.__cause__.errno not in (None, errno.ENOENT):
                     raise
                 damaged.append(error)
@@ -159,10 +168,10 @@ class Checkpoints:
 
 
 def write(path: Path, state: State) -> None:
-    """Write a file that `read` gives again, of what a checkpoint may hold.
+    """Write a state to a file that `read` returns it from.
 
     Raises:
-        CheckpointError: the state holds what cannot be kept; its leaf is named.
+        CheckpointError: the state holds data of another kind; its leaf is named.
         StorageError: the disk is full or gone.
     """
     content = _pack(state)
@@ -171,27 +180,28 @@ def write(path: Path, state: State) -> None:
 
 
 def measure(state: State) -> int:
-    """Return the bytes of a checkpoint of a state."""
+    """Return the size of a state's checkpoint in bytes."""
     return len(_pack(state))
 
 
 def read(path: Path) -> State:
-    """The state in a checkpoint file.
+    """Read the state in a checkpoint file.
 
     Raises:
-        CheckpointError: the file is damaged: cut off, or its checksums do not match.
+        CheckpointError: the file is cut off, or its checksums do not match.
+        FormatError: it has another format version.
     """
     with _reading(path) as archive:
-        arrays = {name: archive[name] for name in archive.files if name != PLAIN}
+        arrays = {name: archive[name] for name in archive.files if name not in (PLAIN, VERSION)}
         plain = json.loads(str(archive[PLAIN]))
     return _decode(plain, arrays)
 
 
 def read_attachments(path: Path) -> list[str]:
-    """The names of the files that the state in a checkpoint file needs; no array is read.
+    """Return the files that the state in a checkpoint file lists; its arrays are not read.
 
     Raises:
-        CheckpointError: the file is damaged.
+        CheckpointError: as of `read`.
     """
     with _reading(path) as archive:
         plain = json.loads(str(archive[PLAIN]))
@@ -211,16 +221,25 @@ def _attachments(state: Any) -> Iterator[str]:
 def _reading(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
+            version = int(archive[VERSION]) if VERSION in archive.files else 0
+            if version != FORMAT:
+                raise FormatError(explain_format(str(path), version, None))
             yield archive
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
 
 
+def explain_format(what: str, version: Any, paddock: Any) -> str:
+    """Say which version of Paddock reads something that this one does not."""
+    reader = f"Paddock {paddock}" if paddock else "the Paddock that wrote it (provenance.json)"
+    return f"{what} has format version {version}, and this Paddock reads version {FORMAT}; use {reader}"
+
+
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:
-    """Compare a state with one of the same making.
+    """Compare a state with the one that the algorithm has now.
 
     Raises:
-        StateMismatch: a leaf is missing, unknown, or of another shape; it is named with both shapes.
+        StateMismatch: a leaf is missing, unknown or of another shape.
     """
     for name in sorted(set(state) | set(expected), key=str):
         leaf = f"{path}{name}"
@@ -229,21 +248,21 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
             raise StateMismatch(f"{where} '{leaf}'; it was written by another version of the algorithm")
         got, want = state[name], expected[name]
         if isinstance(want, Mapping) and isinstance(got, Mapping):
-            # One that begins empty, or whose keys are no names, grows and shrinks as the run goes on.
+            # A mapping that begins empty, or has other keys than names, changes during a run.
             if want and all(type(key) is str for key in want):
                 check_fits(got, want, f"{leaf}.")
         elif isinstance(want, np.ndarray) and np.shape(got) != want.shape:
-            # An array that begins without rows grows as the run goes on.
+            # An array that begins without rows grows during a run.
             if want.ndim and not want.shape[0] and np.shape(got)[1:] == want.shape[1:]:
                 continue
             raise StateMismatch(f"'{leaf}' has shape {np.shape(got)} in the checkpoint and {want.shape} in this run")
 
 
 def write_atomically(path: Path, content: bytes, *, alone: bool = True) -> None:
-    """Put content at path so that a reader, or a crash at any moment, meets the old file or the new one whole.
+    """Replace a file so that a reader, also after a crash, finds either the old or the new content.
 
     Args:
-        alone: nobody else writes it meanwhile, so that the next writer overwrites what a killed one left.
+        alone: no other process writes the file meanwhile.
     """
     name = path.name if alone else f"{path.name}.{secrets.token_hex(4)}"
     temporary = path.with_name(f".{name}.tmp")
@@ -263,24 +282,24 @@ def _pack(state: State) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     plain = json.dumps(_encode(state, "", arrays))
     buffer = io.BytesIO()
-    # By hand, as `numpy.savez` takes the names of arrays for those of its own arguments.
+    # Not `numpy.savez`, which takes some names for its own arguments.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in {**arrays, PLAIN: np.array(plain)}.items():
+        for name, array in {**arrays, PLAIN: np.array(plain), VERSION: np.array(FORMAT)}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the JSON of a value; its arrays are added to `arrays`, by their paths."""
+    """Return the JSON of a value and add its arrays to `arrays`, by their paths."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         return {"__scalar__": [value.dtype.str, value.item()]}
     if type(value) is np.ndarray and not value.dtype.hasobject:
         name = re.sub(r"[^\w.'-]", "_", path)
-        # Two paths may be spelled alike: {"a.b": x, "a": {"b": y}}.
-        while name in arrays or name == PLAIN or name.endswith(".npy"):
+        # Two paths may be equal: {"a.b": x, "a": {"b": y}}.
+        while name in arrays or name in (PLAIN, VERSION) or name.endswith(".npy"):
             name += "'"
         arrays[name] = value
         return {"__array__": name}

@@ -1,14 +1,13 @@
-"""The run folder: one run's own, locked while it runs, and readable without this program.
+"""The folder of a run: locked while it runs, and readable without Paddock.
 
-config.yaml        the composed configuration     metrics.jsonl   what was learned, the same on every machine
-provenance.json    command, versions, machine     system.jsonl    how it went: seconds, steps/s, retries
-code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
+config.yaml        the composed configuration     metrics.jsonl   metrics, the same on every machine
+provenance.json    command, versions, machine     system.jsonl    seconds, steps/s, retries
+code.diff          uncommitted edits              checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
-events.jsonl       births, transfers and the like, of algorithms that tell them
-initial.npz        the policy that it began with, where init_from named one
-replay/            files of algorithms that keep any, which checkpoints name
-submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
-trial.json         which trial of a sweep it is, if it is one; output.log: what it printed as one of several
+events.jsonl       events, such as births         replay/         files that checkpoints list
+initial.npz        the policy given by init_from
+submission.json    job, command and code if submitted to Slurm; slurm.log: output of the job
+trial.json         the trial of a sweep that it is; output.log: output of a run in a sweep
 """
 
 import contextlib
@@ -30,29 +29,27 @@ from paddock.algos.protocol import TakesPolicy
 from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
 from paddock.envs.process import keep_from_forks
 
-from .checkpoint import FULL, storing, write_atomically
+from .checkpoint import FORMAT, FULL, FormatError, explain_format, storing, write_atomically
 from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
 log = logging.getLogger(__name__)
 
-# All that a run may have which has been submitted, or was killed at once.
+# What the folder of a run may hold that was submitted, or killed at once.
 BEGUN = (
     *("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers"),
     *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
-# One of which a run's folder has from the first moment, and one of other settings has not.
+# A run's folder has one of these, unlike other folders with a config.yaml.
 BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json")
-# The same values as the loader in Python, seven times as fast.
+# Seven times as fast as the loader in Python.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
-# What a folder says of where the run in it is from.
-ORIGIN = ("provenance.json", "code.diff", "wandb/run_id", "mlflow/run_id")
-GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
+GLANCE_S = 0.2  # `paddock.status` holds a lock for less
 
 
 class FolderError(PaddockError):
-    """The run folder cannot be made, used or read."""
+    """A run folder cannot be made, used or read."""
 
 
 class FolderFull(FolderError):
@@ -62,17 +59,17 @@ class FolderFull(FolderError):
 
 
 class FolderInUse(FolderError):
-    """Another process is at the run in the folder."""
+    """Another process uses the folder."""
 
     exit_code = IN_USE
 
 
 class FolderTaken(FolderInUse):
-    """Another process made the folder that was to be a new run's; there are other names."""
+    """Another process made the folder of a new run; another name will do."""
 
 
 class Beginning(Protocol):
-    """What a run begins with, and its folder keeps: `keep` writes it there, and `facts` say where it is from."""
+    """What a run begins with: `keep` writes it into a run's folder, `facts` say where it is from."""
 
     @property
     def facts(self) -> Mapping[str, Any]: ...
@@ -80,13 +77,7 @@ class Beginning(Protocol):
 
 
 class RunFolder:
-    """A run's folder, from the moment it is this process's own until `release`.
-
-    Attributes:
-        replaced: what was otherwise in a run there that had come to nothing, with old and new values; mostly nothing.
-    """
-
-    replaced: Sequence[str] = ()
+    """A run's folder, locked by this process until `release`."""
 
     def __init__(self, path: Path, lock: IO[str], made: Sequence[Path]) -> None:
         self.path = path
@@ -96,17 +87,16 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, config: Mapping[str, Any], *, new: bool = False) -> "RunFolder":
-        """Take the folder's lock, making the folder where there is none; nothing else is written before `begin`.
-
-        Whatever is read of the run after this stays as it was read.
+        """Lock the folder, making it if necessary; nothing else is written before `begin`.
 
         Args:
-            new: the folder is to be made here.
+            new: the folder must not exist yet.
 
         Raises:
-            FolderError: it cannot be written, or holds something else; FolderInUse: another process is at it.
+            FolderError: it cannot be written, or holds something else; FolderInUse: another process uses it.
             FolderTaken: it is not new.
-            ConfigError: it holds a run of another configuration, which has come to something; the keys are named.
+            FormatError: it holds a run of another format version.
+            ConfigError: it holds a run of another configuration; the keys are named.
         """
         check_usable(path, config, new=new)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -120,19 +110,9 @@ class RunFolder:
         folder = cls(path, lock, made)
         try:
             _lock(lock, path)
+            check_usable(path, config, locked=True)  # another process may have run here until now
         except FolderInUse:
             raise
-        except FolderError:
-            folder.release()
-            raise
-        try:
-            # Whoever held the lock until now may have begun another run here, or removed the folder.
-            check_usable(path, config, locked=True)
-            if os.fstat(lock.fileno()).st_nlink == 0:
-                raise FolderError(f"run.dir={path} was just removed by another process; give the command again")
-            folder.replaced = find_replaced(path, config)
-            for name in ORIGIN if folder.replaced else ():
-                (path / name).unlink(missing_ok=True)
         except BaseException:
             folder.release()
             raise
@@ -140,7 +120,7 @@ class RunFolder:
 
     @property
     def ended(self) -> str | None:
-        """Why the run ended by itself, as noted by `finish`; None where it has not, was stopped, or failed."""
+        """Why the run ended by itself; None if it has not, was stopped, or failed."""
         return read_end(self.path) if has_ended(self.path) else None
 
     def begin(
@@ -150,31 +130,31 @@ class RunFolder:
         beside: Mapping[str, Any] | None = None,
         origin: Beginning | None = None,
     ) -> None:
-        """Describe the run in its folder, or as it goes on.
+        """Write what describes the run; of one that resumes, its new configuration.
 
         Args:
-            command: that starts it again, where this process's own is another one.
-            beside: what else its provenance says, where there is any: the niche that it is on, versions of packages at
-                servers of its environments, by address, and the run that it repeats.
-            origin: the policy that it begins with, where that is another run's.
+            command: starts the run again, if this process's own does not.
+            beside: further provenance: the niche, the packages of servers, the run that is repeated.
+            origin: the policy that the run begins with, if it is another run's.
 
         Raises:
             FolderError: it cannot be written.
         """
+        path, resumes = self.path, _has_work(self.path)
         self._begun = True
-        path = self.path
         try:
-            # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
             write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
-            if origin is not None:  # before it is said where that is from, which may have another one later
+            if origin is not None:
                 origin.keep(path)
-            if not (path / "provenance.json").exists():
+            if not resumes or not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
+                for name in ("code.diff", "wandb/run_id", "mlflow/run_id"):  # of a run that came to nothing
+                    (path / name).unlink(missing_ok=True)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
                 unknown = commit is not None and diff is None
                 if unknown:
-                    log.warning("git does not say what is edited in the code; %s keeps its commit alone", path)
+                    log.warning("git does not list the edits of the code; %s keeps its commit alone", path)
                 said = {"init_from": origin and dict(origin.facts), **(beside or {}), "diff": unknown and "unknown"}
                 write_provenance(path, commit, command, {key: value for key, value in said.items() if value})
             (path / "done.json").unlink(missing_ok=True)
@@ -182,7 +162,7 @@ class RunFolder:
             raise unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Note why and when the run ended, and its last metrics; as in its journals, null where one was no number.
+        """Write why and when the run ended, and its last metrics.
 
         Raises:
             StorageError: the disk is full or gone.
@@ -192,15 +172,12 @@ class RunFolder:
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 
     def release(self) -> None:
-        """Let other processes use the folder; one that was made and never begun goes again."""
-        if not self._begun:
+        """Unlock the folder; remove it if it was made and never begun."""
+        if not self._begun and self._made:
             with contextlib.suppress(OSError):
-                lock = self.path / "lock"
-                # It may be another's by now, if somebody removed the folder and made it again.
-                if self._made and os.path.samestat(os.fstat(self._lock.fileno()), lock.stat()):
-                    lock.unlink()
-                    for folder in self._made:
-                        folder.rmdir()
+                (self.path / "lock").unlink()
+                for folder in self._made:
+                    folder.rmdir()
         self._lock.close()
 
 
@@ -209,24 +186,18 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
 
     Args:
         locked: this process holds the lock.
-        new: there is to be no such folder yet.
+        new: the folder must not exist yet.
     """
-    if new:
-        try:
-            check_usable(path, config)
-        except PaddockError as error:
-            if path.exists():
-                raise _taken(path) from error
-            raise
-        if path.exists():
-            raise _taken(path)
-        return
     remedy = "choose another with run.dir="
     try:
+        if new and path.exists():
+            raise _taken(path)
         if path.exists() and not path.is_dir():
             raise FolderError(f"run.dir={path} is a file; {remedy}")
         if (path / "config.yaml").exists():
-            _check_same(path, config)
+            if _has_work(path):
+                check_format(path)
+                _check_same(path, config)
         elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
             raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
         with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
@@ -238,42 +209,39 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
         raise unwritable(path, error) from error
 
 
-def find_replaced(path: Path, config: Mapping[str, Any]) -> Sequence[str]:
-    """Return in which keys a run of this configuration differs from one in the folder that it may take the place of.
-
-    That one has come to nothing: no row, whole or not, no checkpoint, and no last metrics.
-    """
-    changed = _find_changes(path, config) if (path / "config.yaml").exists() else ()
-    return () if _is_kept(path, changed) else changed
+def check_format(path: Path) -> None:
+    """Raise FormatError if the run in a folder has another format version."""
+    noted = read_json(path / "provenance.json")
+    if noted and noted.get("format") != FORMAT:
+        version, commit = (noted.get("packages") or {}).get("paddock", ""), noted.get("commit")
+        reader = f"{version} (commit {commit[:12]})" if commit else version
+        raise FormatError(explain_format(str(path), noted.get("format", 0), reader.strip()))
 
 
 def read_end(path: Path) -> str | None:
-    """Why a run ended, as its `done.json` says; None while it has not."""
+    """Return why a run ended, or None."""
     reason = read_json(path / "done.json").get("reason")
     return None if reason is None else str(reason)
 
 
 def has_ended(path: Path) -> bool:
-    """Whether a run came to its own end: it was neither stopped by a signal nor failed, and has not gone on since."""
+    """Return whether a run came to its own end, and was neither stopped by a signal nor failed."""
     reason = read_end(path)
     return reason is not None and not reason.startswith(("failed: ", "SIG"))
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder is a run's, and not another program's that has a configuration too.
-
-    Asked so, what a folder that is closed to the user holds is not there, and hides no other run.
-    """
+    """Return whether a folder is a run's, and not another program's with a config.yaml; False where it is closed."""
     return os.path.isfile(folder / "config.yaml") and (
         any(os.path.exists(folder / name) for name in BESIDE) or any((folder / "checkpoints").glob("*.npz"))
     )
 
 
 def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[str, Any]:
-    """The configuration of the run in a folder.
+    """Read the configuration of the run in a folder.
 
     Args:
-        sections: which it must have.
+        sections: those that it must have.
 
     Raises:
         FolderError: there is no run, or its configuration is damaged or of another program.
@@ -302,8 +270,8 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with None for NaN and infinity, which strict JSON has not."""
-    if isinstance(value, float):  # first, as most are
+    """Return plain data with None for NaN and infinity, which strict JSON lacks."""
+    if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
@@ -313,7 +281,7 @@ def finite(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a file; empty where there is none, or it is damaged: a run's folder is whole without it."""
+    """Read the mapping in a file; empty if it is missing or damaged."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -329,7 +297,7 @@ def import_from_where_it_began(run: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> FolderError:
-    """Return what to raise where a run's folder cannot be made or written."""
+    """Return the error of a run folder that cannot be made or written."""
     remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
     kind = FolderFull if error.errno in FULL else FolderError
     return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
@@ -340,7 +308,7 @@ def _taken(path: Path) -> FolderTaken:
 
 
 def _lock(file: IO[str], path: Path) -> None:
-    """Take the lock that closing the file gives back."""
+    """Take a lock, which closing the file releases."""
     deadline = time.monotonic() + GLANCE_S
     while True:
         try:
@@ -349,17 +317,20 @@ def _lock(file: IO[str], path: Path) -> None:
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 file.close()
-                said = f"run.dir={path} is in use by another process; wait for it or choose another"
-                raise FolderInUse(said) from error
+                raise FolderInUse(
+                    f"run.dir={path} is in use by another process; wait for it or choose another"
+                ) from error
             time.sleep(0.01)
-        except OSError as error:  # of a file system without locks, as some clusters mount theirs
+        except OSError as error:  # a file system without locks, as on some clusters
             remedy = "choose one on another disk with run.dir=, or have this one mounted with locks"
             raise FolderError(f"run.dir={path} cannot be locked ({error.strerror}); {remedy}") from error
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
-    changed = _find_changes(path, config)
-    if not changed or not _is_kept(path, changed):
+    old = read_config(path)
+    moved = changed_processors(old, config)
+    changed = [change for change in changed_keys(old, config) if change not in moved]
+    if not changed:
         return
     remedy = "use the run's own values, or another run.dir="
     same_task = not changed[0].startswith(("algo was ", "env was "))
@@ -368,18 +339,10 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
-def _find_changes(path: Path, config: Mapping[str, Any]) -> list[str]:
-    old = read_config(path)
-    moved = changed_processors(old, config)
-    return [change for change in changed_keys(old, config) if change not in moved]
-
-
-def _is_kept(path: Path, changed: Sequence[str]) -> bool:
-    """Return whether the run in a folder has what one with these changes must not take the place of."""
-    come = any(journal.stat().st_size for journal in path.glob("*.jsonl")) or any(path.glob("checkpoints/*"))
-    # The policy that it began with may be kept nowhere else.
-    other_policy = (path / INITIAL).exists() and any(change.startswith("init_from was ") for change in changed)
-    return come or other_policy or bool(read_json(path / "done.json").get("metrics"))
+def _has_work(path: Path) -> bool:
+    """Return whether the run in a folder has rows, checkpoints or an initial policy, which must not be overwritten."""
+    rows = any(journal.stat().st_size for journal in path.glob("*.jsonl"))
+    return rows or any(path.glob("checkpoints/*")) or (path / INITIAL).exists()
 
 
 def _takes_policy(config: Mapping[str, Any]) -> bool:

@@ -1,8 +1,8 @@
-"""Journals of many runs as polars data frames: parsed together, since a thousand small files are slow one by one."""
+"""Journals of many runs as polars data frames, parsed together: a thousand small files are slow one by one."""
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +10,19 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number, warn_of_damage
+from .journal import EVALUATION, EVALUATION_OF, JOURNALS, Damage, parse_rows, to_number, warn_of_damage
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
-Damage = Callable[[Path, Sequence[int]], None]
-CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
+CHUNK_BYTES = 1 << 26  # of journals parsed at once
 
 
 def read_journals(runs: Sequence[Path], damage: Damage = warn_of_damage) -> pl.DataFrame:
-    """The rows of both journals of runs, joined: `run`, `iteration`, `step`, then metrics, in the order of the runs.
+    """Read and join both journals of runs: `run`, `iteration`, `step`, then metrics, in the order of the runs.
 
     An evaluation stands in the row of the iteration whose policy was evaluated.
 
     Args:
-        damage: told of each journal with lines that are no rows, and their numbers; they are left out.
+        damage: called with each journal that has damaged lines, and their numbers.
 
     Raises:
         FolderError: a journal cannot be read.
@@ -38,7 +37,7 @@ def read_journals(runs: Sequence[Path], damage: Damage = warn_of_damage) -> pl.D
 
 
 def to_series(name: str, values: Sequence[Any]) -> pl.Series:
-    """A column of one type for whatever a key is in different runs; null for None, JSON where types are mixed."""
+    """Make a column of a key in different runs: null for None, JSON text where types are mixed."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pl.Series(name, values, pl.Boolean)
@@ -51,7 +50,7 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _read_journal(runs: Sequence[Path], name: str, damage: Damage) -> pl.DataFrame:
-    """The rows of a journal of all runs, with the place of the run in the sequence as `run`."""
+    """Read the rows of a journal of all runs; `run` is the index of the run."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
     damaged: dict[int, list[int]] = {}
@@ -63,7 +62,7 @@ def _read_journal(runs: Sequence[Path], name: str, damage: Damage) -> pl.DataFra
             chunk = {}
     frames += [_parse(chunk, damaged)] if chunk else []
     for k, numbers in damaged.items():
-        if numbers:  # not of rows that only polars cannot make a frame of
+        if numbers:
             damage(runs[k] / name, numbers)
     rows = pl.concat(frames, how="diagonal_relaxed")
     return _move_evaluations(rows).unique(["run", "iteration"], keep="first")
@@ -84,20 +83,23 @@ def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse(chunk: Mapping[int, bytes], damaged: dict[int, list[int]]) -> pl.DataFrame:
-    """Rows of several journals at once, ten times as fast as one by one; if one is damaged, each for itself."""
+    """Parse several journals at once, ten times as fast as one by one; if one is damaged, each by itself."""
     owners = np.repeat(list(chunk), [lines.count(b"\n") for lines in chunk.values()])
     try:
         rows = pl.read_ndjson(io.BytesIO(b"".join(chunk.values())), infer_schema_length=None)
         whole = rows.height == len(owners) and {"iteration", "step"} <= set(rows.columns)
-        whole = whole and not rows["iteration"].has_nulls()
+        if whole and not rows["iteration"].has_nulls():
+            return _select(rows, owners)
     except pl.exceptions.PolarsError:
-        whole = False
-    if not whole and len(chunk) > 1:
+        pass
+    if len(chunk) > 1:
         return pl.concat([_parse({k: lines}, damaged) for k, lines in chunk.items()], how="diagonal_relaxed")
-    if not whole:
-        [(k, lines)] = chunk.items()
-        rows = _parse_damaged(lines, damaged.setdefault(k, []))
-        owners = np.repeat([k], rows.height)
+    [(k, lines)] = chunk.items()
+    rows = _parse_damaged(lines, damaged.setdefault(k, []))
+    return _select(rows, np.repeat([k], rows.height))
+
+
+def _select(rows: pl.DataFrame, owners: np.ndarray) -> pl.DataFrame:
     place = [pl.col(name).cast(pl.Int64, strict=False) for name in ("iteration", "step")]
     metrics = pl.exclude("iteration", "step").cast(pl.Float64, strict=False).fill_nan(None)
     run = pl.Series("run", owners, pl.Int64)
@@ -105,7 +107,7 @@ def _parse(chunk: Mapping[int, bytes], damaged: dict[int, list[int]]) -> pl.Data
 
 
 def _parse_damaged(lines: bytes, damaged: list[int]) -> pl.DataFrame:
-    """The lines that are rows; the numbers of the others are added to `damaged`."""
+    """Parse the lines that are rows; add the numbers of the others to `damaged`."""
     rows = list(parse_rows(io.BytesIO(lines), damaged))
     names = dict.fromkeys(["iteration", "step", *(name for row in rows for name in row)])
     values = {name: [to_number(row.get(name)) for row in rows] for name in names}

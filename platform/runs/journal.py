@@ -1,8 +1,8 @@
-"""The rows of a run's journals: a mapping of metrics on each line."""
+"""Rows of a run's journals: a JSON mapping of metrics on each line."""
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,17 @@ from .folder import FolderError
 log = logging.getLogger(__name__)
 
 JOURNALS = ("metrics.jsonl", "system.jsonl")
-EVALUATION = "eval/"  # how the metrics of an evaluation begin
-EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, where a later row reports it
-SHOWN = 3  # numbers of damaged lines, in a message
+EVALUATION = "eval/"  # prefix of an evaluation's metrics
+EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, if a later row reports it
+SHOWN = 3  # damaged lines in a message
+Damage = Callable[[Path, Sequence[int]], None]
 
 
 def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:
-    """Return the rows of a journal; a last line without its end is just being written, and left out.
+    """Yield the rows of a journal, without a last line that is being written.
 
     Args:
-        damaged: the numbers, from 1, of whole lines that are no rows are added to it.
+        damaged: receives the numbers, from 1, of damaged lines.
     """
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
@@ -34,7 +35,7 @@ def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str,
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
-    """Return the row that a line holds; None where it holds none, or lacks its end."""
+    """Return the row in a line; None if it is damaged or lacks its end."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -44,12 +45,12 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
 
 
 def is_of_end(row: Mapping[str, Any]) -> bool:
-    """Whether a row, both journals' part of it, is an evaluation alone, which a run's end has added."""
+    """Return whether a row of both journals is an evaluation alone, added at a run's end."""
     return EVALUATION_OF in row and "system/seconds" not in row
 
 
 def name_damage(path: Path, damaged: Sequence[int]) -> str:
-    """Return which lines of a journal are no rows, in words."""
+    """Return in words which lines of a journal are damaged."""
     if len(damaged) == 1:
         return f"{path}: line {damaged[0]} is damaged"
     more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
@@ -57,12 +58,12 @@ def name_damage(path: Path, damaged: Sequence[int]) -> str:
 
 
 def warn_of_damage(path: Path, damaged: Sequence[int]) -> None:
-    """Log which lines of a journal are no rows."""
+    """Log which lines of a journal are damaged."""
     log.warning("%s, and left out", name_damage(path, damaged))
 
 
 def to_number(value: Any) -> float:
-    """The value, or NaN if it is no number, or one that is too large."""
+    """Return the value, or NaN if it is no number or too large."""
     try:
         return float(value) if isinstance(value, int | float) else np.nan
     except OverflowError:
@@ -70,10 +71,10 @@ def to_number(value: Any) -> float:
 
 
 def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
-    """Read the rows of a journal; none where there is no such file. Damaged lines are left out, which is logged.
+    """Read the rows of a journal, none if there is no file; damaged lines are left out, which is logged.
 
     Raises:
-        FolderError: it cannot be read; if strict, a line is damaged, and not just being written.
+        FolderError: it cannot be read; if strict, a line is damaged.
     """
     damaged: list[int] = []
     try:

@@ -1,84 +1,92 @@
 """Where a run comes from: command, code, packages, machine."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
 import shlex
-import stat
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import write_atomically
+from .checkpoint import FORMAT, write_atomically
 
-COMPUTING = {  # modules of which another version may give other numbers
+COMPUTING = {  # modules whose version may change numbers
     *("numpy", "scipy", "torch", "gymnasium"),
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
 }
-MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
-BEGUN = ("lock", "config.yaml")  # what the folder of a run holds together from its first moment
-CODE = (".py", ".yaml")  # of new files, those that are told with the edits
-NEW_BYTES = 10**6  # of them, at most
-NEW_S = 20.0  # to find them, at most
+MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
+BEGUN = ("lock", "config.yaml")  # both are in a run's folder from the start
+CODE = (".py", ".yaml")  # endings of new files that belong to the edits
+NEW_BYTES, NEW_FILES = 100_000, 1000  # size of each of them, and their number, at most
+DIFF = ("--no-color", "--no-ext-diff")
 GIT_S = 60.0  # to look through a large tree on a slow file system
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
 def spell_command(words: Sequence[str]) -> str:
-    """A process's command as people type it: without the places of the interpreter and of Paddock's own script."""
+    """Return a process's command as people type it, without the paths of the interpreter and of Paddock's script."""
     python, rest = Path(words[0]).name, list(words[1:])
-    if rest[:1] == ["-u"]:  # what launchers add, for output that is not held back
+    if rest[:1] == ["-u"]:  # added by launchers
         del rest[0]
     if rest and Path(rest[0]).is_absolute() and Path(rest[0]).name == "paddock":
         return shlex.join(["paddock", *rest[1:]])
     return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
 
 
-def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
-    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time.
+def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0, index: str | None = None) -> str | None:
+    """Return what a command prints, in a folder; None if it is missing, fails, or does not answer in time.
 
-    Bytes that are no UTF-8 stand in it as in names of files: `errors="surrogateescape"` gives them again.
+    Args:
+        index: the index that git uses.
     """
+    environment = os.environ if index is None else os.environ | {"GIT_INDEX_FILE": index}
     try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s)
+        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.decode(errors="surrogateescape") if result.returncode == 0 else None
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
-    """The commit of the code in a folder and its edits since, as git tells them; of a copy, as when it was made.
+    """Return the commit of the code in a folder and its edits since, new code files included; None for what git hides.
 
-    Returns:
-        None for what is not known: both outside a repository, the edits where git fails.
+    In a snapshot they are those of the time when it was copied.
     """
     for above in (folder, *folder.parents):
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    told = ask("git", "rev-parse", "HEAD", "--show-toplevel", folder=folder, timeout_s=GIT_S)
+    told = ask("git", "rev-parse", "HEAD", "--show-toplevel", "--absolute-git-dir", folder=folder, timeout_s=GIT_S)
     if told is None:
         return None, None
-    commit, top = told.split("\n")[0], Path(told.split("\n")[1])
-    diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=top, timeout_s=GIT_S)
-    new = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=top, timeout_s=NEW_S)
-    if diff is None or (new is None and not diff):
-        return commit, None
-    if new is None:
-        return commit, f"{diff}new files are not known: git did not tell them\n"
-    return commit, diff + "".join(_tell_new(top, leave_out_runs(new.split("\0"), CODE)))
+    commit, top, git = told.rstrip("\n").split("\n")
+    listed = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=Path(top), timeout_s=GIT_S)
+    new = [file for file in leave_out_runs((listed or "").split("\0"), CODE) if _size(top, file) <= NEW_BYTES]
+    with tempfile.TemporaryDirectory() as scratch:
+        index = f"{scratch}/index"
+        with contextlib.suppress(OSError):
+            shutil.copy(f"{git}/index", index)
+        # Added to a copy of the index, new files are part of the diff.
+        added = ask("git", "add", "-N", "--", *new[:NEW_FILES], folder=Path(top), timeout_s=GIT_S, index=index)
+        known = index if new and added is not None else None
+        diff = ask("git", "diff", *DIFF, "HEAD", "--", ":/", folder=Path(top), timeout_s=GIT_S, index=known)
+    return commit, diff
 
 
 def leave_out_runs(files: Sequence[str], ends: str | tuple[str, ...] = "") -> list[str]:
-    """Those of some files, with one of these ends, that are in no folder of a run or of a sweep: those tell their own.
+    """Return those files with one of these endings that are in no folder of a run or of a sweep.
 
     Args:
-        files: relative to one folder, with slashes; as text, for there may be a hundred thousand.
+        files: relative to one folder, with slashes; there may be a hundred thousand.
     """
     split = [file.rpartition("/") for file in files]
     made = {folder for folder, _, name in split if name in MADE}
@@ -96,54 +104,18 @@ def _with_parents(folder: str) -> Iterator[str]:
     yield ""
 
 
-def _tell_new(top: Path, files: Sequence[str]) -> Iterator[str]:
-    """Yield new files as edits that git can make again, or, of one for which there is no room, its name."""
-    room = NEW_BYTES
-    for file in sorted(files):
-        try:
-            told = os.lstat(f"{top}/{file}")  # there may be many, and to make a path takes longer than to look
-            content = _read(top / file, told.st_mode) if told.st_size <= room else None
-        except FileNotFoundError:  # it has gone since it was listed
-            continue
-        except OSError as error:
-            yield f"new, and left out: {_quote(file)} ({error.strerror})\n"
-            continue
-        if content is None or b"\0" in content:  # git makes no edits of bytes like these
-            yield f"new, and left out: {_quote(file)} ({told.st_size} bytes)\n"
-            continue
-        room -= max(told.st_size, NEW_BYTES // 100)  # nor are they too many
-        yield _tell_file(file, told.st_mode, content)
-
-
-def _read(path: Path, mode: int) -> bytes:
-    return os.fsencode(os.readlink(path)) if stat.S_ISLNK(mode) else path.read_bytes()
-
-
-def _tell_file(name: str, mode: int, content: bytes) -> str:
-    """A new file as git tells it; a process of git for each would take longer than all else."""
-    kind = "120000" if stat.S_ISLNK(mode) else "100755" if mode & stat.S_IXUSR else "100644"
-    new = _quote(f"b/{name}")
-    head = f"diff --git {_quote(f'a/{name}')} {new}\nnew file mode {kind}\n"
-    if not content:
-        return head
-    *lines, rest = content.decode(errors="surrogateescape").split("\n")
-    end = f"+{rest}\n\\ No newline at end of file\n" if rest else ""
-    tab = "\t" if " " in name else ""  # else what is behind a space may be a date
-    head += f"--- /dev/null\n+++ {new}{tab}\n@@ -0,0 +1,{len(lines) + bool(rest)} @@\n"
-    return head + "".join(f"+{line}\n" for line in lines) + end
-
-
-def _quote(name: str) -> str:
-    """A name as git spells it in its edits."""
-    raw = name.encode(errors="surrogateescape")
-    quoted = re.sub(rb'[\x00-\x1f\x7f-\xff"\\]', lambda found: b"\\%03o" % found[0][0], raw)
-    return name if quoted == raw else f'"{quoted.decode()}"'
+def _size(top: str, file: str) -> float:
+    try:
+        return os.lstat(f"{top}/{file}").st_size
+    except OSError:
+        return math.inf
 
 
 def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:
-    """Write down where the run in a folder comes from; see `RunFolder.begin`."""
+    """Write where the run in a folder comes from; see `RunFolder.begin`."""
     process = spell_command(sys.orig_argv)
     provenance = {
+        "format": FORMAT,
         **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": now(),
@@ -162,12 +134,12 @@ def write_provenance(path: Path, commit: str | None, command: str | None, beside
 
 
 def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gpu: bool) -> list[str]:
-    """Return what is not as it was when a run began, and may change its numbers: packages, processors.
+    """Return changes since a run began that may change its numbers: packages, processors.
 
     Args:
-        old: its provenance then, of which anything may be missing.
-        modules: that its environment and its algorithm are from.
-        on_gpu: whether it learns on one.
+        old: its provenance; any key may be missing.
+        modules: those of its environment and its algorithm.
+        on_gpu: whether it learns on a GPU.
     """
     used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
     noted = old.get("packages")
@@ -176,7 +148,7 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
         for packages in (noted.items() if isinstance(noted, dict) else (), _packages())
     )
     changes = [(name, then[name], here[name]) for name in sorted(used & then.keys() & here.keys())]
-    if "torch" in sys.modules:  # what computes without it has the same bits on all of them
+    if "torch" in sys.modules:  # without torch, results are the same on every processor
         changes.append(("the processor", old.get("cpu"), _cpu_model()))
     if on_gpu:
         before, after = (", ".join(sorted({str(name) for name in gpus or ()})) for gpus in (old.get("gpus"), _gpus()))
@@ -185,7 +157,7 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
 
 
 def _as_package(name: str) -> str:
-    """The name of a package as all its spellings have it, of a module that of the package called like it."""
+    """Normalize the name of a package, or of the module of the same name."""
     return name.lower().replace("_", "-")
 
 

@@ -1,10 +1,10 @@
-"""Run folders as columns and lists for plots, and whole trees of them as polars data frames for notebooks and reports.
+"""Run folders as columns for plots, and trees of them as polars data frames for notebooks and reports.
 
     from paddock.runs.results import read_metrics, read_runs
 
     read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
 
-None of this needs Paddock; in plain polars, of runs that have ended:
+The same in plain polars, of runs that have ended:
 
     import glob, polars as pl
     paths = glob.glob("multirun/*/*/metrics.jsonl")
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 
-from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
+from .folder import has_ended, holds_run, read_end, read_json
 from .identity import flatten
-from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
-from .state import State, find_runs, read_run_states
+from .journal import Damage, read_rows, warn_of_damage
+from .state import State, find_runs, read_config_if_any, read_run_states
 
 if TYPE_CHECKING:
-    # Polars and Optuna take half a second to import; who reads columns or events, as a run may, needs neither.
+    # Polars is slow to import.
     import polars as pl
 
 Columns = dict[str, NDArray[np.float64]]
@@ -35,33 +35,26 @@ Columns = dict[str, NDArray[np.float64]]
 FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
 
-def read_columns(run: Path) -> Columns:
-    """Every metric of a run by its name, the group `system/` included: [R] each, one row an iteration.
+def read_columns(run: Path, damage: Damage = warn_of_damage) -> Columns:
+    """Read every metric of a run by its name, the group `system/` included: [R] each, one row per iteration.
 
     NaN stands where a row lacks the metric, or had a NaN or an infinity. An evaluation stands in the row of the
-    iteration whose policy was evaluated. A row that is just being written is left out,
-    as the run may be going on, and so is a damaged line, which is logged.
+    iteration whose policy was evaluated. A row that is being written is left out.
+
+    Args:
+        damage: called with each journal that has damaged lines, and their numbers.
 
     Raises:
         FolderError: a journal cannot be read.
     """
-    rows: dict[int, dict[str, Any]] = {}
-    for journal in JOURNALS:
-        for row in read_rows(run / journal):
-            rows.setdefault(row["iteration"], {})
-            if (evaluated := row.get(EVALUATION_OF)) in rows:
-                rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith(EVALUATION)}
-            rows[row["iteration"]] |= row
-    ordered = [rows[iteration] for iteration in sorted(rows)]  # one that the first journal lacks came last
-    names = dict.fromkeys(name for row in ordered for name in row)
-    return {name: np.array([to_number(row.get(name)) for row in ordered]) for name in names}
+    from .frames import read_journals
+
+    rows = read_journals([run], damage).drop("run")
+    return {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """What happened in a run, in order, as its `events.jsonl` tells; empty where nothing has been told.
-
-    A line that is just being written is left out, as the run may still be going on, and so is a damaged one, which is
-    logged.
+    """Read the events of a run in order, without damaged lines, which are logged.
 
     Raises:
         FolderError: the journal cannot be read.
@@ -70,13 +63,13 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
-    """A row for each run in some folders, at any depth: what it is, how it stands, and what it has reached.
+    """Read a row for each run in some folders, at any depth: configuration, state and last metrics.
 
     Returns:
-        `run` (its path), `state` (as `paddock.status` says it) and `started` (with a time zone), every key of the
-        configuration (`seed`, `algo.learning_rate`), and the last value of each metric (`eval/return_mean`). Null
-        stands for what a run lacks. A list, or a key that is a number here and a word there, is text: JSON of its
-        value. Should a key or a metric bear the name of another column, `config.` or `metric.` is put before it.
+        `run` (its path), `state` (as in `paddock.status`) and `started` (with a time zone), every key of the
+        configuration (`seed`, `algo.learning_rate`), and the last value of each metric (`eval/return_mean`); null where
+        a run has none. Lists and columns of mixed types are JSON text. A key or a metric with the name of another
+        column gets the prefix `config.` or `metric.`.
 
     Raises:
         ConfigError: there is no such folder, or no run in one.
@@ -88,7 +81,7 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
     runs = _find(folders)
     states = read_states(runs)
-    configs = [flatten(_read_config(run)) for run in runs]
+    configs = [flatten(read_config_if_any(run)) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     started = [_started(run) for run in runs]
     columns = [
@@ -105,11 +98,10 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
 
 def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
-    """A row for each iteration of every run in some folders, with `run`, `iteration`, `step`, then metrics.
+    """Read a row for each iteration of every run in some folders: `run`, `iteration`, `step`, then metrics.
 
     Both journals are joined, and an evaluation stands in the row of the iteration whose policy was evaluated. Metrics
-    are Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so are damaged
-    lines, which are logged.
+    are Float64, null where a row lacks one. Damaged lines are left out, which is logged.
 
     Raises:
         ConfigError: there is no such folder, or no run in one.
@@ -121,21 +113,18 @@ def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
 
 def find_sweeps(folder: Path) -> list[Path]:
-    """The sweeps in a folder, at any depth, or the folder itself if it is one's."""
+    """Find the sweeps in a folder, at any depth, or the folder itself."""
     sweeps = []
     for here, inner, files in os.walk(folder):
         if "sweep.json" in files:
             sweeps.append(Path(here))
-        # Runs hold no sweeps, and may hold many files.
+        # Runs hold no sweeps, but many files.
         inner[:] = [] if holds_run(Path(here)) else sorted(name for name in inner if not name.startswith("."))
     return sweeps
 
 
 def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
-    """Where each run stands, as `paddock.status` says it, and why in one line, which may be empty.
-
-    Only those that may not have ended well are looked at closely; Slurm is asked once, if some of them were submitted.
-    """
+    """Read the state of each run as in `paddock.status`, and why in one line, which may be empty."""
     states: dict[Path, tuple[State, str]] = {run: ("done", read_end(run) or "") for run in runs if has_ended(run)}
     others = read_run_states([run for run in runs if run not in states])
     return states | {run_state.run: (run_state.state, run_state.why) for run_state in others}
@@ -145,14 +134,6 @@ def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths = [Path(folder) for folder in folders]
     require(bool(paths), "no folder is given; name runs, multiruns, or folders with some of them")
     return find_runs(*paths)
-
-
-def _read_config(run: Path) -> dict[str, Any]:
-    """Its configuration; empty where there is none yet, or it is damaged."""
-    try:
-        return read_config(run)
-    except FolderError:
-        return {}
 
 
 def _started(run: Path) -> str | None:

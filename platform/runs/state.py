@@ -1,6 +1,5 @@
-"""Where runs stand: told from their folders, the locks on them, and Slurm's queue where they were submitted."""
+"""The states of runs: read from their folders, the locks on these, and Slurm's queue for submitted ones."""
 
-import datetime
 import fcntl
 import os
 import re
@@ -21,38 +20,38 @@ from .provenance import SNAPSHOT
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
 
 ALIVE: tuple[State, ...] = ("pending", "requeued", "running", "unknown")
-WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the budget, and nobody goes on
+WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the budget
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 TAIL_BYTES = 1 << 16
-OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # what sbatch then says
-JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # what sbatch says, among a site's own lines
-OF_JOB = re.compile("SLURM_(?!CONF|CLUSTERS|JWT)|SLURMD_|SRUN_|SUBMITIT_")  # what variables of a Slurm job begin with
-SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
+OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # in messages of sbatch
+JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # from sbatch, among a site's own lines
+OF_JOB = re.compile("SLURM_(?!CONF|CLUSTERS|JWT)|SLURMD_|SRUN_|SUBMITIT_")  # prefixes of a Slurm job's variables
+SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # prefixes of lines that do not say why a run failed
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What is noted in a run's folder when it is submitted, as submission.json."""
+    """The content of submission.json in the folder of a submitted run."""
 
     job: str  # Slurm's id: 12, or 12_0 in an array
-    name: str  # of the job; another cluster, or the same after a new installation, gives ids again
+    name: str  # of the job; another cluster may use the same ids
     submitted: str  # ISO 8601
     command: str
     code: str | None  # the folder with the code as it was; None for an installed Paddock
     log: str
-    ended: str | None = None  # when the run had ended before, as its done.json said then
+    ended: str | None = None  # time of the done.json that was in the folder
 
     @property
     def array(self) -> str:
-        """Slurm's id of all jobs that were submitted with it."""
+        """Slurm's id of the array that the job is in."""
         return self.job.partition("_")[0]
 
 
 @dataclass(frozen=True)
 class RunState:
-    """How far one run has come, and whether somebody is at it."""
+    """How far one run has come, and whether a process is at it."""
 
     run: Path
     state: State
@@ -68,12 +67,10 @@ Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
 
 
 def find_runs(*folders: Path) -> list[Path]:
-    """The runs in folders, at any depth, or a folder itself if it is one; those that have only been submitted too.
-
-    Links to runs are followed, and each run is there once.
+    """Find the runs in folders, at any depth, submitted ones included; links to runs are followed.
 
     Raises:
-        ConfigError: there is none in a folder, or no such folder, or it is closed to the user.
+        ConfigError: there is no run in a folder, or no such folder, or it is closed to the user.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
@@ -90,48 +87,28 @@ def find_runs(*folders: Path) -> list[Path]:
 
 
 def read_run_states(runs: Sequence[Path]) -> list[RunState]:
-    """Where each run stands; Slurm is asked once, if one of them was submitted and has not ended by itself."""
-    submissions, wrong = dict[Path, Submission | None](), dict[Path, str]()
-    for run in runs:
-        try:
-            submissions[run] = read_submission(run)
-        except FolderError as error:  # of one run, which hides no other
-            submissions[run], wrong[run] = None, str(error)
+    """Read the state of each run; Slurm is asked once for all submitted ones."""
+    submissions = {run: read_submission(run) for run in runs}
     queue = ask_queue([submission.job for submission in submissions.values() if submission])
     run_states = []
-    for run in runs:
+    for run, submission in submissions.items():
         metrics, updated_s = last_metrics(run)
-        state, why = _state(run, submissions[run], queue)
-        why = wrong.get(run, why) if state == "lost" else why
-        config = _read_config(run)
+        state, why = _state(run, submission, queue)
+        config = read_config_if_any(run)
         progress = _progress(config, metrics)
-        run_states.append(RunState(run, state, why, metrics, progress, updated_s, submissions[run], config))
+        run_states.append(RunState(run, state, why, metrics, progress, updated_s, submission, config))
     return run_states
 
 
 def read_submission(run: Path) -> Submission | None:
-    """How a run was submitted; None if it was started by hand.
-
-    Raises:
-        FolderError: the note lacks what is asked of it, as another version's may; what it has besides is left alone.
-    """
-    path = run / "submission.json"
-    noted = read_json(path)
-    if not noted:
-        return None
+    """Read how a run was submitted; None if it was not."""
+    noted = read_json(run / "submission.json")
     taken = {item.name: noted.get(item.name) for item in fields(Submission)}
-    optional = [("code", None), ("ended", None)]
-    wrong = [pair[0] for pair in taken.items() if not isinstance(pair[1], str) and pair not in optional]
-    if wrong:
-        remedy = (
-            "look with the version of Paddock that submitted it, or delete it, and Slurm is not asked after the run"
-        )
-        raise FolderError(f"{path} does not say {', '.join(wrong)}; {remedy}")
-    return Submission(**taken)  # type: ignore[arg-type]
+    return Submission(**taken) if taken["job"] else None  # type: ignore[arg-type]
 
 
 def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
-    """What Slurm knows of some jobs: those it has forgotten are missing. None where it does not answer in time."""
+    """Ask Slurm for the state of jobs; forgotten ones are missing, and None is returned where it does not answer."""
     if not jobs:
         return {}
     ids = ",".join(dict.fromkeys(job.partition("_")[0] for job in jobs))
@@ -147,7 +124,7 @@ def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
 
 
 def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
-    """The exit code of a job; None where Slurm has forgotten it, or does not answer in time."""
+    """Ask Slurm for the exit code of a job; None if it has forgotten it or does not answer."""
     try:
         command = ["scontrol", "--oneliner", "show", "job", job]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
@@ -158,19 +135,19 @@ def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
 
 
 def find_job_variables() -> list[str]:
-    """Return the variables of the Slurm job that this process is in: one that it submits would take them for its own.
+    """Return the variables of the Slurm job around this process, which a job submitted from here must not inherit.
 
-    What a user sets (SBATCH_ACCOUNT), and what says which Slurm is meant (SLURM_CONF), is left out.
+    Those that users set (SBATCH_ACCOUNT) or that name the cluster (SLURM_CONF) are left out.
     """
     return [name for name in os.environ if OF_JOB.match(name)] if "SLURM_JOB_ID" in os.environ else []
 
 
 def explain_refusal(said: str, keys: str) -> str:
-    """Say in a line why Slurm takes no job.
+    """Return in a line why Slurm takes no job.
 
     Args:
-        said: by sbatch.
-        keys: the section of the configuration that it may refuse.
+        said: the message of sbatch.
+        keys: the section of the configuration that may be wrong.
     """
     told = [re.sub(r"^(sbatch: )?((error|fatal): )?", "", line.strip()) for line in said.splitlines() if line.strip()]
     if OUT_OF_REACH.search(said):
@@ -182,7 +159,7 @@ def explain_refusal(said: str, keys: str) -> str:
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:
-    """The last lines that a job printed, from all its sessions."""
+    """Return the last lines that a job printed."""
     return tail(Path(submission.log))[-lines:] if lines else []
 
 
@@ -196,12 +173,12 @@ def _walk(folder: Path) -> Iterator[Path]:
         return
     for entry in inner:
         path = folder / entry.name
-        # Not what programs keep for themselves, nor the copy of the code beside the runs of a sweep.
+        # A snapshot of the code lies beside the runs of a sweep.
         if entry.name.startswith(".") or os.path.exists(path / SNAPSHOT):
             continue
         if not entry.is_symlink():
             yield from _walk(path)
-        elif _holds_run(path):  # and no farther, as links may lead back
+        elif _holds_run(path):
             yield path
 
 
@@ -210,7 +187,7 @@ def _holds_run(folder: Path) -> bool:
 
 
 def _place(run: Path) -> tuple[bool, list[int | str]]:
-    """Where a run stands among those of a folder: numbers in order, and links behind what they lead to."""
+    """Return a key that sorts numbers by value, and links last."""
     return run.is_symlink(), [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
 
 
@@ -221,7 +198,10 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
         if name != submission.name:
             job_state, reason = "", ""
     ended = read_end(run)
-    if ended is not None and has_ended(run) and not _goes_on(run, submission, job_state):
+    waits_or_runs = job_state in (*WAITING, *RUNNING)
+    # A job may belong to the end that is in the folder, or be about to resume a run that had ended before.
+    resumes = waits_or_runs and submission and submission.ended == read_json(run / "done.json").get("time")
+    if ended is not None and has_ended(run) and not (resumes if waits_or_runs else is_locked(run)):
         return "done", ended
     if job_state in WAITING:
         begun = (run / "config.yaml").exists()
@@ -241,27 +221,13 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     return "lost", how + (said[-1] if said else "its job never started")
 
 
-def _goes_on(run: Path, submission: Submission | None, job_state: str) -> bool:
-    """Whether somebody is at a run that has ended before, or is to be, as where its budget was raised."""
-    if submission is None or job_state not in (*WAITING, *RUNNING):
-        return is_locked(run)
-    ended = read_json(run / "done.json").get("time")
-    if "ended" in read_json(run / "submission.json"):
-        # Not by which is later: a node's clock may be another than that of the machine that submits.
-        return submission.ended is not None and submission.ended == ended
-    try:
-        return datetime.datetime.fromisoformat(str(ended)) <= datetime.datetime.fromisoformat(submission.submitted)
-    except (ValueError, TypeError):  # damaged, or of somebody who left the zone out
-        return False
-
-
 def is_locked(run: Path) -> bool:
-    """Whether a process is at the run in a folder."""
+    """Return whether a process is at the run in a folder."""
     return is_held(run / "lock")
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock that a file is; not where there is no such file."""
+    """Return whether a process holds a lock on a file."""
     try:
         with open(path) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -273,34 +239,30 @@ def is_held(path: Path) -> bool:
 
 
 def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
-    """The last value of each metric, NaN where it was no number, and how long ago the last row was written.
+    """Return the last value of each metric, and how many seconds ago the last row was written.
 
-    Of a run that has not ended, metrics that are far from the end of its journals are left out.
+    Only the end of the journals is read. A value that is no number becomes NaN.
     """
     rows = [read_json(run / "done.json").get("metrics")]
     for journal in reversed(JOURNALS):  # metrics.jsonl is written first, and may be a row ahead
-        # Not the first one, cut by the reading, nor the last, which is just being written, nor a damaged one.
         rows += [parse_row(f"{line}\n".encode()) for line in tail(run / journal)]
-    metrics = {key: _to_plain(row[key]) for row in rows if isinstance(row, dict) for key in row}
+    values = {key: row[key] for row in rows if isinstance(row, dict) for key in row}
+    numbers = {key: to_number(value) for key, value in values.items()}
+    metrics = {key: values[key] if values[key] == number else number for key, number in numbers.items()}
     try:
         return metrics, max(0.0, time.time() - (run / "metrics.jsonl").stat().st_mtime)
     except OSError:
         return metrics, None
 
 
-def _to_plain(value: Any) -> float:
-    """The value, a whole number as it is; NaN if it is no number."""
-    number = to_number(value)
-    return value if value == number else number
-
-
 def read_progress(run: Path) -> Progress:
-    """How far a run has come by its numbers alone, without any checkpoint."""
+    """Return how far a run has come by its journals alone."""
     metrics, _ = last_metrics(run)
     return Progress(metrics.get("system/seconds", 0.0), metrics)
 
 
-def _read_config(run: Path) -> dict[str, Any]:
+def read_config_if_any(run: Path) -> dict[str, Any]:
+    """Read the configuration of a run; empty if it is missing or damaged."""
     try:
         return read_config(run)
     except FolderError:
@@ -312,13 +274,13 @@ def _progress(config: Mapping[str, Any], metrics: Mapping[str, float]) -> float 
         section = config["budget"]
         given = {"return_" if name == "return" else name: value for name, value in section.items()}
         budget = Budget(**dict.fromkeys(BOUNDS) | given)
-    except (PaddockError, AttributeError, KeyError, TypeError):  # of another version, or of another program
+    except (PaddockError, AttributeError, KeyError, TypeError):  # of another program
         return None
     return budget.share(metrics, metrics.get("system/seconds", 0))
 
 
 def tail(path: Path) -> list[str]:
-    """The lines at the end of a file that may be long, blank ones left out; none where it is missing."""
+    """Read the last non-blank lines of a file; none if it is missing."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))

@@ -1,11 +1,9 @@
 """`import paddock`: runs from Python are those of the command, and policies act on what environments give."""
 
-import _thread
 import asyncio
 import inspect
 import json
 import os
-import queue
 import shlex
 import signal
 import subprocess
@@ -74,7 +72,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], paddock.Ru
 # A run
 
 
-def test_the_name_is_imported_without_what_it_stands_for() -> None:
+def test_import_paddock_imports_nothing_heavy() -> None:
     code = (
         "import sys, paddock; early = {'paddock.algos', 'hydra', 'numpy', 'omegaconf', 'polars', 'torch'} & sys.modules.keys();"
         "print(early, {*paddock.__all__} <= {*dir(paddock)})"
@@ -86,7 +84,7 @@ def test_the_name_is_imported_without_what_it_stands_for() -> None:
         paddock.nothing  # noqa: B018
 
 
-def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_from_python_equals_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     assert call_main(*HERE, "budget.iterations=3", f"run.dir={theirs}") == 0
     capfd.readouterr()
@@ -98,7 +96,7 @@ def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytes
     assert {path.name for path in ours.rglob("*")} == {path.name for path in theirs.rglob("*")}
 
 
-def test_the_command_in_the_folder_does_the_same_again(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+def test_command_in_provenance_repeats_the_run(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
     run = make("es")
     told = json.loads((run.path / "provenance.json").read_text())
     python, *words = shlex.split(told["command"])
@@ -108,7 +106,7 @@ def test_the_command_in_the_folder_does_the_same_again(make: Callable[[str], pad
     assert (again / "metrics.jsonl").read_bytes() == (run.path / "metrics.jsonl").read_bytes()
 
 
-def test_a_run_goes_on_in_its_folder_to_the_same_bits(tmp_path: Path) -> None:
+def test_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     whole = paddock.run(*HERE, "budget.iterations=4", f"run.dir={tmp_path / 'whole'}", progress=False)
     for iterations in (1, 3, 4, 4):
         parts = paddock.run(*HERE, f"budget.iterations={iterations}", f"run.dir={tmp_path / 'parts'}", progress=False)
@@ -117,7 +115,7 @@ def test_a_run_goes_on_in_its_folder_to_the_same_bits(tmp_path: Path) -> None:
     assert [read_run_states([run.path])[0].state for run in (whole, parts)] == ["done", "done"]
 
 
-def test_a_program_that_uses_hydra_finds_it_as_it_was(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+def test_hydra_state_of_the_caller_is_kept(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
     (tmp_path / "theirs.yaml").write_text("mine: 1")
     own: Any = OmegaConf.create({"hydra": {"job": {"name": "theirs"}}})
     before = HydraConfig.instance().cfg
@@ -135,9 +133,7 @@ def test_a_program_that_uses_hydra_finds_it_as_it_was(make: Callable[[str], padd
         HydraConfig.instance().cfg = before
 
 
-def test_a_run_needs_neither_the_main_thread_nor_a_quiet_event_loop(
-    make: Callable[[str], paddock.Run], tmp_path: Path
-) -> None:
+def test_run_works_in_threads_and_event_loops(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
     expected = (make("es").path / "metrics.jsonl").read_bytes()
     line = [*TINY, "compute=local", "compute.workers=1", "budget.iterations=2"]
 
@@ -154,7 +150,7 @@ def test_a_run_needs_neither_the_main_thread_nor_a_quiet_event_loop(
         assert (tmp_path / name / "metrics.jsonl").read_bytes() == expected
 
 
-def test_an_interrupt_finishes_the_iteration_saves_and_is_raised(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_interrupt_finishes_the_iteration_saves_and_is_raised(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     line = [*HERE, f"run.dir={tmp_path / 'run'}"]
 
     ended = threading.Event()
@@ -182,7 +178,7 @@ def test_an_interrupt_finishes_the_iteration_saves_and_is_raised(tmp_path: Path,
     assert final_state(run.path) == final_state(straight.path)
 
 
-def test_a_second_interrupt_leaves_by_an_exception_where_the_caller_says_so() -> None:
+def test_second_interrupt_calls_leave() -> None:
     def leave(number: int) -> Any:
         raise KeyboardInterrupt(number)
 
@@ -193,31 +189,7 @@ def test_a_second_interrupt_leaves_by_an_exception_where_the_caller_says_so() ->
         signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupt_that_came_as_a_wait_began_is_heard_before_that_ends() -> None:
-    waited_for: queue.SimpleQueue[int] = queue.SimpleQueue()
-    before = signal.getsignal(signal.SIGURG)
-    with Signals(waited_for.put) as signals:
-        # Python is told as by a signal, but nothing ends the wait.
-        timer = threading.Timer(0.3, _thread.interrupt_main, (signal.SIGINT,))
-        timer.start()
-        assert waited_for.get(timeout=20) == signals.caught == signal.SIGINT
-        timer.join()
-    assert signal.getsignal(signal.SIGURG) == before
-    wait_until(lambda: "signals" not in [thread.name for thread in threading.enumerate()])
-
-
-def test_an_event_loop_that_hears_signals_by_itself_still_does() -> None:
-    async def inside() -> None:
-        heard = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
-        with Signals(lambda number: None):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            await asyncio.wait_for(heard.wait(), 20)
-
-    asyncio.run(inside())
-
-
-def test_a_request_to_end_that_comes_from_several_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_from_several_senders_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     told: list[int] = []
     now = 100.0
@@ -238,15 +210,9 @@ def test_a_request_to_end_that_comes_from_several_at_once_is_one(monkeypatch: py
     ("overrides", "said"),
     [
         (["algo=ess"], "algo=ess is not an option of algo; did you mean 'es'?"),
-        (["algo.population=7"], "algo.population=7 is odd"),
         (["algo.popul=8"], "did you mean 'algo.population'?"),
-        (["seed=1,2"], "seed=1,2 is several values"),
         (["--multirun", "seed=1,2"], "python -m paddock --multirun seed=1,2; or call run() for each value"),
-        (["hydra.mode=MULTIRUN"], "python -m paddock hydra.mode=MULTIRUN, or call run() for each value"),
-        (["hydra/sweeper=optuna"], "is for sweeps"),
         (["--cfg", "job"], "--cfg is for the command line: python -m paddock --cfg job"),
-        (["--version"], "python -m paddock --version"),
-        (["--seed", "1"], "keys are written without dashes"),
         ([{"algo": "es"}], "overrides are text, such as 'algo=es'; got {'algo': 'es'} (dict)"),
         (["run.dir=/proc/x"], "cannot be written"),
     ],
@@ -258,14 +224,14 @@ def test_bad_input_is_an_error_of_one_line(overrides: list[Any], said: str) -> N
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_dry_run_is_printed_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = paddock.run(*HERE, "dry_run=true", f"run.dir={tmp_path / 'run'}")
     assert "paddock.algos.es.ES" in capsys.readouterr().out and not run.path.exists()
     with pytest.raises(FolderError, match="is not a run folder"):
         paddock.load(run.path)
 
 
-def test_a_script_that_calls_it_unguarded_is_told_so(tmp_path: Path) -> None:
+def test_script_without_main_guard_is_refused(tmp_path: Path) -> None:
     line = [*TINY, "compute=local", "compute.workers=1", "budget.iterations=1"]
     (tmp_path / "script.py").write_text(f"import paddock\npaddock.run(*{line!r}, 'run.dir=run')\n")
     command = [sys.executable, str(tmp_path / "script.py")]
@@ -276,7 +242,7 @@ def test_a_script_that_calls_it_unguarded_is_told_so(tmp_path: Path) -> None:
 # What a run gave
 
 
-def test_a_run_tells_what_its_folder_holds(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+def test_run_returns_metrics_events_films_and_evaluations(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
     run = paddock.load(str(make("es").path))
     assert run.metrics().equals(paddock.read_metrics(run.path)) and len(run.metrics()) == 2
     assert run.events() == paddock.read_events(run.path) == []
@@ -290,9 +256,7 @@ def test_a_run_tells_what_its_folder_holds(make: Callable[[str], paddock.Run], t
 
 
 @pytest.mark.parametrize("kind", ["es", "ppo", "dictionaries", "numbers", "memory"])
-def test_its_policy_plays_in_its_environment_as_its_evaluation_does(
-    kind: str, make: Callable[[str], paddock.Run]
-) -> None:
+def test_policy_by_hand_equals_evaluation(kind: str, make: Callable[[str], paddock.Run]) -> None:
     run = make(kind)
     policy, env = run.policy(), run.make_env()
     assert (policy.observation_space, policy.action_space) == (env.observation_space, env.action_space)
@@ -317,15 +281,13 @@ class SeatedPPO(PPO):
 
 
 SEATED = {
-    "es": ["algo=es", "env=roles", "algo.seat_feature=true", "algo.population=4"],
     "ppo": ["algo=ppo", "env=tictactoe", "algo.seat_feature=true", "algo.num_steps=8", "algo.minibatch_size=16"],
-    "pbt": ["algo=pbt", "env=relay", "algo.member.seat_feature=true", "algo.members=2", "algo.interval=1"],
     "own": ["algo=ppo", f"algo._target_={__name__}.SeatedPPO", "+algo.member=me", "env=tictactoe"],
 }
 
 
 @pytest.mark.parametrize("kind", SEATED)
-def test_agents_whose_run_told_their_seats_see_them(kind: str, tmp_path: Path) -> None:
+def test_agent_ids_are_part_of_observations(kind: str, tmp_path: Path) -> None:
     tiny = ["compute=serial", "vec=serial", "vec.num_envs=2", "algo.eval_episodes=2", "budget.iterations=1"]
     run = paddock.run(*SEATED[kind], *tiny, f"run.dir={tmp_path / 'run'}", progress=False)
     world: Any = run.make_env()
@@ -341,7 +303,7 @@ def test_agents_whose_run_told_their_seats_see_them(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
-def test_a_batch_is_acted_on_as_each_observation_alone(kind: str, make: Callable[[str], paddock.Run]) -> None:
+def test_batch_gives_the_actions_of_its_observations(kind: str, make: Callable[[str], paddock.Run]) -> None:
     policy = make(kind).policy()
     space: gymnasium.Space = policy.observation_space
     batch = batch_space(space, 3)
@@ -355,7 +317,7 @@ def test_a_batch_is_acted_on_as_each_observation_alone(kind: str, make: Callable
         np.testing.assert_allclose(action, actions[k], rtol=1e-5, atol=1e-5)
 
 
-def test_drawn_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> None:
+def test_sampled_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> None:
     policy = make("boxes").policy()
     observation = np.zeros((64, 3), np.float32)
     first = policy.act(observation, deterministic=False, seed=1)
@@ -373,7 +335,7 @@ def test_drawn_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> 
         make("values").evaluate(stochastic=True)
 
 
-def test_a_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> None:
+def test_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> None:
     policy = make("memory").policy()
     observation = np.ones((2, *(policy.observation_space.shape or ())), np.float32)
     assert policy.recurrent and not make("ppo").policy().recurrent
@@ -392,12 +354,10 @@ def test_a_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) ->
         (np.zeros(3), r"observation has shape \(3,\); allowed: \(4,\) for one, or \(B, 4\) for a batch"),
         (np.zeros((1, 2, 4)), r"has shape \(1, 2, 4\)"),
         ([[1.0], [1.0, 2.0]], "observation is no array"),
-        (["a", "b", "c", "d"], "holds <U1; allowed: numbers"),
-        ({"x": 1}, r"has shape \(\)"),
     ],
-    ids=range(5),
+    ids=range(3),
 )
-def test_an_observation_of_another_shape_is_refused(
+def test_observation_of_another_shape_is_refused(
     observation: Any, said: str, make: Callable[[str], paddock.Run]
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -443,7 +403,7 @@ def train_by_hand(steps: int) -> tuple[list[dict[str, float]], TrainedPolicy]:
     return seen, TrainedPolicy(ppo.policy(), env, ppo.iteration)
 
 
-def test_an_algorithm_built_by_hand_gives_the_numbers_of_its_run(make: Callable[[str], paddock.Run]) -> None:
+def test_algorithm_built_by_hand_equals_its_run(make: Callable[[str], paddock.Run]) -> None:
     assert len(inspect.getsource(train_by_hand).splitlines()) <= 20
     run = make("ppo")
     seen, policy = train_by_hand(steps=64)

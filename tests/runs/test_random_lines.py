@@ -97,7 +97,7 @@ def draw(chance: random.Random) -> tuple[list[str], list[str]]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("line", range(LINES))
-def test_a_line_has_the_same_bytes_wherever_it_runs_and_whatever_kills_it(
+def test_random_line_has_the_same_bytes_anywhere(
     line: int, tmp_path: Path, start: Callable[..., Command], capfd: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(line)

@@ -4,8 +4,6 @@ import fcntl
 import glob
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import optuna
 import polars as pl
 import pytest
-from conftest import ROOT, TINY, call_main
+from conftest import TINY, call_main
 from run_folders import write, write_sweep
 
 from paddock.envs.errors import ConfigError
@@ -100,9 +98,7 @@ def test_keys_of_several_types_and_of_taken_names(tmp_path: Path) -> None:
     assert frame["metric.state"].to_list() == [4.0, None]
 
 
-def test_runs_that_go_on_or_are_damaged_are_read_as_far_as_they_are_whole(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_and_unfinished_runs_are_read_as_far_as_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     going = write(tmp_path / "going", [{"a": 1}, {"a": 2}], ended=False)
     with open(going / "metrics.jsonl", "a") as journal:
         journal.write('{"iteration": 3, "st')
@@ -149,7 +145,7 @@ def test_a_row_of_one_journal_alone_is_a_row(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_stand_in_the_order_of_iterations_where_a_journal_lacks_one(tmp_path: Path) -> None:
+def test_rows_are_in_order_where_a_journal_lacks_one(tmp_path: Path) -> None:
     run = write(tmp_path / "run", [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}])
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text("\n".join([lines[0], "\0\0\0", *lines[2:]]) + "\n")
@@ -208,12 +204,6 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         read_metrics(tmp_path)
 
 
-def test_reading_columns_needs_neither_polars_nor_optuna() -> None:
-    code = "import sys, paddock.runs.results; print({'polars', 'optuna'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "set()\n", done.stderr
-
-
 # Sweeps
 
 
@@ -250,7 +240,7 @@ def test_several_objectives_bear_the_names_of_their_metrics(tmp_path: Path) -> N
     assert frame.rows() == [("complete", 3.0, 4.0, None, None), ("running", None, None, None, None)]
 
 
-def test_wrong_sweeps_are_told_in_one_line_and_left_as_they_are(tmp_path: Path) -> None:
+def test_damaged_sweeps_are_named_and_unchanged(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a sweep's folder"):
         open_study(tmp_path)
     (tmp_path / "sweep.json").write_text('{"study": "s"}')
@@ -276,5 +266,5 @@ def test_wrong_sweeps_are_told_in_one_line_and_left_as_they_are(tmp_path: Path) 
         ("paddock.envs.tasks.snake:Snake", "Snake"),
     ],
 )
-def test_an_environment_is_called_by_the_name_that_people_know(id: str, name: str) -> None:
+def test_environments_have_short_names(id: str, name: str) -> None:
     assert short_name(id) == name

@@ -6,11 +6,9 @@ import json
 import os
 import pydoc
 import random
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,23 +18,18 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, TINY, Command, assert_same_run, call_main, kill_and_resume, rows, wait_until
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from own_package import write_package
 from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fixture  # noqa: F401
 
 import paddock.runs.checkpoint
-from paddock.algos.dqn import DQN
 from paddock.algos.es import ES
-from paddock.algos.learning.replay.room import ReplayError
 from paddock.algos.pool.late import LatePool
-from paddock.config.experiment import last_path
 from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.envs.native import library
 from paddock.envs.vector import auto
 from paddock.evaluation.load import load
 from paddock.runs import provenance
 from paddock.runs.checkpoint import Checkpoints, read, storing
-from paddock.runs.results import read_events
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Journal
 
@@ -49,7 +42,7 @@ def test_killed_and_resumed_equals_undisturbed(
 ) -> None:
     run = tmp_path / "run"
     begin = partial(start, *arguments(run), f"compute={compute}")
-    assert kill_and_resume(begin, run, kills=3, furthest=8, chance=random.Random(compute)) < ITERATIONS
+    assert kill_and_resume(begin, run, kills=2, furthest=8, chance=random.Random(compute)) < ITERATIONS
     assert_same_run(undisturbed, run)
 
 
@@ -62,7 +55,7 @@ def begin(tmp_path: Path, start: Callable[..., Command]) -> Callable[..., Comman
     return partial(start, *words, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
 
 
-def test_killed_before_its_first_checkpoint_a_run_starts_again(
+def test_run_killed_before_its_first_checkpoint_starts_again(
     undisturbed: Path, tmp_path: Path, begin: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
@@ -79,52 +72,18 @@ def test_killed_before_its_first_checkpoint_a_run_starts_again(
     assert_same_run(undisturbed, run)
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [("run.name=null", "*_es_*_seed2"), ("algo.name=0", "*_0_*_seed2"), ("run.name={seed}.5", "*_2.5")],
-)
-def test_resume_last_goes_on_with_the_newest_run(
-    name: str, folder: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_last_resumes_the_newest_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = [*TINY, "compute=serial", f"run.root={tmp_path}"]
     for seed in (1, 2):
-        assert call_main(*root, f"seed={seed}", name.format(seed=seed), "budget.iterations=3") == 0
+        assert call_main(*root, f"seed={seed}", "budget.iterations=3") == 0
     capfd.readouterr()
-    assert call_main(*root, "seed=2", name.format(seed=2), "budget.iterations=5", "resume=last") == 0
-    (run,) = tmp_path.glob(folder)
+    assert call_main(*root, "seed=2", "budget.iterations=5", "resume=last") == 0
+    (run,) = tmp_path.glob("*_es_*_seed2")
     assert f"going on in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
 
 
-def test_commands_at_the_end_of_a_run_name_its_folder_as_a_shell_reads_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "mine (1) & yours"
-    assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir='{run}'") == 0
-    said = [line for line in capfd.readouterr().out.splitlines() if line.startswith("  python -m paddock")]
-    evaluate, plot, again = (shlex.split(line, comments=True)[2:] for line in said)
-    assert evaluate == ["paddock.evaluate", str(run), f"video={run}/episode.mp4"]
-    assert plot == ["paddock.plot", str(run)] and again[-1] == f"run.dir='{run}'"
-
-
-def test_the_last_run_is_neither_a_copy_nor_one_that_repeats_another(tmp_path: Path) -> None:
-    def note(name: str, **noted: str) -> Path:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "provenance.json").write_text(json.dumps(noted))
-        return tmp_path / name
-
-    last = note("b", started="2026-03-01T12:00:00+02:00")
-    note("a", started="2026-03-01T09:59:59+00:00")
-    shutil.copytree(last, tmp_path / "c")
-    note("b-rerun", started="2026-03-02T12:00:00+02:00", repeats=str(last))
-    for age, path in enumerate(("b-rerun", "c", "a", "b")):  # the newest first
-        os.utime(tmp_path / path / "provenance.json", (10_000 - age, 10_000 - age))
-    assert last_path(tmp_path) == last
-    note("damaged")
-    assert last_path(tmp_path) == tmp_path / "damaged"
-
-
-def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
+def test_finished_run_resumes_with_a_raised_budget(
     short: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -138,7 +97,7 @@ def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
     assert_same_run(short, run)
 
 
-def test_a_finished_run_without_its_checkpoints_is_not_played_anew(
+def test_finished_run_without_checkpoints_is_not_repeated(
     short: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = shutil.copytree(short, tmp_path / "run")
@@ -155,7 +114,7 @@ def test_a_finished_run_without_its_checkpoints_is_not_played_anew(
     assert_same_run(run, short)
 
 
-def test_killed_while_its_folder_is_made_a_run_starts_again(
+def test_run_killed_while_its_folder_is_made_starts_again(
     short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bare, described = tmp_path / "bare", tmp_path / "described"
@@ -181,7 +140,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", missing)
 
 
-def test_what_vec_auto_chose_before_is_chosen_anew_where_it_is_missing(
+def test_vec_auto_chooses_again_where_its_choice_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(auto, "ROUND_S", 0.001)  # whatever is fastest
@@ -195,7 +154,7 @@ def test_what_vec_auto_chose_before_is_chosen_anew_where_it_is_missing(
     assert [row["iteration"] for row in rows(tmp_path / "run")] == [1, 2, 2]
 
 
-def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says_what_that_means(
+def test_resume_on_other_processors_warns_of_changed_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -228,7 +187,7 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     assert "may differ" not in capsys.readouterr().err  # the same numbers
 
 
-def test_a_run_goes_on_with_other_packages_and_on_another_processor_and_says_so(
+def test_resume_with_other_packages_warns_of_changed_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -249,24 +208,6 @@ def test_a_run_goes_on_with_other_packages_and_on_another_processor_and_says_so(
     ]
 
 
-def test_what_a_run_does_not_use_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "sys", SimpleNamespace(modules={"numpy": None}))
-    monkeypatch.setattr(provenance, "ask", lambda *command: "NVIDIA H200\n")
-    then = {"cpu": "abacus", "gpus": ["NVIDIA A100"], "packages": {"numpy": "1", "torch": "1", "own-games": "1"}}
-    monkeypatch.setattr(provenance, "_packages", lambda: {"numpy": "2", "torch": "2", "own_games": "2"}.items())
-    said = [
-        "numpy was 1 and is now 2",
-        "own-games was 1 and is now 2",
-        "the GPU was NVIDIA A100 and is now NVIDIA H200",
-    ]
-    assert provenance.changed_surroundings(then, ["own_games"], on_gpu=True) == said
-    assert provenance.changed_surroundings(then, [], on_gpu=False) == said[:1]
-    for unknown in ({}, {"cpu": None, "gpus": None, "packages": None}, {"gpus": [], "packages": ["numpy"]}):
-        assert provenance.changed_surroundings(unknown, ["own_games"], on_gpu=True) == []
-    more = {**then, "gpus": ["NVIDIA H200"] * 2, "packages": {}}  # another number of the same is no other GPU
-    assert provenance.changed_surroundings(more, [], on_gpu=True) == []
-
-
 # A full disk
 
 
@@ -283,17 +224,16 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-@pytest.mark.parametrize("track", ["none", "tensorboard"])
-def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
-    track: str, short: Path, small_disk: Path, capfd: pytest.CaptureFixture[str]
+def test_full_disk_is_one_line_and_the_run_resumes_later(
+    short: Path, small_disk: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, ballast = small_disk / "run", small_disk / "ballast"
-    assert call_main(*arguments(run, 5), f"track={track}") == 0
+    assert call_main(*arguments(run, 5), "track=tensorboard") == 0
     for left in (8_192, 4_096, 0):  # some rows more, a page, nothing at all
         free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
         ballast.write_bytes(bytes(max(free - left, 0)))
         capfd.readouterr()
-        code = call_main(*arguments(run, FEW), f"track={track}")
+        code = call_main(*arguments(run, FEW), "track=tensorboard")
         err = capfd.readouterr().err
         said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
         assert code == NO_ROOM and len(said) == 1, err
@@ -301,21 +241,12 @@ def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
         assert "cannot be written (No space left on device); make room" in said[0]
         ballast.unlink()
         assert Checkpoints(run / "checkpoints", keep=3).load() is not None
-    assert call_main(*arguments(run, FEW), f"track={track}") == 0
+    assert call_main(*arguments(run, FEW)) == 0
     assert_same_run(short, run)
 
 
-def test_a_disk_that_is_full_from_the_start_is_named(
-    small_disk: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
-    assert call_main(*arguments(small_disk / "run", 5)) == NO_ROOM
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1 and f"run.dir={small_disk / 'run'} cannot be written (No space left" in err
-
-
-@pytest.mark.parametrize("fails", ["checkpoint", "journal", "done.json"])
-def test_a_write_that_fails_is_one_line_and_loses_nothing(
+@pytest.mark.parametrize("fails", ["checkpoint", "journal"])
+def test_failed_write_is_one_line_and_loses_nothing(
     fails: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -334,12 +265,11 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
             write = paddock.runs.checkpoint.write_atomically
 
             def refuse(path: Path, content: bytes) -> None:
-                if path.suffix == ".npz" if fails == "checkpoint" else path.name == "done.json":
+                if path.suffix == ".npz":
                     raise full
                 write(path, content)
 
             patch.setattr("paddock.runs.checkpoint.write_atomically", refuse)
-            patch.setattr("paddock.runs.folder.write_atomically", refuse)
         capfd.readouterr()
         assert call_main(*arguments(run, 6)) == NO_ROOM
     err = capfd.readouterr().err
@@ -348,23 +278,11 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
     assert_same_run(short, run)
 
 
-def test_a_log_on_a_full_disk_changes_no_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = arguments(tmp_path / "run", 2)
-    for stream, words, code in (("stdout", run, 0), ("stderr", [*run, "algo.sigma=-1"], 2)):
-        with open("/dev/full", "w") as full, monkeypatch.context() as patch:
-            patch.setattr(sys, stream, full)
-            assert call_main(*words) == code
-    monkeypatch.setattr(sys, "stderr", None)  # the shell has closed it
-    assert call_main(*run, "algo.sigma=-1") == 2
-
-
 # Stopped
 
 
-@pytest.mark.parametrize(
-    ("number", "compute"), [(signal.SIGINT, "serial"), (signal.SIGTERM, "serial"), (signal.SIGINT, "local")]
-)
-def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
+@pytest.mark.parametrize(("number", "compute"), [(signal.SIGTERM, "serial"), (signal.SIGINT, "local")])
+def test_signal_finishes_the_iteration_and_saves(
     number: signal.Signals, compute: str, undisturbed: Path, tmp_path: Path, begin: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
@@ -410,7 +328,7 @@ WAITING = {  # where an evaluation is played, and its run
 
 
 @pytest.mark.parametrize("algo", WAITING)
-def test_a_signal_ends_the_wait_for_an_evaluation_and_nothing_is_lost(
+def test_signal_ends_the_wait_for_an_evaluation_without_loss(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One comes in every evaluation, that of the run's end too, and the same command plays it when the run goes on."""
@@ -454,29 +372,14 @@ def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr("paddock.algos.es.play_members", interrupted)
 
 
-def test_the_first_row_waits_for_its_evaluation_as_there_is_nothing_else_to_keep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_row_waits_for_its_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_evaluation(monkeypatch, 1)
     run = tmp_path / "run"
     assert call_main(*TINY, "compute=serial", "algo.eval_every=1", "budget.iterations=3", f"run.dir={run}") == 130
     assert len(rows(run)) == 1 and [path.stem for path in (run / "checkpoints").glob("*.npz")] == ["00000001"]
 
 
-def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count_seen = ES._count_seen
-
-    def tell(self: Any, episodes: Any) -> None:
-        self.told = [{"iteration": self.iteration + 1, "step": 0, "event": "seen"}]
-        count_seen(self, episodes)
-
-    def drain(self: Any) -> Any:
-        return [self.told.pop() for _ in list(vars(self).get("told", ()))]
-
-    monkeypatch.setattr(ES, "_count_seen", tell)
-    monkeypatch.setattr(ES, "drain_events", drain, raising=False)
+def test_unfinished_row_is_completed_beyond_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_evaluation(monkeypatch, 1)
     run, words = tmp_path / "run", [*TINY, "compute=serial", "algo.eval_every=2", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*words, "budget.iterations=3") == 130
@@ -486,71 +389,9 @@ def test_an_unfinished_row_is_finished_though_the_budget_is_reached_before_it(
     assert algorithm.step == progress.metrics["step"] > rows(run)[-1]["step"]
     assert call_main(*words, "budget.iterations=1") == 0
     assert [(row["iteration"], row.get("eval/of_iteration")) for row in rows(run)] == [(1, None), (2, 2)]
-    assert [event["iteration"] for event in read_events(run)] == [1, 2]
 
 
-def test_a_run_that_lacks_the_evaluation_of_its_end_alone_asks_for_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: int) -> None:
-        raise ReplayError("the disk is full")
-
-    words = [*WAITING["dqn"][1], f"run.dir={tmp_path / 'run'}"]
-    assert call_main(*words) == 0
-    (tmp_path / "run/done.json").unlink()  # as if it had been killed in it
-    whole = shutil.copytree(tmp_path / "run", tmp_path / "whole")
-    monkeypatch.setattr(DQN, "check_room", refuse)
-    assert call_main(*words) == 0
-    assert_same_run(whole, tmp_path / "run")
-
-
-def test_a_plan_is_closed_by_the_run_which_its_error_there_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = ES.plan
-
-    def failing(self: ES) -> Any:
-        try:
-            yield from plan(self)
-        finally:
-            raise OSError("at its end")
-
-    monkeypatch.setattr(ES, "plan", failing)
-    with pytest.raises(OSError, match="at its end"):
-        call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={tmp_path / 'run'}")
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_fork_that_an_environment_makes_is_no_second_run(
-    raises: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends where it comes back from the environment, or by the next row."""
-    step, here, forks = CartPoleEnv.step, os.getpid(), list[int]()
-
-    def stepped(self: CartPoleEnv, action: Any) -> Any:
-        if not forks:
-            forks.append(os.fork())
-            if forks == [0] and raises:
-                raise RuntimeError("in the fork")
-            if forks != [0]:
-                os.waitpid(forks[0], 0)
-        return step(self, action)
-
-    def play(name: str) -> Path:
-        folder, tiny = tmp_path / name, ["algo.num_steps=16", "algo.minibatch_size=16", "algo.hidden=[8]"]
-        words = ["algo=ppo", "env=cartpole", "vec=serial", "vec.num_envs=2", "compute=serial", *tiny]
-        assert call_main(*words, "budget.iterations=2", f"run.dir={folder}") == 0
-        if os.getpid() != here:
-            os._exit(9)
-        return folder
-
-    undisturbed = play("undisturbed")
-    monkeypatch.setattr(CartPoleEnv, "step", stepped)
-    assert_same_run(play("forked"), undisturbed)
-
-
-def test_a_run_saves_and_evaluates_before_its_plan_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_saves_and_evaluates_before_its_plan_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the plan goes what is played beside it, such as an evaluation that the end of the run waits for."""
     plan, done = ES.plan, list[str]()
 
@@ -571,9 +412,7 @@ def test_a_run_saves_and_evaluates_before_its_plan_is_closed(tmp_path: Path, mon
     assert done == ["saved", "evaluated", "closed"]
 
 
-def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signal_in_a_run_s_last_iteration_ends_its_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = ES.plan
 
     def interrupted(self: ES) -> Any:
@@ -588,7 +427,7 @@ def test_a_signal_in_the_last_iteration_of_a_run_ends_its_grid_too(
     assert [run.state for run in read_run_states([tmp_path / "0"])] == ["done"] and not (tmp_path / "1").exists()
 
 
-def test_a_signal_as_a_pool_is_closed_comes_once_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_waits_until_the_pool_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask would wait ten seconds for a close that was cut short."""
     closed = []
 
@@ -602,7 +441,7 @@ def test_a_signal_as_a_pool_is_closed_comes_once_that_is_done(tmp_path: Path, mo
     assert len(closed) == 1 and read_run_states([run])[0].state == "done"
 
 
-def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:
+def test_second_interrupt_ends_all_processes_at_once(tmp_path: Path, start: Callable[..., Command]) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "mine.py").write_text(
         f"""

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,6 @@ from conftest import TINY, final_state, rows
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import paddock
-from paddock.algos.pool.serial import SerialPool
-from paddock.envs.errors import PaddockError
-from paddock.runs.loop import Signals
 from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Tracker
 
@@ -47,7 +43,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slow, "let", threading.Event())
 
 
-def test_no_task_takes_a_second_signal_for_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_signal_is_no_error_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = [*HERE, "algo.pairs_per_task=1"]
     straight = paddock.run(*line, f"run.dir={tmp_path / 'straight'}", progress=False)
     step, steps = CartPoleEnv.step, 0
@@ -69,7 +65,7 @@ def test_no_task_takes_a_second_signal_for_an_error_of_its_own(tmp_path: Path, m
     assert (run.path / "metrics.jsonl").read_bytes() == (straight.path / "metrics.jsonl").read_bytes()
 
 
-def test_an_interrupt_in_the_last_iteration_is_raised_when_the_run_has_ended(
+def test_interrupt_in_the_last_iteration_is_raised_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = Tracker.log
@@ -86,7 +82,7 @@ def test_an_interrupt_in_the_last_iteration_is_raised_when_the_run_has_ended(
     assert read_run_states([tmp_path / "run"])[0].why == "budget.iterations=2"
 
 
-def test_a_run_has_ended_before_its_mirrors_have(tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_done_before_its_mirrors_close(tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that whoever is tired of waiting for them takes nothing away."""
 
     def interrupt() -> None:
@@ -100,60 +96,3 @@ def test_a_run_has_ended_before_its_mirrors_have(tmp_path: Path, slow: None, mon
     Slow.let.set()
     assert ended == [True]
     assert read_run_states([tmp_path / "run"])[0].why == "budget.iterations=3"
-
-
-def test_a_request_to_end_that_comes_again_as_mirrors_close_is_the_same_one(
-    tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = Tracker.log
-
-    def told(self: Tracker, metrics: Any, *rest: Any) -> None:
-        log(self, metrics, *rest)
-        if metrics["iteration"] == 1:
-            signal.raise_signal(signal.SIGTERM)
-
-    def tell_again() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Timer(0.5, Slow.let.set).start()
-
-    monkeypatch.setattr(Tracker, "log", told)
-    monkeypatch.setattr(Slow, "closing", staticmethod(tell_again))
-    before = signal.signal(signal.SIGTERM, lambda number, frame: pytest.fail("it came to nobody"))
-    try:
-        with pytest.raises(SystemExit) as left:
-            paddock.run(*HERE, MIRROR, f"run.dir={tmp_path / 'run'}", progress=False)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert left.value.code == 128 + signal.SIGTERM
-    assert read_run_states([tmp_path / "run"])[0].why == "SIGTERM"
-
-
-def test_signals_are_heard_where_no_further_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    before, count = signal.getsignal(signal.SIGINT), len(os.listdir("/proc/self/fd"))
-    told: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with Signals(told.append) as signals:
-            signal.raise_signal(signal.SIGINT)
-            assert signals.caught == signal.SIGINT and told == [signal.SIGINT]
-    assert signal.getsignal(signal.SIGINT) is before and len(os.listdir("/proc/self/fd")) == count
-    assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_a_signal_as_the_pool_closes_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
-        time.sleep(0.01)
-
-    def full(self: Any, *_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(SerialPool, "close", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        paddock.run(*HERE, f"run.dir={tmp_path / 'whole'}", progress=False)
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(PaddockError, match="No space left"):
-        paddock.run(*HERE, f"run.dir={tmp_path / 'full'}", progress=False)
