@@ -55,14 +55,14 @@ class PPO(OnPolicy):
     max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
     advantage: Literal["gae", "vtrace"]
     gae_lambda: UnitFloat
-    bootstrap_truncated: bool = True  # runs that were made before it could be chosen have none
+    bootstrap_truncated: bool
     normalize_advantages: bool
     clip_coef: PositiveFloat
     anneal_clip: bool
     value_clip_coef: Annotated[float | None, POSITIVE_OR_NULL]
     target_kl: Annotated[float | None, POSITIVE_OR_NULL]
     normalize_observations: bool
-    observe_first: bool = False  # runs that were made before there was it have none
+    observe_first: bool
     observation_clip: PositiveFloat
     normalize_rewards: bool
     reward_clip: PositiveFloat

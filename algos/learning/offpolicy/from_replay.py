@@ -43,7 +43,7 @@ class FromReplay(OffPolicy, abc.ABC):
     warmup: NonNegativeInt
     updates_per_step: Annotated[float, Range("must be at least 1e-6", low=1e-6)]
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
-    sync_every: Annotated[int | None, POSITIVE_OR_NULL] = None  # runs that were made before there was it have none
+    sync_every: Annotated[int | None, POSITIVE_OR_NULL]
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     microbatches: Annotated[int | None, POSITIVE_OR_NULL]
 

@@ -68,7 +68,7 @@ class OffPolicy(abc.ABC):
     network: Mapping[str, Any] | None
     hidden: tuple[int, ...]
     activation: Activation
-    seat_feature: bool = False  # runs that were made before agents learned from replay have none
+    seat_feature: bool
     policies: Mapping[str, Any] | None = None  # the same of several policies
     device: str
     backend: Backend

@@ -56,7 +56,7 @@ class OnPolicy(abc.ABC):
     network: Mapping[str, Any] | None
     hidden: tuple[int, ...]
     seat_feature: bool
-    policies: Mapping[str, Any] | None = None  # runs that were made before there were several have none
+    policies: Mapping[str, Any] | None
     opponents: Mapping[str, Any] | None = None  # the same
     gaussian: Gaussian
     eval_every: PositiveInt
