@@ -204,7 +204,7 @@ def test_decays_stop_at_their_floors() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, None])
-def test_a_pair_is_lost_alone_whoever_it_travelled_with_and_the_run_goes_on(size: int | None) -> None:
+def test_a_lost_pair_does_not_depend_on_the_cut_of_the_work(size: int | None) -> None:
     one, other = (ES(**settings(pool=LosingPool({2, 6}), pairs_per_task=each)) for each in (4, size))
     rows = advance(one, 2)
     assert [row["es/lost_members"] for row in rows] == [4, 4]

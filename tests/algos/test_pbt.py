@@ -22,8 +22,6 @@ from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pbt import PBT, MembersLost, rank
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.algos.pool.serial import SerialPool
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm, read_plain
 from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints, read_attachments
@@ -104,7 +102,7 @@ def test_of_equal_members_the_first_is_better() -> None:
     assert rank([3.0, 9.0, LOST, 3.0, 9.0]) == [1, 4, 0, 3, 2]
 
 
-def test_the_worst_take_over_what_the_best_have_learned_and_stay_in_their_episodes() -> None:
+def test_the_worst_copy_the_best_and_keep_their_own_episodes() -> None:
     algo = algorithm(*TINY, "algo.members=6", "algo.quantile=0.4")  # 2.4 of 6: two
     before = scored(algo, 10.0, 60.0, 20.0, 50.0, 40.0, 30.0)
     assert algo._exploit([member.score for member in before]) == 2
@@ -323,58 +321,32 @@ def test_without_any_member_left_the_run_ends() -> None:
     ("word", "said"),
     [
         ("algo.members=1", "algo.members=1 must be at least 2"),
-        ("algo.interval=0", "algo.interval=0 must be at least 1"),
         ("algo.quantile=0.6", r"algo.quantile=0.6 must lie in \[0, 0.5\]"),
-        ("algo.resample=2", r"algo.resample=2 must lie in \[0, 1\]"),
         ("algo.factors=[1.25]", r"algo.factors=\[1.25\] must be positive, some below and some above 1"),
-        ("algo.explore=null", "algo.explore=None has the wrong type"),
-        ("algo.explore.learning_rate=3", "algo.explore: learning_rate=3 is not a mapping; give it low, high and log"),
         ("+algo.explore.clip_cof={choices: [1, 2]}", "algo.explore: clip_cof is not .* mean 'clip_coef'"),
         (
             "+algo.explore.num_steps={low: 1, high: 9, log: true}",
             "algo.explore: num_steps is not .* allowed: epochs, .*, clip_coef",
         ),
-        ("+algo.explore.hidden={choices: [8, 9]}", "algo.explore: hidden is not a number that may change while"),
-        ("+algo.explore.clip_coef={low: 0, high: 1, log: false}", "algo.explore: clip_coef=0.0 must be positive"),
-        ("+algo.explore.clip_coef={low: 0, high: 1, log: true}", "algo.explore: clip_coef.low=0.0 has no logarithm"),
         (
             "+algo.explore.clip_coef={low: 2, high: 1, log: true}",
             "algo.explore: clip_coef.low=2.0 must be below clip_coef.high=1.0",
         ),
-        ("+algo.explore.clip_coef={low: 0.1, log: true}", "algo.explore: clip_coef.high is missing"),
         (
             "+algo.explore.clip_coef={choices: [0.1]}",
             r"algo.explore: clip_coef.choices=\[0.1\] must list two numbers or more",
         ),
-        ("+algo.explore.clip_coef={choices: [0.1, 0.1]}", "algo.explore: clip_coef.choices=.* has a number twice"),
-        ("+algo.explore.clip_coef={choices: [a, b]}", "algo.explore: clip_coef.choices='a' must be a number"),
-        ("+algo.explore.epochs={choices: [1, 2.5]}", "algo.explore: epochs.choices=2.5 must be a whole number"),
-        ("+algo.explore.learning_rate.lo=1", "algo.explore: learning_rate.lo is not a key beside low and high and log"),
         (
             "+algo.member.learning_rat=1",
             "algo.member.learning_rat is not a key of algo.member; did you mean 'learning_",
         ),
-        ("algo.member.learning_rate=x", "algo.member.learning_rate='x' has the wrong type"),
-        ("algo.member.gamma=2", r"algo.member.gamma=2 must lie in \[0, 1\]"),
-        ("algo.member=3", "algo.member=3 is not a mapping"),
-        ("~algo.member", "algo.member=None is not a mapping"),
         ("env=terrains", "env: Obstacles is a family of environments"),
     ],
 )
-def test_what_cannot_be_explored_is_refused_in_one_line(word: str, said: str) -> None:
+def test_what_cannot_be_explored_is_refused(word: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^{said}") as refused:
         algorithm("algo=pbt", "algo.members=2", word)
     assert "\n" not in str(refused.value)
-
-
-def test_settings_that_bound_each_other_are_refused_where_members_could_have_them_at_once() -> None:
-    words = [*ES, "algo.explore.learning_rate.low=0.001", "+algo.explore.sigma={low: 0.01, high: 0.5, log: true}"]
-    floor = "+algo.explore.sigma_floor={low: 0.001, high: %s, log: true}"
-    with pytest.raises(
-        ConfigError, match=r"explore: sigma=0\.01 with sigma_floor=0\.05: sigma_floor=0\.05 must lie in"
-    ):
-        algorithm(*words, floor % 0.05)
-    algorithm(*words, floor % 0.01)
 
 
 class Growing:
@@ -402,28 +374,6 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
         )
 
 
-class KnowsItsSeat:
-    """A member of somebody's own: no setting says that its policies see seats, and it names no part of its own."""
-
-    def __init__(self, **given: Any) -> None:
-        self.env, self.width = replace(given["env"], seat_feature=True), given["width"]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-
-def test_what_a_member_sees_is_what_it_says_and_no_setting_by_its_name() -> None:
-    config = read_plain(compose_alone(SEATS))
-    target = f"{__name__}.{KnowsItsSeat.__name__}"
-    config["algo"] |= {
-        "member": {"_target_": target, "width": 1.0},
-        "explore": {"width": {"low": 1.0, "high": 2.0, "log": False}},
-    }
-    algo = build_algorithm(config, SerialPool())
-    assert algo.env.seat_feature and algo.rounds.env == algo.env
-    assert algo.describe()["members"].startswith("2 of KnowsItsSeat,")
-
-
 # Members that keep files
 
 
@@ -444,7 +394,7 @@ def test_of_several_policies_each_stays_in_its_members_episodes() -> None:
     np.testing.assert_equal(taken.state["learner"], source.state["learner"])
 
 
-def test_a_member_takes_over_a_replay_by_hard_links_and_what_either_plays_then_is_its_own(tmp_path: Path) -> None:
+def test_members_share_a_replay_by_hard_links_until_they_play_on(tmp_path: Path) -> None:
     algo = algorithm(*DQN, folder=tmp_path)
     advance(algo, 4)
     before = scored(algo, 10.0, 60.0, 20.0)
@@ -473,7 +423,7 @@ def test_a_member_takes_over_a_replay_by_hard_links_and_what_either_plays_then_i
     np.testing.assert_equal(again.state, first.state)
 
 
-def test_a_copy_of_a_round_that_ends_late_changes_nothing_that_was_gone_on_from(tmp_path: Path) -> None:
+def test_a_late_copy_of_a_round_changes_nothing(tmp_path: Path) -> None:
     # As of a worker that was silent, or whose driver was killed, and that plays on.
     algo = algorithm(*DQN, folder=tmp_path)
     advance(algo, 1)
@@ -495,9 +445,7 @@ def test_what_all_updates_are_counted_by_is_not_explored() -> None:
 
 
 @pytest.mark.parametrize(("more", "least"), [([], 5), (POLICIES, 4)], ids=["one policy", "several"])
-def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_bits(
-    more: list[str], least: int, tmp_path: Path
-) -> None:
+def test_members_with_files_resume_to_the_same_bits(more: list[str], least: int, tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     words = [*last_of_each([*DQN, *more]), "checkpoint.keep=2"]
     assert call_main(*words, "compute=serial", "budget.iterations=7", f"run.dir={whole}") == 0
@@ -535,7 +483,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
     assert_same_run(run, whole)
 
 
-def test_a_disk_with_room_for_one_replay_and_not_for_all_refuses_the_run_before_it_begins(
+def test_a_disk_too_small_for_all_replays_is_refused_at_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8_000_000))

@@ -93,7 +93,7 @@ def test_the_original_transfer_takes_the_best_score_before_or_after_a_step() -> 
     assert (poet.transfers, poet.attempts, poet.step) == (1, 6, 6 * 27)
 
 
-def test_the_original_transfer_takes_an_agent_as_it_is_where_a_step_makes_it_worse() -> None:
+def test_the_original_transfer_takes_an_agent_that_a_step_makes_worse() -> None:
     direct, proposal = {(1, 0): 60.0, (0, 1): 0.0}, {(1, 0): 55.0, (0, 1): 0.0}
     poet, together = scripted(ScriptedJobs(direct, proposal), {0: 50.0, 1: 90.0}, transfer_test="original")
     poet._transfer(together)
@@ -201,7 +201,7 @@ def test_the_newest_child_is_admitted_first_and_the_rest_is_not_played() -> None
     assert set(reasons(poet).values()) == {"newer ones were admitted, and max_admitted=1"}
 
 
-def test_a_child_that_is_too_easy_after_transfer_leaves_its_place_to_the_next() -> None:
+def test_a_child_too_easy_after_transfer_gives_its_place_to_the_next() -> None:
     poet = reproduce([60, 60, 60, 60], [70, 70, 70, 200])
     assert list(poet.niches) == [0, 12]
     assert reasons(poet)[13] == "too easy: 200 is above 150 after transfer"
