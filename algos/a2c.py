@@ -1,17 +1,20 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783), synchronous: PPO's parts, composed more simply."""
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.learner import (
     Batch,
     DenseLearner,
     Learner,
+    Report,
     SingleLearner,
-    check_report,
     check_values,
     is_dense,
 )
@@ -19,11 +22,26 @@ from paddock.algos.learning.onpolicy.on_policy import OnPolicy
 from paddock.algos.learning.onpolicy.operators import Lesson, checked, published, report, scaled, trained
 from paddock.algos.learning.returns import n_step
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.shape import REPORTED, Surrogate
+from paddock.algos.networks.dense.shape import LossSettings
 from paddock.envs.ranges import PositiveFloat
 
 ADAM_EPSILON = 1e-5
-TOLD = ("policy_loss", "value_loss", "entropy", "gradient_norm")
+OF_RATIOS = ("approx_kl", "clip_fraction")  # metrics of C that say nothing where all ratios are 1
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paddock.algos.learning.onpolicy.minibatch import Minibatch
+    from paddock.algos.networks.actor_critic import ActorCritic
+
+
+def a2c_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the policy gradient's loss with value loss and entropy bonus (section 4.3 of the paper)."""
+    logprob, entropy, value = network.evaluate_actions(batch)
+    policy_loss = -(batch.advantage * logprob).mean()
+    value_loss = 0.5 * ((value - batch.target) ** 2).mean()
+    loss = policy_loss + settings.value_coef * value_loss - settings.entropy_coef * entropy.mean()
+    return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy.mean()}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,6 +49,7 @@ class A2C(OnPolicy):
     """The algorithm: its settings (conf/algo/a2c.yaml explains each), its parts, and its state."""
 
     max_grad_norm: PositiveFloat
+    loss: str | None
 
     counted: ClassVar = {"iteration": "iteration", "step": "step"}
 
@@ -56,18 +75,18 @@ class A2C(OnPolicy):
         check_values(values, learned)
         target = n_step(lesson.reward, values.next_value, *ends, self.gamma, rollout.acts)
         advantage = target - values.value
-        # The gradient of the policy is that of PPO's surrogate where nothing has been learned yet: all ratios are 1.
+        # C computes PPO's surrogate, which has the gradient of `a2c_loss` where all ratios are 1.
         batch = Batch(values.logprob, advantage, target, values.value, learned)
-        objective = Surrogate(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
+        settings = LossSettings(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
         rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
-        found = learner.optimizer_step(values, batch, rows, objective, self.learning_rate, self.max_grad_norm)
-        check_report(found)
-        told = dict(zip(REPORTED, found[0].tolist(), strict=True))
-        told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
-        return {f"a2c/{name}": told[name] for name in TOLD}
+        report = learner.optimizer_step(values, batch, rows, settings, self.learning_rate, self.max_grad_norm)
+        told = Report.join([report]).mean()
+        if self.loss is None:
+            told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
+        return {f"a2c/{name}": value for name, value in told.items() if name not in OF_RATIOS}
 
     def _team(self, architecture: Architecture, seed: int) -> SingleLearner:
-        if is_dense(architecture, "auto", "cpu", "float32", compiled=False):
+        if is_dense(architecture, "auto", "cpu", "float32", compiled=False, needs=needs_of_loss(self.loss)):
             return SingleLearner(
                 DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1), self._update, "cpu"
             )
@@ -77,7 +96,9 @@ class A2C(OnPolicy):
 
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
         return SingleLearner(
-            TorchLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, **options), self._update, "cpu"
+            TorchLearner(architecture, seed, choose_loss(self.loss, a2c_loss), adam_epsilon=ADAM_EPSILON, **options),
+            self._update,
+            "cpu",
         )
 
     def _network(self) -> dict[str, Any]:

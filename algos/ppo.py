@@ -5,15 +5,18 @@ objective. Actors make rollouts here, ahead in threads, or on the pool; the plan
 world learn side by side, each from its own rollout.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.flow import minibatches
 from paddock.algos.learning.learner import (
     Backend,
@@ -21,8 +24,8 @@ from paddock.algos.learning.learner import (
     BatchValues,
     DenseLearner,
     Learner,
+    Report,
     SingleLearner,
-    check_report,
     check_values,
     is_dense,
 )
@@ -33,13 +36,50 @@ from paddock.algos.learning.returns import gae, vtrace
 from paddock.algos.learning.rollouts.actors import Staleness, check_shares
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.shape import REPORTED, Surrogate
+from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.flat import Activation
 from paddock.envs.errors import require
 from paddock.envs.native.functions import quick_exp
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paddock.algos.learning.onpolicy.minibatch import Minibatch
+    from paddock.algos.networks.actor_critic import ActorCritic
+
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
+
+
+def ppo_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the clipped surrogate objective with value loss and entropy bonus (equations 7 and 9 of the paper).
+
+    The objective is maximized, so the loss is its negative: -L^CLIP + c1 L^VF - c2 S.
+    """
+    logprob, entropy, value = network.evaluate_actions(batch)
+
+    advantage = batch.advantage
+    if settings.normalize_advantages and len(batch.all_advantages) > 1:
+        advantage = (advantage - batch.all_advantages.mean()) / (batch.all_advantages.std() + 1e-8)
+
+    log_ratio = logprob - batch.logprob
+    ratio, epsilon = log_ratio.exp(), settings.clip_coef  # r = pi(a | s) / pi_old(a | s)
+    policy_loss = -(advantage * ratio).minimum(advantage * ratio.clamp(1 - epsilon, 1 + epsilon)).mean()
+
+    squared_error = (value - batch.target) ** 2
+    if (limit := settings.value_clip_coef) is not None:
+        moved = batch.value + (value - batch.value).clamp(-limit, limit)
+        squared_error = squared_error.maximum((moved - batch.target) ** 2)
+    value_loss = 0.5 * squared_error.mean()
+
+    loss = policy_loss + settings.value_coef * value_loss - settings.entropy_coef * entropy.mean()
+    return loss, {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy.mean(),
+        "approx_kl": (ratio - 1 - log_ratio).mean(),  # Schulman 2020, "Approximating KL divergence"
+        "clip_fraction": ((ratio - 1).abs() > epsilon).float().mean(),
+    }
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,6 +113,7 @@ class PPO(OnPolicy):
     initial_log_std: float
     device: str
     backend: Backend
+    loss: str | None
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     precision: Literal["float32", "bfloat16"]
     compiled: bool
@@ -126,24 +167,25 @@ class PPO(OnPolicy):
         learned = rollout.learned_from()
         check_values(values, learned)
         batch, stale_kl = self._batch(rollout, reward, learned, values)
-        objective = Surrogate(clip, self.value_clip_coef, self.value_coef, self.entropy_coef, self.normalize_advantages)
+        settings = LossSettings(
+            clip, self.value_clip_coef, self.value_coef, self.entropy_coef, self.normalize_advantages
+        )
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, *shuffled)
-        reports: list[NDArray[np.float64]] = []
+        reports: list[Report] = []
         # Nothing looks between the epochs unless they may end early.
         at_once = self.epochs if self.target_kl is None else 1
         for _ in range(0, self.epochs, at_once):
             rows = [row for _ in range(at_once) for row in self._minibatches(rollout.reward.shape, learned, shuffle)]
-            reports.append(learner.optimizer_step(values, batch, rows, objective, rate, self.max_grad_norm))
-            if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
+            reports.append(learner.optimizer_step(values, batch, rows, settings, rate, self.max_grad_norm))
+            if self.target_kl is not None and reports[-1].mean()["approx_kl"] > self.target_kl:
                 break
-        found = np.concatenate(reports)
-        check_report(found)
+        report = Report.join(reports)
         target, value = batch.pick(batch.target), batch.pick(batch.value)
         spread = float(target.var())
         return {
-            **{f"ppo/{name}": float(value) for name, value in zip(REPORTED, found.mean(axis=0), strict=True)},
+            **{f"ppo/{name}": value for name, value in report.mean().items()},
             "ppo/explained_variance": 1 - float((target - value).var()) / spread if spread > 0 else 0.0,
-            "ppo/descents": len(found),
+            "ppo/descents": len(report.values),
             "ppo/stale_kl": stale_kl,
         }
 
@@ -187,7 +229,7 @@ class PPO(OnPolicy):
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
         """The learner, or several as one; see `SingleLearner`."""
-        needs = [f"algo.learners={self.learners}"] if self.learners > 1 else []
+        needs = needs_of_loss(self.loss) + ([f"algo.learners={self.learners}"] if self.learners > 1 else [])
         if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return SingleLearner(learner, self._update, self.device)
@@ -200,7 +242,7 @@ class PPO(OnPolicy):
         if self.compiled:
             check_compiler(self.device)
         settings = {name: getattr(self, name) for name in ("precision", "compiled", "adam_epsilon", "threads")}
-        make = functools.partial(TorchLearner, architecture, seed, **settings)
+        make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
 
     def _network(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_parameters
 from paddock.algos.networks.dense.library import find_problem
-from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, LossSettings, Sample
 from paddock.algos.networks.heads import Head, LeafHead, MixedHead
 from paddock.envs.errors import require
 from paddock.envs.native.forward import expand
@@ -62,6 +62,30 @@ class Batch:
         return steps if self.rows is None else steps[self.rows]
 
 
+@dataclass(frozen=True)
+class Report:
+    """What each of M steps of an optimizer reports."""
+
+    names: tuple[str, ...]  # of the loss's metrics, then gradient_norm
+    values: NDArray[np.float64]  # [M, R]
+
+    @classmethod
+    def join(cls, parts: "Sequence[Report]") -> "Report":
+        """Return one report of all steps.
+
+        Raises:
+            Diverged: a number is not finite.
+        """
+        names, values = parts[0].names, np.concatenate([part.values for part in parts])
+        for m, k in np.argwhere(~np.isfinite(values))[:1]:
+            raise Diverged(f"in minibatch {m} of an update the {names[k]} is {values[m, k]}: {REMEDY}")
+        return cls(names, values)
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean of each metric over all steps."""
+        return dict(zip(self.names, self.values.mean(axis=0).tolist(), strict=True))
+
+
 class Learner(Protocol):
     """A network and its optimizer."""
 
@@ -80,15 +104,19 @@ class Learner(Protocol):
         values: BatchValues,
         batch: Batch,
         minibatches: Sequence[NDArray[np.int64]],
-        objective: Surrogate,
+        settings: LossSettings,
         rate: float,
         max_norm: float | None,
-    ) -> NDArray[np.float64]:
-        """Take one step of Adam a minibatch; returns what is `REPORTED` of each, [M, 6].
+    ) -> Report:
+        """Take one step of Adam per minibatch.
 
         Args:
+            values: what `evaluate_batch` gave.
+            batch: what is learned from.
             minibatches: rows of the flattened batch, of those that are learned from; with an LSTM, environments.
-            max_norm: gradients are scaled down to it; None: they are left as they are.
+            settings: of the loss.
+            rate: Adam's learning rate.
+            max_norm: gradients are scaled down to it; None leaves them as they are.
         """
         ...
 
@@ -202,15 +230,15 @@ class DenseLearner:
         values: BatchValues,
         batch: Batch,
         minibatches: Sequence[NDArray[np.int64]],
-        objective: Surrogate,
+        settings: LossSettings,
         rate: float,
         max_norm: float | None,
-    ) -> NDArray[np.float64]:
+    ) -> Report:
         """See `Learner.optimizer_step`."""
         obs, action, slope, sparse = values.inputs
         known = {name: getattr(batch, name).ravel() for name in ("logprob", "advantage", "target", "value")}
         sample = Sample(observation=obs, action=action, slope=slope, sparse=sparse, **known)
-        return self._backend.update(self._adam, sample, list(minibatches), objective, rate, max_norm)
+        return Report(REPORTED, self._backend.update(self._adam, sample, list(minibatches), settings, rate, max_norm))
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `Learner.at_work`."""
@@ -295,12 +323,6 @@ def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
     wrong = ~np.isfinite(values.value)
     for t, n in np.argwhere(wrong if rows is None else wrong & rows)[:1]:
         raise Diverged(f"the value of an observation is {values.value[t, n]}: {REMEDY}")
-
-
-def check_report(report: NDArray[np.float64]) -> None:
-    """Raise Diverged where what is reported of an update is no finite number."""
-    for m, k in np.argwhere(~np.isfinite(report))[:1]:
-        raise Diverged(f"in minibatch {m} of an update the {REPORTED[k]} is {report[m, k]}: {REMEDY}")
 
 
 def plain_weights(version: int, parameters: Floats) -> Weights:

@@ -14,11 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paddock.algos.learning.learner import Batch, BatchValues, plain_weights
+from paddock.algos.learning.custom_loss import Loss, compute_loss
+from paddock.algos.learning.learner import Batch, BatchValues, Report, plain_weights
+from paddock.algos.learning.onpolicy.minibatch import Minibatch, Sequences
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to, logprob_and_entropy
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.shape import Surrogate
+from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.training import ParameterVector, computing_with, wrap_encoders
 from paddock.envs.errors import require
 
@@ -32,6 +34,7 @@ class TorchLearner:
         self,
         architecture: Architecture,
         seed: int,
+        loss: Loss,
         *,
         device: str,
         precision: str,
@@ -43,26 +46,24 @@ class TorchLearner:
         """Build the network.
 
         Args:
+            architecture: of the network.
+            seed: of its first parameters.
+            loss: takes the network, a `Minibatch` and `LossSettings`.
+            device: where it learns.
+            adam_epsilon: Adam's.
             threads: of its arithmetic on a CPU, which may change last bits.
             precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
             compiled: run the encoders through `torch.compile`.
             context: of several learners; None for one alone.
         """
         self.device = torch.device(device)
-        self.architecture = architecture
+        self.architecture, self._loss = architecture, loss
         self.context = context or DistributedContext()
         self._threads = threads
         self.network = ActorCritic(architecture, seed).to(self.device)
         wrap_encoders(self.network, precision, compiled)
         self._vector = ParameterVector(self.network, adam_epsilon)
         self.theta, self.gradient = self._vector.theta, self._vector.gradient
-
-    def _apply(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
-        """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
-        self.gradient.zero_()
-        loss.backward()
-        self.context.all_reduce(self.gradient)
-        return self._vector.optimizer_step(rate, max_norm)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `Learner.at_work`: with its threads, and afterwards those there were."""
@@ -93,84 +94,71 @@ class TorchLearner:
                 self.architecture.head, out.flatten(0, 1), self.network.log_std, action.flatten(0, 1)
             )
         told = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
-        return BatchValues(told[0], told[1], told[2], _Inputs(obs, action, state, start, acts))
+        return BatchValues(told[0], told[1], told[2], _Rollout(obs, action, state, start, acts))
 
     def optimizer_step(
         self,
         values: BatchValues,
         batch: Batch,
         minibatches: Sequence[NDArray[np.int64]],
-        objective: Surrogate,
+        settings: LossSettings,
         rate: float,
         max_norm: float | None,
-    ) -> NDArray[np.float64]:
+    ) -> Report:
         """See `Learner.optimizer_step`: against the sum of all learners' losses."""
+        rollout: _Rollout = values.inputs
         known = [self._tensor(each) for each in (batch.logprob, batch.advantage, batch.target, batch.value)]
         learned = None if batch.rows is None else self._tensor(batch.rows)
+        names: tuple[str, ...] = ()
         reports, norms = [], []
-        for rows in minibatches:
-            loss, report = self._loss(values.inputs, known, rows, objective, learned)
-            norms.append(self._apply(loss, rate, max_norm))
-            reports.append(torch.stack(report).detach())
+        for ids in minibatches:
+            part = self._minibatch(rollout, known, learned, ids)
+            loss, metrics = compute_loss(self._loss, self.network, part, settings)
+            share = len(part.logprob) / max(len(part.all_advantages), 1)
+            self.gradient.zero_()
+            if share:  # several learners may leave one without a share of a small minibatch
+                (loss if share == 1 else loss * share).backward()
+            self.context.all_reduce(self.gradient)
+            norms.append(self._vector.optimizer_step(rate, max_norm))
+            told = torch.stack([metric.detach() for metric in metrics.values()])
+            reports.append(told * share if share else torch.zeros_like(told))
+            names = tuple(metrics)
         told = torch.stack(reports)
         self.context.all_reduce(told)
-        return torch.column_stack([told, torch.stack(norms)]).cpu().numpy().astype(np.float64)
+        found = torch.column_stack([told, torch.stack(norms)]).cpu().numpy().astype(np.float64)
+        return Report((*names, "gradient_norm"), found)
 
-    def _loss(
-        self,
-        inputs: "_Inputs",
-        known: list[Tensor],
-        minibatch: NDArray[np.int64],
-        objective: Surrogate,
-        learned: Tensor | None,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """This learner's part of a minibatch's loss and of what is reported of it; both add up over learners."""
-        everyone = torch.from_numpy(minibatch).to(self.device)
-        rows = torch.from_numpy(self.context.share(minibatch)).to(self.device)
-        out, value = self._outputs(inputs, rows, learned)
-        old, advantage, target, before = (self._pick(each, rows, learned) for each in known)
-        all_advantages = self._pick(known[1], everyone, learned)
-        logprob, entropy = logprob_and_entropy(
-            self.architecture.head, out, self.network.log_std, self._pick(inputs.action, rows, learned)
-        )
-        difference = logprob - old
-        ratio, clip, count = difference.exp(), objective.clip_coef, len(all_advantages)
-        if objective.normalize_advantages and count > 1:
-            advantage = (advantage - all_advantages.mean()) / (all_advantages.std() + 1e-8)
-        policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).sum() / count
-        errors = (value - target) ** 2
-        if (limit := objective.value_clip_coef) is not None:
-            errors = torch.max(errors, (before + (value - before).clamp(-limit, limit) - target) ** 2)
-        value_loss = 0.5 * errors.sum() / count
-        spread = entropy.sum() / count
-        loss = policy_loss + objective.value_coef * value_loss - objective.entropy_coef * spread
-        with torch.no_grad():
-            divergence = (ratio - 1 - difference).sum() / count  # Schulman 2020, "Approximating KL divergence"
-            clipped_share = ((ratio - 1).abs() > clip).float().sum() / count
-        return loss, [policy_loss, value_loss, spread, divergence, clipped_share]
-
-    def _outputs(self, inputs: "_Inputs", rows: Tensor, learned: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Outputs [B, W] and values [B], with gradients.
+    def _minibatch(
+        self, rollout: "_Rollout", known: list[Tensor], learned: Tensor | None, ids: NDArray[np.int64]
+    ) -> Minibatch:
+        """Return this learner's share of a minibatch.
 
         Args:
-            rows: of the flattened rollout; for an LSTM, environments, whose steps follow each other in the result.
-            learned: [T, N], which of an LSTM's steps are in the result; None: all.
+            rollout: the whole rollout.
+            known: log-probabilities, advantages, targets and values, [T, N] each.
+            learned: [T, N], which of an LSTM's steps are learned from; None: all.
+            ids: of the flattened rollout; with an LSTM, environments, whose steps follow each other.
         """
-        if not self.architecture.lstm:
-            return self.network(inputs.obs[rows])
-        T, N = inputs.start.shape
-        obs = inputs.obs.unflatten(0, (T, N))[:, rows]
-        acts = None if inputs.acts is None else inputs.acts[:, rows]
-        out, value, _ = self.network.unroll(obs, inputs.state[rows], inputs.start[:, rows], acts)
-        if learned is not None:
-            return out[learned[:, rows]], value[learned[:, rows]]
-        return out.flatten(0, 1), value.flatten()
+        whole, own = (torch.from_numpy(each).to(self.device) for each in (ids, self.context.share(ids)))
 
-    def _pick(self, array: Tensor, rows: Tensor, learned: Tensor | None) -> Tensor:
-        """The rows of [T, N, ...] that go with `_outputs`, [B, ...]."""
-        if not self.architecture.lstm:
-            return array.flatten(0, 1)[rows]
-        return array[:, rows].flatten(0, 1) if learned is None else array[:, rows][learned[:, rows]]
+        def pick(array: Tensor, rows: Tensor) -> Tensor:
+            """Map [T, N, ...] to [B, ...]."""
+            if not self.architecture.lstm:
+                return array.flatten(0, 1)[rows]
+            return array[:, rows].flatten(0, 1) if learned is None else array[:, rows][learned[:, rows]]
+
+        obs, sequences = rollout.obs, None
+        if self.architecture.lstm:
+            obs = obs.unflatten(0, rollout.start.shape)
+            acts, kept = (None if each is None else each[:, own] for each in (rollout.acts, learned))
+            sequences = Sequences(rollout.state[own], rollout.start[:, own], acts, kept)
+        return Minibatch(
+            obs[:, own] if self.architecture.lstm else obs[own],
+            pick(rollout.action, own),
+            *(pick(each, own) for each in known),
+            all_advantages=pick(known[1], whole),
+            sequences=sequences,
+        )
 
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the flat parameters [P]."""
@@ -214,7 +202,7 @@ class DistributedContext:
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class _Rollout:
     """A rollout on the learner's device."""
 
     obs: Tensor  # [T * N, ...], as `Architecture.prepare` gives them

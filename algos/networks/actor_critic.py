@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from paddock.algos.networks.encoders import legal_in, linear, make_encoder, undr
 from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
 from paddock.algos.networks.lstm import unroll
 from paddock.algos.networks.support import Support
+
+if TYPE_CHECKING:
+    from paddock.algos.learning.onpolicy.minibatch import Minibatch
 
 ALIGNMENT = 64  # bytes, of a tensor's memory on a CPU
 
@@ -117,6 +121,17 @@ class ActorCritic(nn.Module):
             features = states[..., : self.lstm.hidden_size].flatten(0, 1)
         out, value = self.decode(features, flat)
         return out.unflatten(0, (T, B)), value.unflatten(0, (T, B)), states
+
+    def evaluate_actions(self, batch: "Minibatch") -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probabilities, entropies and values of a minibatch's steps, [B] each, with gradients."""
+        if (sequences := batch.sequences) is None:
+            out, value = self(batch.obs)
+        else:
+            out, value, _ = self.unroll(batch.obs, sequences.state, sequences.start, sequences.active)
+            kept = sequences.learned
+            out, value = (each.flatten(0, 1) if kept is None else each[kept] for each in (out, value))
+        logprob, entropy = logprob_and_entropy(self.architecture.head, out, self.log_std, batch.action)
+        return logprob, entropy, value
 
 
 def acting_part(architecture: Architecture) -> ActorCritic:

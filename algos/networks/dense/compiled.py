@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.dense import library
-from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, LossSettings, Sample
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native.forward import Sparse
@@ -84,7 +84,7 @@ class CompiledDense:
         adam: AdamState,
         sample: Sample,
         minibatches: list[NDArray[np.int64]],
-        objective: Surrogate,
+        objective: LossSettings,
         rate: float,
         max_norm: float | None,
     ) -> NDArray[np.float64]:

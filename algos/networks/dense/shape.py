@@ -91,14 +91,14 @@ class DenseShape:
 
 
 @dataclass(frozen=True)
-class Surrogate:
-    """PPO's objective: the clipped surrogate, clipped squares of the values, and the entropy."""
+class LossSettings:
+    """Coefficients of the losses of PPO and A2C, which take what they need of them."""
 
-    clip_coef: float
-    value_clip_coef: float | None
-    value_coef: float
-    entropy_coef: float
-    normalize_advantages: bool
+    clip_coef: float  # epsilon, how far the probability ratio may move from 1; infinite: freely
+    value_clip_coef: float | None  # how far a value may move from the one before the update; None: freely
+    value_coef: float  # c1, of the value loss
+    entropy_coef: float  # c2, of the entropy
+    normalize_advantages: bool  # to mean 0 and deviation 1 in each minibatch
 
 
 @dataclass(frozen=True)

@@ -158,9 +158,9 @@ def test_rows_that_act_are_the_ones_that_minibatches_are_made_of(monkeypatch: py
 
 
 def _surrogate() -> Any:
-    from paddock.algos.networks.dense.shape import Surrogate
+    from paddock.algos.networks.dense.shape import LossSettings
 
-    return Surrogate(0.2, None, 0.5, 0.01, normalize_advantages=True)
+    return LossSettings(0.2, None, 0.5, 0.01, normalize_advantages=True)
 
 
 def test_with_torch_or_without_the_parameters_are_the_same() -> None:

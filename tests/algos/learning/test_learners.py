@@ -25,6 +25,7 @@ from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
 from paddock.algos.pool.serial import SerialPool
+from paddock.algos.ppo import ppo_loss
 from paddock.config.build import build
 from paddock.envs.errors import ConfigError
 from paddock.envs.process import ChildProcess
@@ -128,7 +129,7 @@ def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLear
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
         shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), make_head(spaces.Discrete(2))
         architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
-        return TorchLearner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
+        return TorchLearner(architecture, 0, ppo_loss, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 
     learners = Learners(build_learner, update, 2, "cpu")
     with learners.at_work(), pytest.raises(LearnerLost, match=said) as caught:

@@ -13,16 +13,19 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
+from paddock.algos.a2c import a2c_loss
 from paddock.algos.learning.learner import WIDEST, Batch, DenseLearner, is_dense, slope_of
+from paddock.algos.learning.onpolicy.minibatch import Minibatch
 from paddock.algos.learning.torch_learner import TorchLearner
-from paddock.algos.networks.actor_critic import ActorCritic, logprob_and_entropy
+from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled
 from paddock.algos.networks.dense import library as dense_library
 from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
-from paddock.algos.networks.dense.shape import AdamState, DenseShape, Sample, Surrogate
+from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, LossSettings, Sample
 from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.ppo import ppo_loss
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
 from paddock.envs.spaces.layout import Layout
@@ -37,9 +40,9 @@ ACTIONS: dict[str, tuple[spaces.Space, Any]] = {
     "mixed": (spaces.Dict(move=spaces.Discrete(3, start=1), aim=BOX, keys=spaces.MultiBinary(3)), "squashed"),
 }
 OBJECTIVES = {
-    "usual": Surrogate(0.2, None, 0.5, 0.01, normalize_advantages=True),
-    "clipped values": Surrogate(0.02, 0.3, 0.25, 0.3, normalize_advantages=True),
-    "plain": Surrogate(np.inf, None, 0.5, 0.0, normalize_advantages=False),
+    "usual": LossSettings(0.2, None, 0.5, 0.01, normalize_advantages=True),
+    "clipped values": LossSettings(0.02, 0.3, 0.25, 0.3, normalize_advantages=True),
+    "plain": LossSettings(np.inf, None, 0.5, 0.0, normalize_advantages=False),
 }
 ROWS = 150
 
@@ -114,13 +117,14 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     rows = np.random.default_rng(1).permutation(ROWS)[:100]
     network = ActorCritic(arch, 0).double()
     nn.utils.vector_to_parameters(torch.from_numpy(adam.parameters).double(), network.parameters())
-    loss, expected = torch_loss(network, arch, sample, rows, settings)
+    loss, metrics = ppo_loss(network, minibatch(arch, sample, rows), settings)
     loss.backward()
     theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
 
     report = CompiledDense(shape, 1).update(adam, sample, [rows], settings, 0.001, None)[0]
     gradient = adam.momentum / np.float32(1 - np.float32(0.9))
     np.testing.assert_allclose(gradient, theirs, rtol=2e-4, atol=2e-5)
+    expected = [float(metrics[name].detach()) for name in REPORTED[:-1]]
     np.testing.assert_allclose(report, [*expected, float(np.linalg.norm(theirs))], rtol=2e-4, atol=2e-5)
     if shape.masked:
         never = next(iter(arch.head.columns.values())).start
@@ -129,31 +133,30 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
         assert gradient[at - shape.outputs + never] == 0  # of a bias that no action may depend on
 
 
-def torch_loss(
-    network: ActorCritic, arch: Architecture, sample: Sample, rows: np.ndarray, settings: Surrogate
-) -> tuple[torch.Tensor, list[float]]:
-    """PPO's loss as it is written down, and what is reported of it."""
-    obs, action, old, advantage, target, before = (
-        torch.from_numpy(getattr(sample, name)[rows]).double()
-        for name in ("observation", "action", "logprob", "advantage", "target", "value")
-    )
-    out, value = network(obs)
-    whole = isinstance(arch.head, LeafHead) and bool(arch.head.sizes)
-    logprob, entropy = logprob_and_entropy(arch.head, out, network.log_std, action.long() if whole else action)
-    ratio = (logprob - old).exp()
-    if settings.normalize_advantages:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    clip = settings.clip_coef
-    policy = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
-    squares = (value - target) ** 2
-    if settings.value_clip_coef is not None:
-        limit = settings.value_clip_coef
-        squares = torch.max(squares, (before + (value - before).clamp(-limit, limit) - target) ** 2)
-    squares = 0.5 * squares.mean()
-    loss = policy + settings.value_coef * squares - settings.entropy_coef * entropy.mean()
-    divergence = (ratio - 1 - (logprob - old)).mean()
-    told = (policy, squares, entropy.mean(), divergence, ((ratio - 1).abs() > clip).double().mean())
-    return loss, [float(each.detach()) for each in told]
+def minibatch(arch: Architecture, sample: Sample, rows: np.ndarray) -> Minibatch:
+    """Rows of a sample in double precision."""
+    given = {
+        name: torch.from_numpy(getattr(sample, name)[rows]).double()
+        for name in ("action", "logprob", "advantage", "target", "value")
+    }
+    if isinstance(arch.head, LeafHead) and arch.head.sizes:
+        given["action"] = given["action"].long()
+    obs = torch.from_numpy(sample.observation[rows]).double()
+    return Minibatch(obs=obs, **given, all_advantages=given["advantage"])
+
+
+def test_the_gradient_of_a2c_is_that_of_the_surrogate_at_ratio_one() -> None:
+    arch, settings = architecture("box"), OBJECTIVES["plain"]
+    shape, (adam, sample) = DenseShape.of(arch), lesson(architecture("box"))
+    rows, network = np.arange(ROWS), ActorCritic(arch, 0).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(adam.parameters).double(), network.parameters())
+    _, now = CompiledDense(shape, 1).evaluate(adam.parameters, sample.observation, sample.action)
+    sample = replace(sample, logprob=now - sample.slope)
+    loss, _ = a2c_loss(network, minibatch(arch, sample, rows), settings)
+    loss.backward()
+    theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
+    CompiledDense(shape, 1).update(adam, sample, [rows], settings, 0.001, None)
+    np.testing.assert_allclose(adam.momentum / np.float32(1 - np.float32(0.9)), theirs, rtol=2e-4, atol=2e-5)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -241,7 +244,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     arch = architecture(**({"action": "box"} | words))
     _, sample = lesson(arch)
     ours: Any = DenseLearner(arch, 5, adam_epsilon=1e-5, threads=2)
-    theirs: Any = TorchLearner(arch, 5, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    theirs: Any = TorchLearner(arch, 5, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     assert ours.parameters().tobytes() == theirs.parameters().tobytes()
     assert ours.weights(3).version == 3
     batch = Batch(*(getattr(sample, name)[:, None] for name in ("logprob", "advantage", "target", "value")))
@@ -251,7 +254,9 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     for learner in (ours, theirs):
         values = learner_values(learner, sample)
         for _ in range(5):
-            told.append(learner.optimizer_step(values, batch, rows, OBJECTIVES["clipped values"], 0.003, 0.5))
+            report = learner.optimizer_step(values, batch, rows, OBJECTIVES["clipped values"], 0.003, 0.5)
+            assert report.names == REPORTED
+            told.append(report.values)
     np.testing.assert_allclose(told[:5], told[5:], rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(ours.parameters(), theirs.parameters(), atol=2e-4)
     state = ours.state_dict()

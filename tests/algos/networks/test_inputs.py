@@ -20,6 +20,7 @@ from paddock.algos.networks.encoders import convolutions
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs
+from paddock.algos.ppo import ppo_loss
 from paddock.envs.errors import ConfigError
 from paddock.envs.native.networks import Normalizer
 from paddock.envs.spaces.layout import Layout
@@ -135,7 +136,7 @@ def test_an_image_is_convolved_the_same_with_its_channels_last_or_first(sides: t
 @pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"lstm": True}], ids=str)
 def test_a_number_alone_is_an_observation(changes: dict[str, Any]) -> None:
     arch = architecture(Layout.of(spaces.Box(-1, 1, (), np.float32), {}, ()), **changes)
-    made = TorchLearner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    made = TorchLearner(arch, 0, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     weights, rows = made.weights(0), np.array([-1, 0.5, 0.75], np.float32)
     out, _ = ActorPolicy(arch, weights).outputs(rows)
     assert out.shape == (3, 3) and len(np.unique(out, axis=0)) == 3
@@ -192,7 +193,7 @@ def test_normalization_leaves_all_but_real_numbers_alone() -> None:
 def test_a_learner_and_its_actor_agree(name: str, lstm: bool) -> None:
     layout = Layout.of(SPACES[name], {}, ())
     arch = architecture(layout, lstm=lstm)
-    made = TorchLearner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    made = TorchLearner(arch, 0, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     rows, actor, weights = rows_of(SPACES[name], layout), make_actor(arch), made.weights(0)
     actor.load(weights)
     state = np.zeros((B, arch.state_width), np.float32)
