@@ -154,7 +154,7 @@ class _Workspace:
         self.native = NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
         self.venv: VectorEnv | None = None
         if self.native is None:
-            self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED, packed=True)
+            self.venv = problem.vec.make(problem.env, autoreset=AutoresetMode.DISABLED, packed=True)
             self.population = Population(problem.mlp, problem.vec.num_envs * problem.env.seats)
 
 

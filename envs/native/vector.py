@@ -87,7 +87,7 @@ class NativeVectorEnv(VectorEnv):
         self._painter: Painter | None = None
         layouts = Layouts.of_seats(task.source, task.source.seating)
         rows = self.batch_size = num_envs * layouts.seats
-        describe(self, task, task.observation_space, rows, autoreset, task.action_space, layouts.role_seats)
+        describe(self, task, layouts, rows, autoreset)
         self.task = task
         self._c = library.load()
         check_memory(task, num_envs)

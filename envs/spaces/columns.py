@@ -49,19 +49,24 @@ def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
     shape, dtype = view.shape[1:], np.dtype(view.dtype.str)
     if not shape or dtype.itemsize * int(np.prod(shape)) > LARGE:
         return None
-    first, rest = {shape[0]}, shape[1:]
+    first, rest, straight = {shape[0]}, shape[1:], view.flags.c_contiguous
+    casting: Any = "same_kind" if dtype.kind == "f" else "safe"  # by which integers wrap around
     has_other = finder(part, len(view)) if part.kind == "choices" else None
 
     def fill(rows: Any, elements: Sequence[Any]) -> None:
-        if set(map(len, elements)) != first:
+        if set(map(len, elements)) != first:  # or one's surplus could fill what another lacks
             raise ValueError
-        joined = np.concatenate(elements)  # of the same number of dimensions, and alike but for the first
-        if joined.dtype != dtype or joined.shape[1:] != rest:
-            raise ValueError
-        each = joined.reshape(-1, *shape)
+        # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
+        if straight and isinstance(rows, slice):
+            each = view[rows]
+            np.concatenate(elements, out=each.reshape(-1, *rest), casting=casting)
+        else:
+            joined = np.concatenate(elements, dtype=dtype, casting=casting)
+            if joined.shape[1:] != rest:
+                raise ValueError
+            view[rows] = each = joined.reshape(-1, *shape)
         if has_other is not None and has_other(each):
             part.fit(each, each.shape[:1])  # says which
-        view[rows] = each
 
     return fill
 

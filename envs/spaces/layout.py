@@ -111,7 +111,7 @@ class Layout:
         """Write a batch in Gymnasium's form into rows [N].
 
         Args:
-            choices: whether numbers of a MultiDiscrete have to be its choices, as in observations.
+            choices: whether choices have to be those of the space, as in observations.
 
         Raises:
             Misfit: it is not of that form.

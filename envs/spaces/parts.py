@@ -120,8 +120,7 @@ class Part(abc.ABC):
         """Write a batch in Gymnasium's form.
 
         Args:
-            choices: whether numbers of a MultiDiscrete have to be its choices, as those of actions that nobody looks at
-                have not.
+            choices: whether choices have to be those of the space, as actions that nobody looks at have not.
 
         Raises:
             Misfit: it is not of that form.
@@ -288,7 +287,7 @@ class Choice(Part):
             raise Misfit(f"shape {array.shape}{at} where {views.shape} is declared")
         if array.dtype.kind not in "iu":
             raise Misfit(f"dtype {array.dtype}{at} where {self.base} is declared")
-        if wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist():
+        if choices and (wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist()):
             self.fit(wrong[0])
         views[...] = array
 

@@ -1,4 +1,4 @@
-"""The state of somebody else's object, read from its attributes: where all of them are plain, that is all it has."""
+"""The state of somebody else's vector environment, read from its attributes."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -18,28 +18,26 @@ PLAIN = (bool, int, float, str, type(None))
 def save_attributes(venv: gymnasium.vector.VectorEnv) -> dict[str, Any] | None:
     """Return every attribute of a vector environment and its wrappers, by layer, as arrays and plain data.
 
-    None where one is of another kind, or shares its memory with another: then a copy may not be the same to the bit.
+    None where one is of another kind, or shares its memory with another: then a copy may not be bit-identical.
     """
     layers: dict[str, Any] = {}
     kept: list[Any] = []
     for k, layer in enumerate(_layers(venv)):
-        if any(vars(base).get("__slots__") for base in type(layer).__mro__):
-            return None
-        saved: dict[str, Any] = {"class": _name(layer), "array": {}, "scalar": {}, "plain": {}, "generator": {}}
+        saved: dict[str, Any] = {}
         for name, value in _own(layer):
             if isinstance(value, np.ndarray) and value.flags.forc and not value.dtype.hasobject:
-                saved["array"][name] = value.copy("K")
+                saved[name] = value.copy("K")
                 kept.append(value)
             elif isinstance(value, np.generic) and not value.dtype.hasobject:
-                saved["scalar"][name] = np.array(value)
+                saved[name] = np.array(value)
             elif type(value) in PLAIN:
-                saved["plain"][name] = value
+                saved[name] = value
             elif isinstance(value, np.random.Generator):
-                saved["generator"][name] = value.bit_generator.state
+                saved[name] = value.bit_generator.state
                 kept.append(value)
             else:
                 return None
-        layers[str(k)] = saved
+        layers[str(k)] = {"class": _name(layer), "attributes": saved}
     for k, one in enumerate(kept):
         if any(one is other or _overlap(one, other) for other in kept[:k]):
             return None
@@ -50,26 +48,27 @@ def load_attributes(venv: gymnasium.vector.VectorEnv, state: Mapping[str, Any]) 
     """Give a vector environment of the same making the attributes that another was saved with.
 
     Raises:
-        VectorMisuse: it was saved by another class, or has not these attributes; nothing has changed then.
+        VectorMisuse: it was saved by another class, or has other attributes; nothing has changed then.
     """
     layers = list(_layers(venv))
-    saved = [state.get(str(k)) for k in range(len(layers))]
-    kinds = ("array", "scalar", "plain", "generator")
-    for layer, one in zip(layers, saved, strict=True):
-        if len(state) != len(layers) or not isinstance(one, Mapping) or one.get("class") != _name(layer):
+    for k, layer in enumerate(layers):
+        saved = state.get(str(k), {})
+        unknown = {name for name, _ in _own(layer)} - saved.get("attributes", {}).keys()
+        if len(state) != len(layers) or saved.get("class") != _name(layer) or unknown:
             raise VectorMisuse(f"load_state_dict: the state is not one of {_name(layer)}; load it into its own kind")
-        unknown = {name for name, _ in _own(layer)} - {name for kind in kinds for name in one[kind]}
-        if unknown:
-            raise VectorMisuse(f"load_state_dict: the state of {_name(layer)} lacks {sorted(unknown)}")
-    for layer, one in zip(layers, saved, strict=True):
-        assert one is not None
-        values: dict[str, Any] = {name: np.array(value, order="K") for name, value in one["array"].items()}
-        values |= {name: value[()] for name, value in one["scalar"].items()} | dict(one["plain"])
-        for name, value in one["generator"].items():
-            bits = getattr(np.random, value["bit_generator"])()
-            bits.state = value
-            values[name] = np.random.Generator(bits)
-        vars(layer).update(values)
+    for k, layer in enumerate(layers):
+        for name, value in state[str(k)]["attributes"].items():
+            vars(layer)[name] = _restore(value)
+
+
+def _restore(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.array(value, order="K") if value.ndim else value[()]
+    if not isinstance(value, Mapping):
+        return value
+    bits = getattr(np.random, value["bit_generator"])()
+    bits.state = value
+    return np.random.Generator(bits)
 
 
 def _layers(venv: gymnasium.vector.VectorEnv) -> Iterator[Any]:
@@ -80,7 +79,7 @@ def _layers(venv: gymnasium.vector.VectorEnv) -> Iterator[Any]:
 
 
 def _own(layer: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes that may change, but for the layer inside."""
+    """Return the attributes that may change, but for the layer inside."""
     for name, value in vars(layer).items():
         inside = name == "env" and isinstance(layer, VectorWrapper)
         if not inside and name != "metadata" and not isinstance(value, DESCRIPTIONS):

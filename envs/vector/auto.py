@@ -10,9 +10,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from paddock.envs.errors import ConfigError
@@ -24,12 +23,11 @@ from paddock.envs.spaces.legal import MASK, sample_legal
 from paddock.envs.spaces.views import select
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
+from paddock.envs.vector.recipes import Form, Multiprocess, Native, NumEnvs, Serial
 
 Layout = Serial | Multiprocess | Native
 
-ROUNDS = 5  # at most, in each of which every layout that may still be the fastest steps for
-ROUND_S = 0.2  # seconds
+ROUNDS, ROUND_S = 3, 0.2  # in each of which every layout steps for so many seconds
 SIMPLER = 0.97  # share of the best at which the process itself is preferred to worker processes
 
 
@@ -49,28 +47,19 @@ class Auto:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> VectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
-        return Serial(num_envs=self.num_envs).make(spec, autoreset, copy, packed)
+        return Serial(num_envs=self.num_envs).make(spec, **form)
 
     def layouts(self) -> list[Layout]:
-        """This process, and every number of worker processes that divides num_envs, up to two a core."""
+        """Return this process, and every number of worker processes that divides num_envs, up to two a core."""
         N = self.num_envs
         counts = [count for count in range(1, min(N, 2 * usable_cores()) + 1) if N % count == 0]
-        shared = [
-            Multiprocess(num_envs=N, workers=count, batch_size=None, restart=self.restart, timeout_s=self.timeout_s)
-            for count in counts
-        ]
-        return [Serial(num_envs=N), *shared]
+        faults: dict[str, Any] = {"batch_size": None, "restart": self.restart, "timeout_s": self.timeout_s}
+        return [Serial(num_envs=N), *[Multiprocess(num_envs=N, workers=count, **faults) for count in counts]]
 
     def settle(self, spec: EnvSpec, elsewhere: bool, say: Callable[[str], None]) -> dict[str, Any]:
-        """The fastest layout here, as a section of the configuration; the table goes to `say`.
+        """Return the fastest layout here, as a section of the configuration; the table goes to `say`.
 
         Args:
             elsewhere: environments step in other processes, which take the cores as it is.
@@ -97,33 +86,18 @@ class Auto:
             say(f"vec=auto: {place_of(layouts[0])}{why}")
             return as_section(layouts[0])
         say(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
-        timings = time_layouts(spec, layouts)
-        chosen = fastest(timings)
-        for timing in timings:
-            say(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
+        rates = time_layouts(spec, layouts)
+        chosen = fastest(layouts, rates)
+        for layout, rate in zip(layouts, rates, strict=True):
+            say(f"  {place_of(layout):24} {rate:11,.0f} steps/s{'  <- taken' if layout is chosen else ''}")
         return as_section(chosen)
 
     def _native(self, spec: EnvSpec, task: NativeTask) -> list[Layout]:
-        """In compiled code, on one thread and on as many as have work."""
+        """Return the layouts in compiled code, on one thread and on as many as have work."""
         Native(num_envs=self.num_envs, threads=1).check(spec)
         registers = -(-self.num_envs // describe(task.name).lanes)
         counts = sorted({1, min(usable_cores(), registers)})
         return [Native(num_envs=self.num_envs, threads=count) for count in counts]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How fast a layout is."""
-
-    layout: Layout
-    steps_per_s: float  # environment steps, median of the rounds
-    slowest: float
-    fastest: float
-
-    def describe(self) -> str:
-        """One line of the table."""
-        place, spread = place_of(self.layout), f"({self.slowest:,.0f} to {self.fastest:,.0f})"
-        return f"{place:24} {self.steps_per_s:11,.0f} steps/s  {spread}"
 
 
 def _find_native(spec: EnvSpec) -> NativeTask | None:
@@ -133,68 +107,42 @@ def _find_native(spec: EnvSpec) -> NativeTask | None:
         return None
 
 
-def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
-    """Step each layout with random legal actions, in turn, for some rounds, and no more once one of them is behind."""
-    rates: list[list[float]] = [[] for _ in layouts]
+def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[float]:
+    """Step each layout with random legal actions, in turn; return medians of environment steps/s."""
     with contextlib.ExitStack() as stack:
-        stepped = [
-            _Stepped(stack.enter_context(contextlib.closing(layout.make(spec, copy=False)))) for layout in layouts
-        ]
-        for one in stepped:
+        venvs = [stack.enter_context(contextlib.closing(layout.make(spec, copy=False))) for layout in layouts]
+        timed = [_Timed(venv) for venv in venvs]
+        for one in timed:
             one.steps_per_s(ROUND_S / 4)  # until caches and workers are warm
-        left = list(range(len(layouts)))
-        for _ in range(ROUNDS):
-            for number in left:
-                rates[number].append(stepped[number].steps_per_s(ROUND_S))
-            left = in_the_running(rates, left)
-            if len(left) == 1:
-                break
-    return [
-        Timing(layout, statistics.median(found), min(found), max(found))
-        for layout, found in zip(layouts, rates, strict=True)
-    ]
+        rounds = [[one.steps_per_s(ROUND_S) for one in timed] for _ in range(ROUNDS)]
+    return [statistics.median(rates) for rates in zip(*rounds, strict=True)]
 
 
-def in_the_running(rates: Sequence[Sequence[float]], among: Sequence[int]) -> list[int]:
-    """Those layouts that may still be the fastest: all after one round, then those whose best meets the leader's worst.
-
-    Args:
-        rates: of each layout, steps/s of the rounds so far.
-        among: numbers of the layouts that took part in the last round.
-    """
-    if any(len(rates[number]) < 2 for number in among):
-        return list(among)
-    leader = max(among, key=lambda number: statistics.median(rates[number]))
-    return [number for number in among if max(rates[number]) >= SIMPLER * min(rates[leader])]
-
-
-def fastest(timings: Sequence[Timing]) -> Layout:
-    """The fastest layout; this process itself where it is about as fast."""
-    best = max(timings, key=lambda timing: timing.steps_per_s)
-    plain = [timing for timing in timings if isinstance(timing.layout, Serial)]
-    if plain and plain[0].steps_per_s >= SIMPLER * best.steps_per_s:
-        return plain[0].layout
-    return best.layout
+def fastest(layouts: Sequence[Layout], rates: Sequence[float]) -> Layout:
+    """Return the fastest layout; this process itself where it is about as fast."""
+    best = max(rates)
+    for layout, rate in zip(layouts, rates, strict=True):
+        if isinstance(layout, Serial) and rate >= SIMPLER * best:
+            return layout
+    return layouts[rates.index(best)]
 
 
 def place_of(layout: Layout) -> str:
-    """Where a layout's environments step, in a word or three."""
+    """Return where a layout's environments step, in a word or three."""
     if isinstance(layout, Serial):
         return "serial"
-    name, kind, count = (
-        ("native", "thread", layout.threads)
-        if isinstance(layout, Native)
-        else ("multiprocess", "worker", layout.processes)
-    )
+    native = isinstance(layout, Native)
+    name, kind = ("native", "thread") if native else ("multiprocess", "worker")
+    count = layout.threads if native else layout.processes
     return f"{name}, {count} {kind}{'s' * (count != 1)}"
 
 
 def as_section(layout: Layout) -> dict[str, Any]:
-    """The layout as a section of the configuration."""
+    """Return the layout as a section of the configuration."""
     return {"_target_": f"paddock.envs.vector.{type(layout).__name__}", **asdict(layout)}
 
 
-class _Stepped:
+class _Timed:
     """Environments that random actions step."""
 
     def __init__(self, venv: VectorEnv) -> None:
@@ -205,7 +153,7 @@ class _Stepped:
         self._any = itertools.cycle([venv.action_space.sample() for _ in range(64)])
 
     def steps_per_s(self, seconds: float) -> float:
-        """Step for some seconds, in which actions are not drawn; returns environment steps for each of them."""
+        """Step for some seconds, in which actions are not drawn; return environment steps for each of them."""
         steps, took = 0, 0.0
         while took < seconds:
             actions = self._actions()

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from paddock.envs.errors import PaddockError, require
+
+if TYPE_CHECKING:
+    from paddock.envs.vector.storage import Layouts
 
 Rows = NDArray[np.intp] | slice | None  # which environments, distinct; None for all
 Batch = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -215,23 +218,13 @@ def check_unshared(vec: object, plays: str) -> None:
     require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
-def describe(
-    venv: VectorEnv,
-    env: Any,
-    kept: Space,
-    num_envs: int,
-    autoreset: AutoresetMode,
-    action_space: Space | None = None,
-    seats: Sequence[int] = (1,),
-) -> None:
-    """Set what Gymnasium's vector environments say of themselves, of N such as this one.
+def describe(venv: VectorEnv, env: Any, layouts: "Layouts", num_envs: int, autoreset: AutoresetMode) -> None:
+    """Set the attributes that Gymnasium's vector environments have.
 
     Args:
-        env: an environment, or what has spaces, metadata and render mode as one has.
-        kept: its observation space without what is left out; of several roles, a Dict of each one's.
+        env: an environment, or anything with the metadata and render mode of one.
+        layouts: how its observations and actions lie in rows.
         num_envs: N, rows.
-        action_space: its action space; None: as it says itself, which a world does not.
-        seats: how many each role of a world has.
 
     Raises:
         VectorMisuse: the way of restarting is none of ours.
@@ -240,13 +233,13 @@ def describe(
         raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
     venv.num_envs = num_envs
     venv.autoreset = autoreset
-    venv.seats = sum(seats)
+    venv.seats = layouts.seats
     venv.metadata = {**getattr(env, "metadata", {}), "autoreset_mode": autoreset}
     venv.render_mode = getattr(env, "render_mode", None)  # of worlds, not all say so
-    venv.single_observation_space = kept
-    venv.single_action_space = env.action_space if action_space is None else action_space
-    venv.observation_space = batch_rows(kept, num_envs, seats)
-    venv.action_space = batch_rows(venv.single_action_space, num_envs, seats)
+    venv.single_observation_space = layouts.observation_space
+    venv.single_action_space = layouts.action_space
+    venv.observation_space = batch_rows(layouts.observation_space, num_envs, layouts.role_seats)
+    venv.action_space = batch_rows(layouts.action_space, num_envs, layouts.role_seats)
 
 
 def batch_rows(space: Space, num_envs: int, seats: Sequence[int]) -> Space:

@@ -20,7 +20,7 @@ def check_names(info: Mapping[Any, Any], who: str = "") -> None:
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
-    """Enter one environment's info at its row of so many; EnvError as of `check_names` and `add_own`."""
+    """Enter one environment's info at its row of so many; EnvError as of `check_names`."""
     check_names(info)
     add_own(infos, info, row, rows)
 
@@ -31,9 +31,6 @@ def add_own(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) ->
     As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
     type, where Gymnasium rounds it: else it would depend on the order of the environments. Where one says a mapping and
     another does not, as None, the mapping counts.
-
-    Raises:
-        EnvError: a key is another one's mask, as `_x` is that of `x`, in this info or beside another environment's.
     """
     for key, value in info.items():
         if isinstance(value, dict):
@@ -72,14 +69,14 @@ def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
     return float(value)
 
 
-def tell_ended(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return what `final_info` says of episodes that ended: `episode`, with return `r` and length `l`, 0 elsewhere."""
-    told = {"r": np.where(ended, returns, 0.0), "l": np.where(ended, lengths, 0)}
-    return {"episode": told | {f"_{key}": ended.copy() for key in told}, "_episode": ended.copy()}
+def episode_info(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the `final_info` of episodes that ended: `episode`, with return `r` and length `l`, 0 elsewhere."""
+    episode = {"r": np.where(ended, returns, 0.0), "l": np.where(ended, lengths, 0)}
+    return {"episode": episode | {f"_{key}": ended.copy() for key in episode}, "_episode": ended.copy()}
 
 
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
-    """Enter infos [len(at)] of some environments at their rows `at` of so many; EnvError as in `add_own`."""
+    """Enter infos [len(at)] of some environments at their rows `at` of so many."""
     for key, value in part.items():
         mask = part.get(f"_{key}")
         if mask is None:
@@ -133,7 +130,6 @@ def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> NDArray[Any]:
     """The array of a key, wide enough for values of that dtype; of objects where their shapes differ."""
     column = infos.get(key)
-    _check_name(infos, key)
     if column is None:
         column = infos[key] = np.full((rows, *shape), None if dtype.hasobject else 0, dtype)
     elif column.shape[1:] != shape:
@@ -157,7 +153,6 @@ def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.d
 def _columns(infos: dict[str, Any], key: str, rows: int) -> dict[str, Any]:
     """The columns of a key whose values are mappings."""
     if not isinstance(infos.get(key), dict):
-        _check_name(infos, key)
         infos[key], infos[f"_{key}"] = {}, np.zeros(rows, np.bool_)
     return infos[key]
 
@@ -167,12 +162,3 @@ def _mask(infos: dict[str, Any], key: str, rows: int) -> NDArray[np.bool_]:
     if mask is None:
         mask = infos[f"_{key}"] = np.zeros(rows, np.bool_)
     return mask
-
-
-def _check_name(infos: dict[str, Any], key: str) -> None:
-    """Raise EnvError unless a key has column and mask, or neither: else one of them is another key's."""
-    if (key in infos) != (f"_{key}" in infos):
-        told, mask = (key[1:], key) if key in infos else (key, f"_{key}")
-        raise EnvError(
-            f"an info has {told!r} and {mask!r}, which says of a vector who told {told!r}; rename one of them"
-        )

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
@@ -25,6 +25,14 @@ from paddock.envs.vector.storage import Layouts
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
 
+class Form(TypedDict, total=False):
+    """The form that a vector's batches have; see `Vec.make`."""
+
+    autoreset: AutoresetMode
+    copy: bool
+    packed: bool
+
+
 class Vec(Protocol):
     """A recipe: picklable, hashable, checked when it is built."""
 
@@ -42,31 +50,29 @@ class Vec(Protocol):
         """Raise ConfigError where these environments cannot be run so; nothing is left behind."""
         ...
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> VectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments.
 
         Args:
-            copy: whether batches are the caller's own; if not, they may be views that last until these rows are sent
-                to again.
-            packed: whether observations come as rows of `spec.observations`, and not in Gymnasium's form. Actions are
-                taken in Gymnasium's form or as rows of `spec.actions`, whatever this is.
+            spec: the recipe of each.
+            form: `autoreset` (default SAME_STEP): with DISABLED the caller restarts each ended episode.
+
+                `copy` (default true): whether batches are the caller's own; if not, consecutive rows may be views that
+                last until these environments are sent to again.
+
+                `packed` (default false): whether observations come as rows of `spec.observations`, and not in
+                Gymnasium's form. Actions are taken in Gymnasium's form or as rows of `spec.actions` in any case.
         """
         ...
 
 
 @runtime_checkable
 class StepsInGroups(Protocol):
-    """A recipe whose environments lie as is best for the groups in which they are stepped."""
+    """A recipe that can lay out its environments for groups of consecutive ones that are stepped in turn."""
 
     @property
     def groups(self) -> int:
-        """How many groups, of as many consecutive environments each, are stepped in turn."""
+        """How many groups, of as many environments each."""
         ...
 
 
@@ -110,15 +116,9 @@ class Serial:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> SerialVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> SerialVectorEnv:
         """Build the environments; see `Vec.make`."""
-        return SerialVectorEnv(spec, self.num_envs, autoreset, copy, packed)
+        return SerialVectorEnv(spec, self.num_envs, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,26 +156,11 @@ class Multiprocess:
         check_platform()
         size_of(Layouts.of_seats(spec, spec.seating), spec.seats, 1, 1)
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> MultiprocessVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> MultiprocessVectorEnv:
         """Start the workers; see `Vec.make`."""
-        return MultiprocessVectorEnv(
-            spec,
-            self.num_envs,
-            self.processes,
-            self.batch_size or self.num_envs,
-            autoreset,
-            copy,
-            packed,
-            self.groups,
-            restart=self.restart,
-            timeout_s=self.timeout_s,
-        )
+        layout = {"batch_size": self.batch_size or self.num_envs, "groups": self.groups}
+        faults: dict[str, Any] = {"restart": self.restart, "timeout_s": self.timeout_s}
+        return MultiprocessVectorEnv(spec, self.num_envs, self.processes, **layout, **faults, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,19 +180,11 @@ class Gymnasium:
         what = f"vec=gymnasium steps environments of one agent, and env.id={spec.id} is a world of {spec.seats}"
         require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> GymnasiumVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> GymnasiumVectorEnv:
         """Build the environments; without `copy`, observations last until the next step."""
         self.check(spec)
         start_method = self.start_method if self.mode == "async" else None
-        return GymnasiumVectorEnv(
-            spec, self.num_envs, start_method=start_method, autoreset=autoreset, copy=copy, packed=packed
-        )
+        return GymnasiumVectorEnv(spec, self.num_envs, start_method=start_method, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,20 +205,9 @@ class EnvPool:
         """See `Vec.check`."""
         replace(self, num_envs=1, batch_size=None).make(spec).close()
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> EnvPoolVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> EnvPoolVectorEnv:
         """Prepare the pool; without `copy`, batches last until the next step."""
-        require(
-            autoreset is AutoresetMode.SAME_STEP,
-            f"vec=envpool restarts environments by itself, and {autoreset.name} is asked for; choose vec=serial or "
-            "vec=multiprocess",
-        )
-        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, copy, packed)
+        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,15 +226,9 @@ class Atari:
         """See `Vec.check`."""
         replace(self, num_envs=1).make(spec).close()
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> AtariVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> AtariVectorEnv:
         """Load the games; batches are always the caller's own."""
-        return AtariVectorEnv(spec, self.num_envs, self.threads, autoreset, self.keyed, packed)
+        return AtariVectorEnv(spec, self.num_envs, self.threads, self.keyed, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,15 +246,9 @@ class Vector:
         """See `Vec.check`."""
         replace(self, num_envs=1).make(spec).close()
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> BatchedVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
         """Build the vector; without `copy`, observations last until the next step."""
-        return make_batched(spec, self.num_envs, self.target, autoreset, copy, packed)
+        return make_batched(spec, self.num_envs, self.target, **form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,19 +274,13 @@ class Native:
 
         check_memory(native_task(spec), self.num_envs)
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> VectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
         from paddock.envs.native.vector import NativeVectorEnv
 
-        return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads, packed)
+        return NativeVectorEnv(native_task(spec), self.num_envs, threads=self.threads, **form)
 
 
 def largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of a number that is not above the limit."""
+    """Return the largest divisor of a number that is not above the limit."""
     return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)

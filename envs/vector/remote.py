@@ -3,9 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from gymnasium.vector import AutoresetMode
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from paddock.envs.errors import ConfigError, install, require
 from paddock.envs.frozen import freeze, thaw
@@ -13,7 +11,7 @@ from paddock.envs.ranges import POSITIVE, NonNegativeFloat, check_fields
 from paddock.envs.remote.versions import SameVersions
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import NumEnvs
+from paddock.envs.vector.recipes import Form, NumEnvs
 
 if TYPE_CHECKING:
     from paddock.envs.remote.client.place import Place
@@ -56,13 +54,7 @@ class Remote:
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
             offer.check_room(stop - start, self.world is not None)
 
-    def make(
-        self,
-        spec: EnvSpec,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        packed: bool = False,
-    ) -> VectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
         place = self.place()
         from paddock.envs.remote.client.vector import RemoteVectorEnv
@@ -71,9 +63,7 @@ class Remote:
             spec,
             self.num_envs,
             place,
-            autoreset=autoreset,
-            copy=copy,
-            packed=packed,
+            **form,
             replay=self.lost == "replay",
             journal_mb=self.journal_mb,
             worlds=None if self.world is None else [f"{self.world}/{k}" for k in range(self.num_envs)],

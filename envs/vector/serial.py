@@ -56,8 +56,7 @@ class SerialVectorEnv(VectorEnv):
             if packed:
                 layouts.check_sized()
             rows = self.batch_size = num_envs * layouts.seats
-            space, action_space = layouts.observation_space, layouts.action_space
-            describe(self, self.envs[0], space, rows, autoreset, action_space, layouts.role_seats)
+            describe(self, self.envs[0], layouts, rows, autoreset)
             arrays = Arrays.allocate(layouts, rows, np.zeros)
             self._table = Table(arrays, layouts, autoreset, copy, packed)
             kind = slots_of(layouts)

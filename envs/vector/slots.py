@@ -2,7 +2,7 @@
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from paddock.envs.errors import PaddockError, one_line
 from paddock.envs.making import RAISED, close_all
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.buffers import Buffer, Refused
+from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import add_info, add_own
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
@@ -26,8 +26,8 @@ LEADING = (
     *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py", "making.py")),
     *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
 )
-NO_NUMBERS = frozenset((type(None), str, bytes, np.str_, np.bytes_))
-IDLE = -1  # in place of the number of the environment at work
+NO_NUMBERS = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
+NOBODY = -1  # in place of the number of the environment at work
 
 
 def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:
@@ -48,7 +48,7 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
     except BaseException:  # Ctrl-C too
         close_all(envs, spec.id)
         raise
-    at_work[0] = IDLE
+    at_work[0] = NOBODY
     return envs
 
 
@@ -59,7 +59,7 @@ class EnvSlots(ABC):
     world asked for, and return infos in Gymnasium's form, one row for each of them.
     """
 
-    _observation: Buffer
+    _observation: AnyBuffer
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class EnvSlots(ABC):
 
         Args:
             first: the first one's number in the vector.
-            at_work: its first entry is kept at the number of the environment at work, IDLE where there is none.
+            at_work: its first entry is kept at the number of the environment at work, NOBODY where there is none.
         """
         self.envs = envs
         self._agents = layouts.agents
@@ -148,7 +148,7 @@ class EnvSlots(ABC):
                 found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
             except RAISED as error:
                 raise named(error, self._spec, i, name) from error
-        self._at_work[0] = IDLE
+        self._at_work[0] = NOBODY
         return found
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
@@ -159,7 +159,7 @@ class EnvSlots(ABC):
                 self._set_attr(env, name, value)
             except RAISED as error:
                 raise named(error, self._spec, i, f"set_attr of {name}") from error
-        self._at_work[0] = IDLE
+        self._at_work[0] = NOBODY
 
     def close(self) -> None:
         """Close every environment."""
@@ -211,8 +211,8 @@ class Slots(EnvSlots):
     def _prepare(self, layouts: Layouts) -> None:
         arrays = self._arrays
         self._steps = [env.step for env in self.envs]
-        self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
-        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
+        self._observation = buffer_of(layouts.observation_space, layouts.observation, arrays.observation)
+        self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
@@ -243,14 +243,13 @@ class Slots(EnvSlots):
         except RAISED as error:
             raise named(error, self._spec, at_work[0], "step") from error
         try:
-            arrays.reward[rows] = rewards
-            arrays.terminated[rows] = ends
-            arrays.truncated[rows] = cuts
-            check_types(chain(rewards, ends, cuts))
-        except RAISED as error:
-            given = list(zip(rewards, ends, cuts, strict=True))
-            k = next((k for k, three in enumerate(given) if not all(map(is_number, three))), -1)
-            raise no_numbers(error, self._spec, envs[k], given[k]) from error
+            arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows] = rewards, ends, cuts
+            fit = NO_NUMBERS.isdisjoint(map(type, chain(rewards, ends, cuts)))
+        except RAISED:
+            fit = False
+        if not fit:
+            for i, *given in zip(envs, rewards, ends, cuts, strict=True):
+                check_numbers(given, self._spec, f"environment {i}")
         self._write(rows, observations)
         fresh = []
         for k in over:
@@ -268,7 +267,7 @@ class Slots(EnvSlots):
             arrays.final[i] = arrays.observation[i]
             arrays.end(i)
             self._write_one(i, observation)  # after the end: whoever finds this process dead tells by it whose that is
-        at_work[0] = IDLE
+        at_work[0] = NOBODY
         return infos
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
@@ -299,7 +298,7 @@ class Slots(EnvSlots):
             self._write(rows, observations)
         self._arrays.running_return[rows] = 0
         self._arrays.running_length[rows] = 0
-        self._at_work[0] = IDLE
+        self._at_work[0] = NOBODY
         return infos
 
     def _rebuild(self, k: int, seed: int | None) -> int:
@@ -321,31 +320,21 @@ class Slots(EnvSlots):
 def check_started(started: Any, spec: EnvSpec, i: int) -> None:
     """Raise EnvError unless this is what environment i may return from reset."""
     if not (isinstance(started, tuple | list) and len(started) == 2 and isinstance(started[1], Mapping)):
-        what = f"environment {i} ({spec.id}) returned from reset what is no observation with its info"
-        raise EnvError(f"{what}; mend it to return (observation, info), which may be {{}}")
+        what = f"environment {i} ({spec.id}) did not return (observation, info) from reset"
+        raise EnvError(f"{what}; the info may be an empty dict")
 
 
-def check_types(values: Iterable[Any]) -> None:
-    """Raise TypeError where there is text or None, which NumPy takes for numbers: None is nan, and "False" true."""
-    if not NO_NUMBERS.isdisjoint(map(type, values)):
-        raise TypeError("text or None is no number")
-
-
-def no_numbers(error: BaseException, spec: EnvSpec, i: int, given: Sequence[Any]) -> EnvError:
-    """Return what to raise for a reward and flags of environment i that arrays of numbers have no place for."""
-    got = "{}, {} and {}".format(*(type(one).__name__ for one in given))
-    what = f"environment {i} ({spec.id}) returned reward, terminated and truncated as {got}"
-    return EnvError(f"{what} ({one_line(error)}); mend its step to return one number for each")
-
-
-def is_number(value: Any) -> bool:
-    """Return whether an array of numbers has a place for it."""
-    if type(value) in NO_NUMBERS:
-        return False
-    try:
-        return np.asarray(value, np.float64).ndim == 0
-    except (TypeError, ValueError, OverflowError):
-        return False
+def check_numbers(given: Sequence[Any], spec: EnvSpec, who: str) -> None:
+    """Raise EnvError unless a reward, and the flags that may follow it, are numbers."""
+    for one in given:
+        try:
+            fits = type(one) not in NO_NUMBERS and np.asarray(one, np.float64).ndim == 0
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            names = ("reward", "terminated", "truncated")
+            got = ", ".join(f"{name} as {type(one).__name__}" for name, one in zip(names, given, strict=False))
+            raise EnvError(f"{who} ({spec.id}) returned {got}; return one number for each")
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:

@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import Batch, Rows, VectorMisuse
-from paddock.envs.vector.infos import merge_infos, pick_infos
-from paddock.envs.vector.seats import buffer_of
+from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 from paddock.envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
@@ -250,14 +250,14 @@ class Table:
         worlds = worlds_of(rows, self.seats)
         self._kept_episode[worlds] = self.arrays.episode[worlds]
 
-    def lose(self, ids: NDArray[np.intp]) -> bool:
+    def lose(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
         """End the running episodes of environments whose process was lost, with their latest observations.
 
         Where a step is awaited or not yet received, it is the last; where none is, the next one will be. One that is
         awaited has not been done, however much of it was entered: for that, `keep` was called before it.
 
         Returns:
-            Whether any of them is READY by that.
+            Those of them that are READY by that.
         """
         flag, arrays = self.flag[ids], self.arrays
         sent, free, ready = (ids[flag == state[0]] for state in (SENT, FREE, READY))
@@ -273,7 +273,7 @@ class Table:
         self._cut(waiting)
         self.mark(READY, sent)
         self.mark(LOST, free)
-        return len(sent) > 0
+        return sent
 
     def _take_back(self, ids: NDArray[np.intp]) -> None:
         """Have environments stand where they did before the step that they were in."""
@@ -305,11 +305,9 @@ class Table:
             ids = where + rows.start if isinstance(rows, slice) else rows[where]
             observations = np.empty(len(ended), object)  # of None
             observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
-        returns = np.where(ended, arrays.final_return[rows], 0.0)
-        lengths = np.where(ended, arrays.final_length[rows], 0)
-        episode = {"r": returns, "_r": ended, "l": lengths, "_l": ended}
         infos["final_obs"], infos["_final_obs"] = observations, ended
-        infos["final_info"], infos["_final_info"] = {"episode": episode, "_episode": ended}, ended
+        told = episode_info(arrays.final_return[rows], arrays.final_length[rows], ended)
+        infos["final_info"], infos["_final_info"] = told, ended
 
     def _collect(self, infos: dict[str, Any], rows: RowIndex, whole: bool = False) -> None:
         """Enter what these environments had to say into the infos of their batch, or of all; keep what others had."""

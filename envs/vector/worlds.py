@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from paddock.envs.errors import one_line
 from paddock.envs.making import RAISED, close_all
+from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import add_own
-from paddock.envs.vector.seats import buffer_of
-from paddock.envs.vector.slots import IDLE, EnvSlots, Slots, check_types, is_number, named
+from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
 from paddock.envs.worlds.adapter import find_owner, set_attribute
@@ -89,12 +88,12 @@ class WorldSlots(EnvSlots):
             raise named(error, self._spec, at_work[0], "step") from error
         try:
             arrays.reward[rows] = given.rewards
-            check_types(given.rewards)
-        except RAISED as error:
-            k = next((k for k, reward in enumerate(given.rewards) if not is_number(reward)), -1)
-            who = self._owner(numbers(rows)[k])[0]
-            got = f"a reward of type {type(given.rewards[k]).__name__} ({one_line(error)})"
-            raise EnvError(f"{who} ({self._spec.id}) was given {got}; give a number") from error
+            fit = NO_NUMBERS.isdisjoint(map(type, given.rewards))
+        except RAISED:
+            fit = False
+        if not fit:
+            for row, reward in zip(numbers(rows), given.rewards, strict=True):
+                check_numbers((reward,), self._spec, self._owner(row)[0])
         if len(given.observations) == size:
             self._write(rows, given.observations)
         elif given.observations:
@@ -121,7 +120,7 @@ class WorldSlots(EnvSlots):
         for i, (observations, infos) in zip(given.over, fresh, strict=False):
             arrays.episode[i] += 1
             self._begin(i, observations, infos, given.infos, where[i], size)
-        at_work[0] = IDLE
+        at_work[0] = NOBODY
         return given.infos
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +234,7 @@ class WorldSlots(EnvSlots):
         arrays.observation[rows] = self._blank
         for at, (i, (observations, told)) in enumerate(zip(worlds, begun, strict=True)):
             self._begin(i, observations, told, infos, at * seats, len(worlds) * seats)
-        self._at_work[0] = IDLE
+        self._at_work[0] = NOBODY
         return infos
 
     def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:

@@ -261,7 +261,7 @@ def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
 
 
 def test_chosen_environments_restart_on_chosen_seeds() -> None:
-    vec = VEC.make(env_spec("CartPole-v1"), AutoresetMode.DISABLED)
+    vec = VEC.make(env_spec("CartPole-v1"), autoreset=AutoresetMode.DISABLED)
     first, _ = vec.reset(seed=[1, 2, 3])
     again, _ = vec.reset(seed=[None, 7, None], options={"reset_mask": np.array([False, True, False])})
     np.testing.assert_array_equal(again[[0, 2]], first[[0, 2]])
@@ -270,7 +270,7 @@ def test_chosen_environments_restart_on_chosen_seeds() -> None:
 
 
 def test_only_those_sent_to_are_stepped() -> None:
-    vec = VEC.make(env_spec("CartPole-v1"), AutoresetMode.DISABLED)
+    vec = VEC.make(env_spec("CartPole-v1"), autoreset=AutoresetMode.DISABLED)
     vec.reset(seed=[1, 2, 3])
     vec.send(np.array([1, 0]), np.array([2, 0]))
     obs, reward, _, _, infos = vec.recv(np.array([2, 0]))

@@ -113,7 +113,7 @@ class Crowd:
 
     def in_python(self, vec: Vec) -> Episodes:
         """The same episodes, stepped one by one."""
-        venv = vec.make(self.problem.env, AutoresetMode.DISABLED, packed=True)
+        venv = vec.make(self.problem.env, autoreset=AutoresetMode.DISABLED, packed=True)
         players = Members(Population(self.problem.mlp, vec.num_envs), lambda e: self.parameters[e], self.normalizer)
         try:
             seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]

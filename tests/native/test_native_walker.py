@@ -53,7 +53,7 @@ class Walk:
 @pytest.mark.parametrize("course", COURSES)
 def test_a_walker_steps_as_box2d_s_does_to_the_bit(course: str, style: str) -> None:
     spec, walk = spec_of(course), Walk(style)
-    venv = Native(num_envs=EPISODES, threads=1).make(spec, AutoresetMode.DISABLED)
+    venv = Native(num_envs=EPISODES, threads=1).make(spec, autoreset=AutoresetMode.DISABLED)
     envs = [spec.make() for _ in range(EPISODES)]
     seeds = list(range(500, 500 + EPISODES))
     ours, _ = venv.reset(seed=seeds)
@@ -82,7 +82,7 @@ def test_a_walker_steps_as_box2d_s_does_to_the_bit(course: str, style: str) -> N
 
 def test_a_course_ends_where_box2d_s_does() -> None:
     spec, walk = spec_of("flat"), Walk("calm")
-    venv = Native(num_envs=1, threads=1).make(spec, AutoresetMode.DISABLED)
+    venv = Native(num_envs=1, threads=1).make(spec, autoreset=AutoresetMode.DISABLED)
     env = spec.make()
     arrived = 0
     for seed in range(6):

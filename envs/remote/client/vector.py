@@ -86,8 +86,7 @@ class RemoteVectorEnv(VectorEnv):
         shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
-        spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
-        describe(self, said, *spaces, layouts.role_seats)
+        describe(self, said, layouts, rows_in_all, autoreset)
         self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
         if worlds and self._arrays.lives is None:  # one seat, of several that there are
             lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)

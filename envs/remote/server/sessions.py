@@ -246,7 +246,7 @@ class Sessions:
             made = self._joint[name]
         if mine:
             try:
-                venv = self._make(self._spec, 1, AutoresetMode.DISABLED)
+                venv = self._make(self._spec, 1, autoreset=AutoresetMode.DISABLED)
                 told = self._layouts, self._spec.roles, self._settings.policies
                 made.set_result(JointWorld(name, venv, *told, history_bytes=1e6 * self._settings.history_mb))
             except BaseException as error:
@@ -267,7 +267,7 @@ class Sessions:
 
     def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
         recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
-        return in_groups(recipe, groups).make(spec, autoreset, copy=False, packed=True)
+        return in_groups(recipe, groups).make(spec, autoreset=autoreset, copy=False, packed=True)
 
     def _changes(self, num_envs: int) -> dict[str, Any]:
         if not isinstance(self._vec, Multiprocess):

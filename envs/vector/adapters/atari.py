@@ -1,7 +1,7 @@
 """ALE's own vector environment behind our contract: the games of `paddock.envs.bindings.atari`, number for number, on threads.
 
 ALE by itself seeds no episode but the first. Here every ended one is restarted by a reset of its own, on its keyed
-seed, and what is asked for beyond ALE (final observations, statistics, restarts by the caller) is filled in.
+seed, and what our contract has beyond ALE (final observations, statistics, restarts by the caller) is filled in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,12 @@ from paddock.envs.errors import ConfigError, provide, require
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.batched import check_whole
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
-from paddock.envs.vector.contract import (
-    Batch,
-    VectorMisuse,
-    check_open,
-    keyed_seed,
-    read_episodes,
-    read_mask,
-    read_seeds,
-)
-from paddock.envs.vector.infos import merge_infos, pick_infos, tell_ended
+from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
+from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 
 GAME = "paddock/Atari-v0"  # the id of `paddock.envs.bindings.atari`
 SEEDS = 2**31  # ALE takes those from 0 to here
+MAX_STEPS = 27_000  # of an episode, where the recipe does not say
 
 
 class AtariVectorEnv(LockStepVectorEnv):
@@ -42,8 +35,9 @@ class AtariVectorEnv(LockStepVectorEnv):
         spec: EnvSpec,
         num_envs: int,
         threads: int,
-        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         keyed: bool = True,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
         packed: bool = False,
     ) -> None:
         """Load the games.
@@ -52,13 +46,12 @@ class AtariVectorEnv(LockStepVectorEnv):
             threads: that step them; 0 leaves the number to ALE.
             keyed: whether `begin` gives every episode a seed, for which ALE loads the game again, in some 90 ms; if
                 not, the first episodes alone.
-            packed: as in `Vec.make`; stacks of frames are the same either way.
+            autoreset, copy, packed: see `Vec.make`; batches are always the caller's own, and stacks of frames the same
+                either way.
 
         Raises:
             ConfigError: ale-py is not installed, or the recipe is not of one of these games as ALE plays them.
         """
-        if autoreset is AutoresetMode.NEXT_STEP:
-            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
         self._adopt(_load(spec, num_envs, threads), spec, autoreset, packed)
         self.keyed = keyed
         self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
@@ -66,21 +59,14 @@ class AtariVectorEnv(LockStepVectorEnv):
         self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: nobody knows
         self._length = np.zeros(num_envs, np.int64)  # steps of it
         self._return = np.zeros(num_envs)
-        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
         self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
-        self._limit = _limit(spec)
+        self._limit = spec.max_episode_steps or MAX_STEPS
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; where there is no seed, a game goes on drawing where its last one ended."""
-        check_open(self, "reset")
-        _, chosen = read_mask(options, self.num_envs)
-        mask = np.zeros(self.num_envs, np.bool_)
-        mask[slice(None) if chosen is None else chosen] = True
-        self._drain()
-        if not self._begun and not mask.all():
-            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
+        mask = self._choose(options)
         self._key = None
         seeds = [-1 if one is None else one % SEEDS for one in read_seeds(seed, self.num_envs)]
         if not self._begun:
@@ -143,10 +129,9 @@ class AtariVectorEnv(LockStepVectorEnv):
         del self.venv.ale
 
     def _drain(self) -> None:
-        """Let go of a step that nobody received."""
         if self._sent:
             self.venv.recv()
-            self._sent = False
+        self._sent = False
 
     def _keyed(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the seeds of the running episodes of some environments."""
@@ -161,14 +146,11 @@ class AtariVectorEnv(LockStepVectorEnv):
         self._length[mask], self._return[mask], self._ended[mask] = 0, 0.0, False
         if mask.all():
             self._taken.clear()
-        return observation, _spread(_own(infos), mask)
+        spread: dict[str, Any] = {}
+        merge_infos(spread, pick_infos(_own(infos), mask), np.flatnonzero(mask), self.num_envs)
+        return observation, spread
 
     def _start_step(self, actions: Any) -> None:
-        if self._ended.any():
-            raise VectorMisuse(
-                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
-                'restart them by reset(options={"reset_mask": mask})'
-            )
         self._taken.append(actions.astype(np.uint8))
         if len(self._taken) > 2 * self._length.max() + 1000:  # most are of episodes that have ended
             del self._taken[: len(self._taken) - int(self._length.max()) - 1]
@@ -182,9 +164,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         truncated = truncated | (self._length >= self._limit)
         ended = terminated | truncated
         infos = _own(infos)
-        if self.autoreset is AutoresetMode.DISABLED:
-            self._ended = ended
-        elif ended.any():
+        if ended.any() and self.autoreset is AutoresetMode.SAME_STEP:
             observation, infos = self._restart(observation, infos, ended)
         return observation, reward, terminated, truncated, infos
 
@@ -194,13 +174,11 @@ class AtariVectorEnv(LockStepVectorEnv):
         finals = np.full(N, None, object)
         for i in over:
             finals[i] = observation[i].copy()
-        told = tell_ended(self._return, self._length, ended)
-        merged = _spread(infos, ~ended)
-        merge_infos(merged, pick_infos({"final_info": infos}, ended), over, N)
+        told = episode_info(self._return, self._length, ended)
         self._episode[ended] += 1
         seeds = np.full(len(over), -1, np.int64) if self._key is None else self._keyed(ended)
         observation, begun = self._start(ended, seeds)
-        merge_infos(merged, pick_infos(begun, ended), over, N)
+        merged = self._merge_restart(infos, begun, ended)
         merged["final_info"] |= told
         return observation, {**merged, "final_obs": finals, "_final_obs": ended.copy()}
 
@@ -209,18 +187,6 @@ def _own(infos: dict[str, Any]) -> dict[str, Any]:
     """Return what single games tell too, in Gymnasium's form."""
     own = {key: value.astype(np.int64) for key, value in infos.items() if key != "env_id"}
     return own | {f"_{key}": np.ones(len(value), np.bool_) for key, value in own.items()}
-
-
-def _spread(infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the infos of some environments at their rows of all."""
-    spread: dict[str, Any] = {}
-    merge_infos(spread, pick_infos(infos, mask), np.flatnonzero(mask), len(mask))
-    return spread
-
-
-def _limit(spec: EnvSpec) -> int:
-    """Return the steps after which an episode is truncated."""
-    return spec.max_episode_steps or 27_000
 
 
 def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:

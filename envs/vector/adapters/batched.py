@@ -18,8 +18,8 @@ from paddock.envs.making import REFUSALS
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.attributes import load_attributes, save_attributes
-from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
-from paddock.envs.vector.infos import merge_infos, pick_infos, tell_ended
+from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes
+from paddock.envs.vector.infos import episode_info
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
@@ -43,8 +43,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
 
         Args:
             spec: what of observations is kept.
-            copy: whether observations are the caller's own, whatever `venv` does with its arrays.
-            packed: whether observations come as rows; see `Vec.make`.
+            copy, packed: see `Vec.make`.
         """
         self._adopt(venv, spec, autoreset, packed)
         self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
@@ -59,12 +58,10 @@ class BatchedVectorEnv(LockStepVectorEnv):
         """Start episodes; `options` are the vector environment's own."""
         if seed is not None and not isinstance(seed, int | np.integer):
             raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
-        check_open(self, "reset")
-        chosen = read_mask(options, self.num_envs)[1]
-        self._return[slice(None) if chosen is None else chosen] = 0.0
-        self._length[slice(None) if chosen is None else chosen] = 0
+        mask = self._choose(options)
+        self._return[mask], self._length[mask], self._ended[mask] = 0.0, 0, False
         observation, infos = self.venv.reset(seed=None if seed is None else int(seed), options=options)
-        self._begun, self._sent = True, False
+        self._begun = True
         return self._keep(self._own(observation)), infos
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -90,9 +87,8 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._return, self._length = state["return"].copy(), state["length"].copy()
         self._begun, self._sent = True, False
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close the vector environment."""
-        self.venv.close(**kwargs)
+    def _drain(self) -> None:
+        self._sent = False  # it has not begun
 
     def _start_step(self, actions: Any) -> None:
         self._given = actions
@@ -109,7 +105,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
                 observation, infos = self._restart(observation, infos, ended)
             else:
                 infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
-            told = tell_ended(self._return, self._length, ended)
+            told = episode_info(self._return, self._length, ended)
             infos["final_info"] = {**infos.get("final_info", {}), **told}
             infos["_final_info"] = ended.copy()
             self._return[ended] = 0.0
@@ -117,14 +113,13 @@ class BatchedVectorEnv(LockStepVectorEnv):
         return self._own(observation), reward, terminated, truncated, infos
 
     def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
-        over, going_on = np.flatnonzero(ended), np.flatnonzero(~ended)
-        merged: dict[str, Any] = {}
-        merge_infos(merged, pick_infos(infos, ~ended), going_on, self.num_envs)
-        merge_infos(merged, pick_infos({"final_info": infos}, ended), over, self.num_envs)
         final_obs = self._rows(observation, ended)
         observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
-        merge_infos(merged, pick_infos(begun, ended), over, self.num_envs)
-        return observation, {**merged, "final_obs": final_obs, "_final_obs": ended.copy()}
+        return observation, {
+            **self._merge_restart(infos, begun, ended),
+            "final_obs": final_obs,
+            "_final_obs": ended.copy(),
+        }
 
     def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
         """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
@@ -139,7 +134,12 @@ class BatchedVectorEnv(LockStepVectorEnv):
 
 
 def make_batched(
-    spec: EnvSpec, num_envs: int, target: str | None, autoreset: AutoresetMode, copy: bool, packed: bool = False
+    spec: EnvSpec,
+    num_envs: int,
+    target: str | None,
+    autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+    copy: bool = True,
+    packed: bool = False,
 ) -> BatchedVectorEnv:
     """Build the vector environment of an id, or of a class.
 
@@ -178,11 +178,10 @@ def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
     remedy = "choose vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    require(
-        not names, f"{spec.spell_key('wrappers')}={names} cannot go around the environments inside vec={vec}; {remedy}"
-    )
-    cannot = f"vec={vec} cannot rebuild an environment for every episode"
-    require(not spec.fresh, f"env.fresh=true: {cannot}; set env.fresh=false, or {remedy}")
+    cannot = f"{spec.spell_key('wrappers')}={names} cannot go around the environments inside vec={vec}"
+    require(not names, f"{cannot}; {remedy}")
+    cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
+    require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")
 
 
 def check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:

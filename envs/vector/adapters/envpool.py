@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.spaces.views import select
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.batched import check_whole
-from paddock.envs.vector.buffers import Buffer
+from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import (
     Batch,
     Rows,
     VectorEnv,
     VectorMisuse,
     check_open,
+    describe,
     keyed_seed,
     read_episodes,
     read_seeds,
@@ -48,19 +48,26 @@ class EnvPoolVectorEnv(VectorEnv):
     keyed = False
 
     def __init__(
-        self, spec: EnvSpec, num_envs: int, batch_size: int, threads: int, copy: bool = True, packed: bool = False
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        batch_size: int,
+        threads: int,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> None:
         """Prepare the pool; `reset` and `begin` make it.
 
         Args:
             threads: that step environments; 0 leaves the number to EnvPool.
-            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
-                environments are sent to again.
-            packed: whether observations come as rows; see `Vec.make`.
+            autoreset, copy, packed: see `Vec.make`.
 
         Raises:
             ConfigError: EnvPool is not installed, has no such task, or cannot honour the recipe.
         """
+        asked = f"vec=envpool restarts environments by itself, and {autoreset.name} is asked for"
+        require(autoreset is AutoresetMode.SAME_STEP, f"{asked}; choose vec=serial or vec=multiprocess")
         self._envpool = _import_envpool()
         self._task, options = _read(self._envpool, spec)
         # A pool hands out whole batches only. Where fewer rows than that are under way, spare environments make up the
@@ -69,9 +76,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._total = num_envs + spares
         self._options = {"num_envs": self._total, "batch_size": batch_size, "num_threads": threads, **options}
         self._pool: Any = None
-        self.num_envs, self.batch_size = num_envs, batch_size
-        self.autoreset = AutoresetMode.SAME_STEP
-        self.metadata = {"autoreset_mode": self.autoreset}
+        self.batch_size = batch_size
         try:
             with warnings.catch_warnings():  # Gymnasium's, about EnvPool's limits in double precision
                 warnings.simplefilter("ignore")
@@ -83,17 +88,15 @@ class EnvPoolVectorEnv(VectorEnv):
         layouts = Layouts.of(spec, observation_space, action_space)
         if packed:
             layouts.check_rows(spec)
-        self.single_observation_space, self.single_action_space = layouts.observation_space, action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        describe(self, None, layouts, num_envs, autoreset)
         arrays = Arrays.allocate(layouts, num_envs, np.zeros)
-        self._table = Table(arrays, layouts, self.autoreset, copy, packed)
+        self._table = Table(arrays, layouts, autoreset, copy, packed)
         actions = self.single_action_space, layouts.action
-        self._actions = Buffer.of(*actions, arrays.action)
+        self._actions = buffer_of(*actions, arrays.action)
         # Actions for those to whom they do not count.
-        self._nothing = Buffer.of(*actions, allocate(layouts.action, self._total, np.zeros))
-        self._observation = Buffer.of(self.single_observation_space, layouts.observation, arrays.observation)
-        self._final = Buffer.of(self.single_observation_space, layouts.observation, arrays.final)
+        self._nothing = buffer_of(*actions, allocate(layouts.action, self._total, np.zeros))
+        self._observation = buffer_of(self.single_observation_space, layouts.observation, arrays.observation)
+        self._final = buffer_of(self.single_observation_space, layouts.observation, arrays.final)
         self._flying = np.zeros(self._total, np.bool_)  # in the pool
         self._beginning = np.zeros(num_envs, np.bool_)  # what comes next from the pool begins an episode
         self._ready: list[int] = []  # in the order of arrival

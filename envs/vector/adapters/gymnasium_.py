@@ -25,16 +25,14 @@ from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.contract import (
     Batch,
     EnvError,
-    VectorMisuse,
     check_open,
     keyed_seed,
     read_episodes,
-    read_mask,
     read_seeds,
     read_values,
 )
 from paddock.envs.vector.infos import check_names
-from paddock.envs.vector.slots import check_started, check_types, named, no_numbers, rebuild
+from paddock.envs.vector.slots import check_numbers, check_started, named, rebuild
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -54,14 +52,11 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
 
         Args:
             start_method: how the processes of the async kind begin; None for the sync kind.
-            copy: whether observations are the caller's own; if not, they last until the next step.
-            packed: whether observations come as rows; see `Vec.make`.
+            autoreset, copy, packed: see `Vec.make`.
 
         Raises:
             ConfigError: the environment cannot be made, or processes may not be started here.
         """
-        if autoreset is AutoresetMode.NEXT_STEP:
-            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
         statistics = autoreset is AutoresetMode.SAME_STEP
         slots = [functools.partial(Slot, spec, i, statistics) for i in range(num_envs)]
         self._async = start_method is not None
@@ -77,23 +72,17 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
             venv = AsyncVectorEnv(slots, shared, copy, context=start_method, autoreset_mode=autoreset)
         self._adopt(venv, spec, autoreset, packed)
         self._keyed = False  # whether the environments seed their episodes by a key
-        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
         self._given: Any = None  # the actions that the sync kind was sent
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes, as Gymnasium's `reset` does."""
-        check_open(self, "reset")
-        _, chosen = read_mask(options, self.num_envs)
-        if not self._begun and chosen is not None and len(chosen) < self.num_envs:
-            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
-        seeds = read_seeds(seed, self.num_envs)
-        self._drain()
+        mask, seeds = self._choose(options), read_seeds(seed, self.num_envs)
         if self._keyed:
             self._call(self.venv.call, "seed_by", None, None)
             self._keyed = False
-        return self._start(slice(None) if chosen is None else chosen, seeds, options)
+        return self._start(mask, seeds, options)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
@@ -102,7 +91,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._drain()
         self._call(self.venv.call, "seed_by", seed, numbers)
         self._keyed = True
-        return self._start(slice(None), None, None)
+        return self._start(np.ones(self.num_envs, np.bool_), None, None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -114,38 +103,25 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         check_open(self, "set_attr")
         self._call(self.venv.set_attr, name, read_values(values, self.num_envs))
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close the environments and end their processes."""
-        self.venv.close(**kwargs)
-
     def _drain(self) -> None:
-        """Let go of a step that nobody received."""
-        if self._sent and self._async:
-            self._call(self.venv.step_wait)
+        if self._async:
+            super()._drain()
         self._sent = False
 
-    def _start(self, chosen: Any, seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    def _start(self, mask: NDArray[np.bool_], seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         observation, infos = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
         self._begun = True
-        self._ended[chosen] = False
+        self._ended[mask] = False
         return self._keep(observation), infos
 
     def _start_step(self, actions: Any) -> None:
-        if self._ended.any():
-            raise VectorMisuse(
-                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
-                'restart them by reset(options={"reset_mask": mask})'
-            )
         if self._async:
             self._call(self.venv.step_async, actions)
         else:
             self._given = actions
 
     def _finish_step(self) -> Batch:
-        batch = self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
-        if self.autoreset is AutoresetMode.DISABLED:
-            self._ended = batch[2] | batch[3]
-        return batch
+        return self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -228,11 +204,8 @@ class Slot(gymnasium.Wrapper):
             observation, reward, terminated, truncated, info = self.env.step(action)
         except RAISED as error:
             raise named(error, self._recipe, self._number, "step") from error
-        try:
-            check_types((reward, terminated, truncated))
-            self._return += float(reward)
-        except RAISED as error:
-            raise no_numbers(error, self._recipe, self._number, (reward, terminated, truncated)) from error
+        check_numbers((reward, terminated, truncated), self._recipe, f"environment {self._number}")
+        self._return += float(reward)
         self._length += 1
         if terminated or truncated:
             observation = deepcopy(observation)  # Gymnasium keeps it while the reset may write over it

@@ -1,4 +1,4 @@
-"""What adapters share around a vector environment of somebody else's that steps all its environments at once."""
+"""Base of adapters around somebody else's vector environment that steps all its environments at once."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from paddock.envs.spaces.parts import Misfit, Read, Write
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.buffers import Buffer
-from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open
+from paddock.envs.vector.buffers import buffer_of
+from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open, describe, read_mask
+from paddock.envs.vector.infos import merge_infos, pick_infos
 from paddock.envs.vector.storage import Layouts, allocate
 
 
@@ -22,30 +22,20 @@ class LockStepVectorEnv(VectorEnv):
     venv: Any  # the vector environment inside
 
     def _adopt(self, venv: Any, spec: EnvSpec, autoreset: AutoresetMode, packed: bool) -> None:
-        """Take over what the vector environment inside says of itself.
-
-        Args:
-            packed: whether observations are handed on as rows.
-        """
-        self.venv, self._id = venv, spec.id
-        self.num_envs = self.batch_size = venv.num_envs
-        self.autoreset = autoreset
-        self.metadata = {**venv.metadata, "autoreset_mode": autoreset}
-        self.render_mode = venv.render_mode
+        """Take over the attributes of the vector environment inside; `packed` as in `Vec.make`."""
         layouts = Layouts.of(spec, venv.single_observation_space, venv.single_action_space)
-        self._layout = layouts.observation
-        self._packed = packed and self._layout is not None and not self._layout.plain
         if packed:
             layouts.check_rows(spec)
+        describe(self, venv, layouts, venv.num_envs, autoreset)
+        self.venv, self._id, self.batch_size = venv, spec.id, self.num_envs
+        self._layout = layouts.observation
+        self._packed = packed and self._layout is not None and not self._layout.plain
         self._changed = self._packed or bool(spec.without)
-        self.single_observation_space = layouts.observation_space
-        self.single_action_space = venv.single_action_space
-        self.observation_space = batch_space(layouts.observation_space, self.num_envs)
-        self.action_space = venv.action_space
         array = allocate(layouts.action, self.num_envs, np.zeros)
-        self._actions = Buffer.of(self.single_action_space, layouts.action, array)
+        self._actions = buffer_of(self.single_action_space, layouts.action, array)
         self._begun = False  # whether every environment has had an episode
         self._sent = False
+        self._ended = np.zeros(self.num_envs, np.bool_)  # episodes that the caller has to restart
 
     @abstractmethod
     def _start_step(self, actions: Any) -> None:
@@ -53,7 +43,7 @@ class LockStepVectorEnv(VectorEnv):
 
     @abstractmethod
     def _finish_step(self) -> Batch:
-        """Return what the actions led to."""
+        """Return the results of the actions."""
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
@@ -65,6 +55,9 @@ class LockStepVectorEnv(VectorEnv):
             raise VectorMisuse("send: the last send has not been received; call recv first")
         everyone = slice(0, self.num_envs)
         self._actions.put(everyone, actions, self.num_envs)
+        if self._ended.any():
+            which, remedy = np.flatnonzero(self._ended).tolist(), 'restart them by reset(options={"reset_mask": mask})'
+            raise VectorMisuse(f"send: the episodes of environments {which} have ended; {remedy}")
         self._start_step(self._actions.take(everyone, copy=True))
         self._sent = True
 
@@ -76,12 +69,38 @@ class LockStepVectorEnv(VectorEnv):
             raise VectorMisuse("recv: nothing was sent; call send first")
         self._sent = False
         observation, reward, terminated, truncated, infos = self._finish_step()
+        if self.autoreset is AutoresetMode.DISABLED:
+            self._ended = terminated | truncated
         if self._changed and "final_obs" in infos:
             infos = {**infos, "final_obs": self._keep_each(infos["final_obs"])}
         return self._keep(observation), reward, terminated, truncated, infos
 
+    def _choose(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
+        """Return which environments a reset is for [N]; a step that nobody received is dropped."""
+        check_open(self, "reset")
+        _, chosen = read_mask(options, self.num_envs)
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[slice(None) if chosen is None else chosen] = True
+        if not (self._begun or mask.all()):
+            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
+        self._drain()
+        return mask
+
+    def _drain(self) -> None:
+        """Drop a step that nobody received."""
+        if self._sent:
+            self._finish_step()
+        self._sent = False
+
+    def _merge_restart(self, infos: dict[str, Any], begun: dict[str, Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of a step in which episodes ended, which are final there, and of the reset that followed."""
+        merged: dict[str, Any] = {}
+        for part, rows in ((infos, ~ended), ({"final_info": infos}, ended), (begun, ended)):
+            merge_infos(merged, pick_infos(part, rows), np.flatnonzero(rows), self.num_envs)
+        return merged
+
     def _keep(self, observation: Any) -> Any:
-        """Return of a batch what is to be handed on, in the form it is to have."""
+        """Return a batch without what is left out, in Gymnasium's form or as rows."""
         if not self._changed:
             return observation
         assert self._layout is not None
@@ -111,8 +130,12 @@ class LockStepVectorEnv(VectorEnv):
         return rows, self._layout.writer(rows), self._layout.reader(rows)
 
     def render(self) -> Any:
-        """What the vector environment inside draws."""
+        """Return what the vector environment inside draws."""
         return self.venv.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the vector environment inside."""
+        self.venv.close(**kwargs)
 
     def _check_everyone(self, verb: str, env_ids: Rows) -> None:
         if env_ids is None:
@@ -120,7 +143,5 @@ class LockStepVectorEnv(VectorEnv):
         everyone = range(self.num_envs)
         rows = everyone[env_ids] if isinstance(env_ids, slice) else np.asarray(env_ids).tolist()
         if list(rows) != list(everyone):
-            raise VectorMisuse(
-                f"{verb}: this backend steps its {self.num_envs} environments together, not {list(rows)}; "
-                "leave env_ids out, or choose vec=serial or vec=multiprocess"
-            )
+            what = f"this backend steps its {self.num_envs} environments together, not {list(rows)}"
+            raise VectorMisuse(f"{verb}: {what}; leave env_ids out, or choose vec=serial or vec=multiprocess")

@@ -1,22 +1,20 @@
 """W worker processes at shared buffers: orders go out, answers come in, losses are named and replaced.
 
-Each has one or more blocks of consecutive rows, does their orders one after another, and goes on with one block while
-the caller looks at another. What a block is at, `_task`:
+Each worker has one or more blocks of consecutive rows, and goes on with one block while the caller looks at another.
+A block's task, `_task`:
 
-    STARTING --- built ---> idle <--- done, rows READY --- rows     more rows are queued, and follow at once
+    STARTING --- built ---> None <--- done, rows READY --- rows     more rows are queued, and follow at once
        ^                    |  ^
-       |                    |  +----- said -------------- ASKED     a method of its `Slots`: `ask`, `_revive`
+       |                    |  +----- said -------------- ASKED     a method of its slots: `ask`, `_revive`
        |                    +------- step, ask ---------> rows, ASKED
        |
-       +--- restart -------------- failed <--- worker died or hung, not idle, or a step raised, or what was asked did
-       |    (rows READY or LOST)     |
-       |                             +--- no restart: raised, rows NEW ---> idle
-       +--- asked again --- given up <--- failed too often: raised, rows NEW
+       +--- restart -------------- failed <--- worker died or hung with a task, or an environment raised
+            (rows READY or LOST)     |
+                                     +--- no restart, or failed too often: raised, rows NEW ---> None
 """
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Lock
 from typing import Any
@@ -26,33 +24,41 @@ import numpy as np
 
 from paddock.envs.errors import PaddockError
 from paddock.envs.vector.contract import EnvError
-from paddock.envs.vector.multiprocess.arrivals import Arrivals
-from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
-from paddock.envs.vector.multiprocess.process import WorkerProcess
-from paddock.envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
-from paddock.envs.vector.multiprocess.watchdog import Watchdog
+from paddock.envs.vector.multiprocess.process import WorkerProcess, loads
+from paddock.envs.vector.multiprocess.shared import (
+    ANSWERS,
+    ASK,
+    DONE,
+    FAILED,
+    IDLE,
+    STEP,
+    STEP_CHOSEN,
+    Bell,
+    SharedBuffers,
+)
 from paddock.envs.vector.multiprocess.worker import WorkerJob
-from paddock.envs.vector.slots import IDLE
+from paddock.envs.vector.slots import NOBODY
 from paddock.envs.vector.storage import RowIndex, numbers
 from paddock.envs.vector.table import LOST, NEW, READY, SENT, Table
 
-LOSSES_IN_A_ROW = 3  # of a block that has no good step in between; after them its environments are beyond help
+LOSSES_IN_A_ROW = 3  # of a block without a good step in between; after them the error is raised
 START_S = 60.0  # for a process to start and import what it needs, at least
 LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
 ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to step
 
-Message = tuple[Any, ...]  # a method of `Slots`, and its arguments
+Message = tuple[Any, ...]  # a method of the slots, and its arguments
 
 log = logging.getLogger("paddock.envs.vector")
 
 
 class Coordinator:
-    """The workers. What the rows they step give is entered at the table; READY rows are there to be received."""
+    """The workers. Results of the rows they step are entered at the table; READY rows are there to be received."""
 
     def __init__(
         self,
         jobs: Sequence[WorkerJob],
         buffers: SharedBuffers,
+        bells: Sequence[Bell],
         table: Table,
         processes: list[WorkerProcess],
         revive: Callable[[], Callable[[int], list[Message]] | None],
@@ -63,9 +69,9 @@ class Coordinator:
         """Start the workers and wait until their environments are built.
 
         Args:
+            bells: the parent's, then each worker's.
             processes: an empty list, kept at the processes there are.
-            revive: a weak reference to what says what a worker that replaces another is to be told of a block, by its
-                number.
+            revive: a weak reference to a function from a block to the messages for a worker that replaces another.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take.
 
@@ -74,53 +80,50 @@ class Coordinator:
         """
         self.restarts = 0
         self.rows = [jobs[0].rows(block) for block in range(jobs[0].blocks)]  # each block's environments
-        self.arrivals = Arrivals(self.rows, table)
-        self._jobs = jobs
-        self._buffers = buffers
-        self._table = table
-        self._processes = processes
-        self._revive = revive
-        self._restart = restart
-        self._timeout_s = timeout_s
-        self._task: list[RowIndex | str | None] = [None] * len(self.rows)  # rows to step, ASKED, STARTING, None if idle
-        self._watchdog = Watchdog(buffers.at_work, len(jobs), LOOK_S)
+        self._each = table.num_envs // len(self.rows)
+        self._ids = [np.arange(part.start, part.stop) for part in self.rows]
+        self._jobs, self._buffers, self._table, self._processes = jobs, buffers, table, processes
+        self._ready, *self._bells = bells
+        self._revive, self._restart, self._timeout_s = revive, restart, timeout_s
+        self._task: list[RowIndex | str | None] = [None] * len(self.rows)
         self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
-        self._under_way: list[deque[int]] = [deque() for _ in jobs]  # a worker's blocks that are not idle, as ordered
-        self._orders = [0] * len(jobs)  # that each process has had
-        self._answers: dict[int, Any] = {}  # of blocks that were asked, or started
+        self._arrived: dict[int, None] = {}  # blocks with READY rows, first come first
+        self._messages: dict[int, bytes] = {}  # from workers, by block, until they are looked at
+        self._answers: dict[int, Any] = {}  # of blocks that were asked
         self._failed: dict[int, tuple[int, PaddockError]] = {}  # what workers raised or died of, and at which block
         self._losses = [0] * len(self.rows)  # in a row, by the block that failed
-        self._given_up = set[int]()  # workers that are not replaced before they are asked for something
+        self._since = [(NOBODY, 0.0)] * len(jobs)  # (environment at work, since when)
         self._next_look = 0.0
         for job in jobs:
-            buffers.at_work[job.number] = IDLE
             processes.append(WorkerProcess(job, timeout_s))
-            for block in job.own:
-                self._watch(block, STARTING)
-        for block in range(len(self.rows)):
-            self._answer(block)
+            self._watch_start(job.number)
+        self._await_start(range(len(jobs)))
 
     def step(self, rows: RowIndex) -> None:
         """Have these environments stepped, whose actions lie on the table."""
         table = self._table
         if self._restart:
             table.keep(rows)
-        lost = LOST in table.waiting(rows)
-        whole = None if lost else self.arrivals.whole(rows)
-        if whole is not None:
-            table.mark(SENT, rows)
-            for block in whole:
-                self._order(block, self.rows[block])
-            return
-        ids = np.arange(table.num_envs)[rows]
-        if lost:
-            # Their episodes ended with a process; what they ended with is in the buffers.
-            gone, ids = ids[table.flag[ids] == LOST[0]], ids[table.flag[ids] != LOST[0]]
-            table.mark(READY, gone)
-            self.arrivals.add(gone)
-        table.mark(SENT, ids)
-        for block, part in self.arrivals.split(ids).items():
+        if LOST in table.waiting(rows):  # their episodes ended with a process; the buffers have the end
+            ids = np.arange(table.num_envs)[rows]
+            lost = table.flag[ids] == LOST[0]
+            self._arrive_lost(ids[lost])
+            rows = ids[~lost]
+        table.mark(SENT, rows)
+        for block, part in self.split(rows).items():
             self._order(block, part)
+
+    def split(self, rows: RowIndex) -> dict[int, RowIndex]:
+        """Return the blocks of some environments, and which of these are in each."""
+        each = self._each
+        if isinstance(rows, slice) and rows.start % each == rows.stop % each == 0:
+            return {block: self.rows[block] for block in range(rows.start // each, rows.stop // each)}
+        ids = np.sort(np.arange(self._table.num_envs)[rows])
+        firsts = ids[::each]
+        if len(ids) % each == 0 and not (firsts % each).any() and (ids[each - 1 :: each] == firsts + each - 1).all():
+            return {block: self.rows[block] for block in (firsts // each).tolist()}
+        owners = ids // each
+        return {block: ids[owners == block] for block in np.unique(owners).tolist()}
 
     def wait_for(self, rows: RowIndex) -> None:
         """Wait until these environments are READY.
@@ -132,9 +135,22 @@ class Coordinator:
         self._wait_until(lambda: waiting(rows).count(READY) == count)
 
     def wait_for_any(self, size: int) -> RowIndex:
-        """Wait for so many environments, whichever are READY first; raises as `wait_for` does."""
-        self._wait_until(lambda: self._table.flags.count(READY) >= size)
-        return self.arrivals.take(size)
+        """Wait for so many environments, and return those that were READY first; raises as `wait_for` does."""
+        table, chosen, found = self._table, list[Any](), 0
+        self._wait_until(lambda: table.flags.count(READY) >= size)
+        for block in list(self._arrived):
+            ids = self._ids[block]
+            if table.flags.count(READY, self.rows[block].start, self.rows[block].stop) < self._each:
+                ids = ids[table.flag[ids] == READY[0]]  # some were received by their numbers
+            if not len(ids):
+                del self._arrived[block]
+                continue
+            chosen.append(ids[: size - found])
+            found += len(chosen[-1])
+            if found == size:
+                break
+        rows = np.sort(np.concatenate(chosen))
+        return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == size - 1 else rows
 
     def wait_for_first(
         self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
@@ -151,15 +167,15 @@ class Coordinator:
             self._handle_failures()
 
     def call_away(self) -> None:
-        """Wake whoever waits, from any thread."""
-        self._buffers.ready.post()
+        """Wake the thread that waits, from any other."""
+        self._ready.ring()
 
     def settle(self, blocks: Collection[int]) -> None:
-        """Wait until these blocks are idle; raises as `wait_for` does."""
+        """Wait until these blocks have no task; raises as `wait_for` does."""
         self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
-        """Have blocks' workers call a method of the `Slots` (it, then arguments); what each returns.
+        """Have blocks' workers call a method of their slots; return the results.
 
         Args:
             insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.
@@ -167,30 +183,24 @@ class Coordinator:
         Raises:
             EnvError: an environment raised, or its process died or hung.
         """
-        told: dict[int, WorkerProcess] = {}
-        answers: dict[int, Any] = {}
-        while True:
+        asked: dict[int, WorkerProcess] = {}
+        while any(asked.get(block) is not self._process(block) for block in messages):
             for block, message in messages.items():
-                if told.get(block) is not self._process(block):  # or what it did was done by a process that is lost
-                    answers.pop(block, None)
-                    self._tell(block, message)
-                    told[block] = self._process(block)
-            awaited = next((block for block in messages if block not in answers), None)
-            if awaited is None:
-                self._handle_failures()
-            if any(told[block] is not self._process(block) for block in messages):
-                continue
-            if awaited is None:
-                break
-            try:
-                answers[awaited] = self._answer(awaited, insist)
-            except PaddockError as error:
-                self._failed.setdefault(self._worker(awaited), (awaited, error))
-                self._handle_failures()
+                if asked.get(block) is not self._process(block):  # or its answer went with the process
+                    self.settle(self._jobs[self._worker(block)].own)
+                    self._answers.pop(block, None)
+                    asked[block] = self._process(block)
+                    self._say(block, message)
+            self.settle(messages)
+            for block in messages:
+                if insist and isinstance(error := self._answers.get(block), PaddockError):
+                    self._failed.setdefault(self._worker(block), (block, error))
+            self._handle_failures()
+        answers = {block: self._answers.pop(block) for block in messages}
         for answer in answers.values():
             if isinstance(answer, PaddockError):
                 raise answer
-        return {block: answers[block] for block in messages}
+        return answers
 
     def _worker(self, block: int) -> int:
         return block % len(self._jobs)
@@ -198,115 +208,97 @@ class Coordinator:
     def _process(self, block: int) -> WorkerProcess:
         return self._processes[self._worker(block)]
 
-    def _tell(self, block: int, message: Message) -> None:
-        """Ask something of a block, when its worker has done what it is at; workers that failed are seen to."""
-        w = self._worker(block)
-        self.settle(self._jobs[w].own)  # or the process might not take it for as long as its other blocks step
-        if w in self._given_up:
-            self._go_on(w)
-        self._say(block, message)
+    def _watch_start(self, w: int) -> None:
+        self._buffers.at_work[w] = NOBODY
+        self._since[w] = NOBODY, time.monotonic()
+        for block in self._jobs[w].own:
+            self._task[block] = STARTING
+
+    def _await_start(self, workers: Collection[int]) -> None:
+        """Wait until workers have built their environments; raise why one could not."""
+        blocks = [block for w in workers for block in self._jobs[w].own]
+        while any(self._task[block] is not None for block in blocks):
+            self._wait()
+            self._raise_failure(workers)
+
+    def _raise_failure(self, workers: Iterable[int]) -> None:
+        for w in workers:
+            if w in self._failed:
+                raise self._failed.pop(w)[1]
 
     def _say(self, block: int, message: Message) -> None:
-        """Ask something of a block whose worker is idle."""
+        """Ask something of a block whose worker has no task."""
         data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
         w = self._worker(block)
-        with Uninterrupted():
-            self._answers.pop(block, None)
-            self._watch(block, ASKED)
-            self._buffers.order[block] = LISTEN
-            self._post(block)
-            if not self._processes[w].send(data):
-                self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
-
-    def _answer(self, block: int, demand: bool = True) -> Any:
-        """What a block answers; raises what its worker failed of, and an answer that is an error where one is due."""
-        w = self._worker(block)
-        while block not in self._answers:
-            if w in self._failed:
-                raise self._failed[w][1]
-            self._wait()
-        answer = self._answers.pop(block)
-        if demand and isinstance(answer, PaddockError):
-            raise answer
-        return answer
+        self._give(block, ASKED, ASK)
+        if not self._processes[w].send(data):
+            self._fail(w, block, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _order(self, block: int, rows: RowIndex) -> None:
         """Have some of a block's environments stepped, when its worker has done what it was ordered before."""
         if self._task[block] is not None:
             self._queue[block].append(rows)
-            return
-        buffers = self._buffers
-        self._watch(block, rows)
-        if isinstance(rows, slice):
-            buffers.order[block] = STEP
+        elif isinstance(rows, slice):
+            self._give(block, rows, STEP)
         else:
-            buffers.chosen[self.rows[block]] = False
-            buffers.chosen[rows] = True
-            buffers.order[block] = STEP_CHOSEN
-        self._post(block)
+            self._buffers.chosen[self.rows[block]] = False
+            self._buffers.chosen[rows] = True
+            self._give(block, rows, STEP_CHOSEN)
 
-    def _watch(self, block: int, task: RowIndex | str) -> None:
-        """Note what a block is at, after all others of its worker; from when it is the first, its time counts."""
+    def _give(self, block: int, task: RowIndex | str, order: int) -> None:
         w = self._worker(block)
+        if all(self._task[own] is None for own in self._jobs[w].own):
+            self._since[w] = NOBODY, time.monotonic()
         self._task[block] = task
-        if not self._under_way[w]:
-            self._watchdog.begin(w)
-        self._under_way[w].append(block)
-
-    def _post(self, block: int) -> None:
-        """Have the worker do a block's order after those before it."""
-        w = self._worker(block)
-        self._buffers.turns[w, self._orders[w] % len(self._jobs[w].own)] = block // len(self._jobs)
-        self._orders[w] += 1
-        self._buffers.go[w].post()
+        self._buffers.state[block] = order
+        self._bells[w].ring()
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        self._handle_failures()  # that somebody was interrupted in, or that came as another was raised
+        self._handle_failures()
         while not done():
             self._wait()
             self._handle_failures()
 
     def _wait(self, lock: "Lock | None" = None) -> None:
-        """Wait for a worker, and see to those that have come; now and then look after the others."""
+        """Wait for a worker, and read the answers that have come; now and then look after the others."""
         if lock is None:
-            came = self._buffers.ready.wait(LOOK_S)
+            came = self._ready.wait(LOOK_S)
         else:
             lock.release()
             try:
-                # Who spins takes the interpreter's lock again and again, which the lock's holder needs.
-                came = self._buffers.ready.wait(LOOK_S, spin=False)
+                # Spinning takes the interpreter's lock again and again, which the lock's holder needs.
+                came = self._ready.wait(LOOK_S, spin=False)
             finally:
                 lock.acquire()
-        with Uninterrupted():  # or what a worker has done may be lost
-            if not came or time.monotonic() > self._next_look:
-                self._look()
-            for blocks in self._under_way:
-                while blocks and self._buffers.state[blocks[0]] != WORKING:
-                    self._arrive(blocks[0])
+        for block, task in enumerate(self._task):
+            if task is not None and self._buffers.state[block] in ANSWERS:
+                self._arrive(block)
+        if not came or time.monotonic() > self._next_look:
+            self._look()
 
     def _arrive(self, block: int) -> None:
-        """See to a block that has done what it was at, the first of its worker's."""
+        """Take the answer of a block."""
         w, state, task, said = self._worker(block), self._buffers.state[block], self._task[block], None
         if state != DONE:
             try:
-                said = self._processes[w].receive(self._timeout_s)
+                while block not in self._messages:  # those of the worker's other blocks may come before
+                    of, message = self._processes[w].receive(self._timeout_s)
+                    self._messages[of] = message
+                said = loads(self._messages.pop(block), w)
             except EOFError:
-                self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
+                self._fail(w, block, self._processes[w].death(self._buffers.at_work[w]))
                 return
             except EnvError as error:
                 state, said = FAILED, error
-        if task is STARTING and isinstance(said, PaddockError):  # after which its process ends, whose end says less
-            self._fail(w, said)
+        if task is STARTING and state == FAILED:  # after which its process ends, whose end says less
+            self._fail(w, block, said)
             return
-        self._buffers.state[block] = WORKING  # until the next order, it changes no more
-        self._under_way[w].popleft()
+        self._buffers.state[block] = IDLE
         self._task[block] = None
-        if self._under_way[w]:
-            self._watchdog.begin(w)
+        self._since[w] = NOBODY, time.monotonic()
         if isinstance(task, str):
             self._answers[block] = said
         elif state == FAILED:
-            assert isinstance(said, PaddockError)
             self._failed.setdefault(w, (block, said))
             if not self._restart and task is not None:
                 self._drop(task)
@@ -314,43 +306,54 @@ class Coordinator:
             self._losses[block] = 0
             self._table.note(task, said or {})
             self._table.mark(READY, task)
-            self.arrivals.came(block)
+            self._arrived.pop(block, None)
+            self._arrived[block] = None
         if self._queue[block] and not (w in self._failed and self._restart):
             self._order(block, self._queue[block].pop(0))
+
+    def _arrive_lost(self, ids: Any) -> None:
+        """Note that environments are READY without a step; their blocks keep the places that they have."""
+        self._table.mark(READY, ids)
+        self._arrived |= dict.fromkeys((ids // self._each).tolist())
 
     def _look(self) -> None:
         """Find workers that have died, or make no progress."""
         self._next_look = time.monotonic() + LOOK_S
         for w, process in enumerate(self._processes):
-            if not self._under_way[w]:
+            alive = process.child.popen.poll() is None  # before the answers are looked at, or it may have died since
+            busy = [block for block in self._jobs[w].own if self._task[block] is not None]
+            if not busy or any(self._buffers.state[block] in ANSWERS for block in busy):
                 continue
-            block = self._under_way[w][0]
-            alive = process.child.popen.poll() is None
-            if self._buffers.state[block] != WORKING:
-                continue
-            patience_s = max(self._timeout_s, START_S) if self._task[block] is STARTING else self._timeout_s
+            starting = any(self._task[block] is STARTING for block in busy)
+            patience_s = max(self._timeout_s, START_S) if starting else self._timeout_s
+            at_work = self._buffers.at_work[w]
+            at, since = self._since[w]
             if not alive:
-                self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
-            elif self._watchdog.is_stuck(w, patience_s):
-                self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
+                self._fail(w, busy[0], process.death(at_work))
+            elif at_work != at:
+                self._since[w] = at_work, time.monotonic()
+            elif time.monotonic() - since > patience_s:
+                self._fail(w, busy[0], process.hang(at_work, patience_s))
 
-    def _fail(self, w: int, error: PaddockError) -> None:
+    def _fail(self, w: int, block: int, error: PaddockError) -> None:
         """End a worker that died or hangs, and note that for whoever waits for it."""
-        self._failed.setdefault(w, (self._under_way[w][0], error))
+        at = self._buffers.at_work[w]
+        at_fault = next((own for own in self._jobs[w].own if at in self._jobs[w].envs(own)), block)
+        self._failed.setdefault(w, (at_fault, error))
         self._end(w)
         if not self._restart:
-            for block in self._jobs[w].own:
-                self._drop(self.rows[block])
+            for own in self._jobs[w].own:
+                self._drop(self.rows[own])
 
     def _end(self, w: int) -> None:
-        """Kill a process, if it lives, and forget what it was at."""
+        """Kill a process, if it lives, and forget its tasks."""
         self._processes[w].child.kill()
-        self._under_way[w].clear()
         for block in self._jobs[w].own:
             self._task[block] = None
             self._queue[block].clear()
             self._answers.pop(block, None)
-            self._buffers.state[block] = WORKING
+            self._messages.pop(block, None)
+            self._buffers.state[block] = IDLE
 
     def _drop(self, rows: RowIndex) -> None:
         self._table.forget(rows)
@@ -358,78 +361,55 @@ class Coordinator:
 
     def _handle_failures(self) -> None:
         while self._failed:
-            with Uninterrupted():
-                self._recover(next(iter(self._failed)))
+            self._recover(next(iter(self._failed)))
 
     def _recover(self, w: int) -> None:
-        """Replace a worker that failed, whose episodes end; raise what it failed of where that is not to be."""
-        block, error = failed = self._failed.pop(w)
+        """Replace a worker that failed, whose episodes end; raise why it failed if it is not to be replaced."""
+        block, error = self._failed.pop(w)
         if not self._restart:
             self._failed.clear()
             raise error
-        try:
-            self._end(w)  # or it might go on with another block, whose steps are lost
-            ids = np.concatenate([self.arrivals.ids[own] for own in self._jobs[w].own])
-            if self._table.lose(ids):
-                self.arrivals.add(ids)
-            while self._losses[block] < LOSSES_IN_A_ROW:
-                what = str(error).partition("\n")[0].partition(";")[0]
-                log.warning("%s; its worker is replaced and its episodes end truncated", what)
-                try:
-                    self._replace(w)
-                except PaddockError as other:
-                    error = other
-                    self._failed.pop(w, None)
-                    self._losses[block] += 1
-                else:
-                    self._losses[block] += 1
-                    return
-        except BaseException:  # as Ctrl-C while it starts: whoever goes on replaces it
-            self._failed[w] = failed
-            raise
-        self._give_up(w)
+        self._end(w)  # or it might go on with another block, whose steps are lost
+        ready = self._table.lose(np.concatenate([self._ids[own] for own in self._jobs[w].own]))
+        self._arrived |= dict.fromkeys((ready // self._each).tolist())
+        while self._losses[block] < LOSSES_IN_A_ROW:
+            self._losses[block] += 1
+            what = str(error).partition("\n")[0].partition(";")[0]
+            log.warning("%s; its worker is replaced and its episodes end truncated", what)
+            try:
+                self._replace(w)
+                return
+            except PaddockError as other:
+                error = other
+        self._end(w)
+        for own in self._jobs[w].own:
+            self._losses[own] = 0
+            self._drop(self.rows[own])
         what, _, trace = str(error).partition("\n")
         raise EnvError(f"{what} (the same worker failed {LOSSES_IN_A_ROW + 1} times in a row)\n{trace}".rstrip())
 
-    def _give_up(self, w: int) -> None:
-        """Leave a worker, until somebody asks something of it all the same."""
-        self._end(w)
-        self._given_up.add(w)
-        for block in self._jobs[w].own:
-            self._losses[block] = 0
-            self._drop(self.rows[block])
-
-    def _go_on(self, w: int) -> None:
-        """Replace a worker that was given up; where that raises, as `_replace` does, it stays so."""
-        with Uninterrupted():
-            try:
-                self._replace(w)
-            except BaseException:  # as Ctrl-C while it starts
-                self._end(w)
-                self._failed.pop(w, None)
-                raise
-            self._given_up.remove(w)
-
     def _replace(self, w: int) -> None:
-        """Start a process in place of one, which is ended; others that fail meanwhile are seen to by who called this.
+        """Start a process in place of one that ended; failures of others meanwhile are left to the caller.
 
         Raises:
-            PaddockError: it did not start, or could not be told what its predecessor had been.
+            PaddockError: it did not start, or one of the environments that its predecessor had could not go on.
         """
         self._end(w)
+        process = WorkerProcess(self._jobs[w], self._timeout_s)
         self._processes[w].close()
-        self._buffers.go[w].initialize()  # whatever tokens its predecessor left
-        self._orders[w] = 0
-        self._buffers.at_work[w] = IDLE
-        self._processes[w] = WorkerProcess(self._jobs[w], self._timeout_s)
-        for block in self._jobs[w].own:
-            self._watch(block, STARTING)
-        for block in self._jobs[w].own:
-            self._answer(block)
+        self._processes[w] = process
+        self._watch_start(w)
+        self._await_start([w])
         revive = self._revive()
         assert revive is not None
         for block in self._jobs[w].own:
             for message in revive(block):
                 self._say(block, message)
-                self._table.note(message[1], self._answer(block))
+                while self._task[block] is not None:
+                    self._wait()
+                    self._raise_failure([w])
+                answer = self._answers.pop(block)
+                if isinstance(answer, PaddockError):
+                    raise answer
+                self._table.note(message[1], answer)
         self.restarts += 1

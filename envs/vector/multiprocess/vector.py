@@ -1,15 +1,15 @@
 """Environments in worker processes, on shared memory: observations are written where the caller reads them.
 
-Orders and answers are bytes in shared buffers, and semaphores beside them tell of them (see `shared`); only infos,
-resets and what is rare cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is
-wanted.
+Orders and answers are bytes in shared buffers, and bells beside them tell of them (see `shared`); only infos, resets
+and attributes cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
 """
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -30,15 +30,31 @@ from paddock.envs.vector.contract import (
     read_values,
 )
 from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
-from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 from paddock.envs.vector.multiprocess.process import WorkerProcess, end
-from paddock.envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
+from paddock.envs.vector.multiprocess.shared import Bell, MappedMemory, SharedBuffers, check_platform, size_of
 from paddock.envs.vector.multiprocess.worker import WorkerJob
-from paddock.envs.vector.slots import IDLE, build
+from paddock.envs.vector.slots import NOBODY, build
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, Table, worlds_of
 from paddock.envs.vector.worlds import slots_of
 from paddock.envs.worlds.roles import seats_of
+
+Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Method = Callable[Concatenate["MultiprocessVectorEnv", Arguments], Result]
+
+
+def closes_on_interrupt(method: Method[Arguments, Result]) -> Method[Arguments, Result]:
+    """Have Ctrl-C in a method close the vector: it may have come between any two steps of the protocol."""
+
+    @functools.wraps(method)
+    def call(self: "MultiprocessVectorEnv", *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return method(self, *arguments, **named)
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    return call
 
 
 class MultiprocessVectorEnv(VectorEnv):
@@ -65,10 +81,7 @@ class MultiprocessVectorEnv(VectorEnv):
         Args:
             workers: W, a divisor of num_envs.
             batch_size: a multiple of num_envs / workers.
-            autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
-            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
-                environments are sent to again, or their worker is replaced.
-            packed: whether observations come as rows; see `Vec.make`.
+            autoreset, copy, packed: see `Vec.make`.
             groups: in which they are stepped; see `StepsInGroups`.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take for a step or a reset.
@@ -78,12 +91,12 @@ class MultiprocessVectorEnv(VectorEnv):
             EnvError: a worker did not start.
         """
         check_platform()
-        (probe,) = build(spec, range(1), [IDLE])
+        (probe,) = build(spec, range(1), [NOBODY])
         try:
             seats = seats_of(probe, spec.id)
             layouts = Layouts.of_seats(spec, seats)
-            rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
-            describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)
+            rows = num_envs * layouts.seats
+            describe(self, probe, layouts, rows, autoreset)
         finally:
             close_all([probe], spec.id)
         self.batch_size = batch_size * layouts.seats
@@ -98,30 +111,20 @@ class MultiprocessVectorEnv(VectorEnv):
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = find_registered(spec.id)
         memory = os.memfd_create("paddock-buffers")
-        try:
-            os.ftruncate(memory, size)
-            buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory, size).new)
-            for semaphore in (buffers.ready, *buffers.go):
-                semaphore.initialize()
-        except BaseException:
-            os.close(memory)
-            raise
+        os.ftruncate(memory, size)
+        buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory, size).new)
+        bells = [Bell(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
         processes: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid())
+        self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
         self._timeout_s = timeout_s
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
-            jobs = [
-                WorkerJob(
-                    number, workers, blocks, rows, spec, registered, seats, layouts, autoreset, memory, size, log=-1
-                )
-                for number in range(workers)
-            ]
+            of = (workers, blocks, rows, spec, registered, seats, layouts, autoreset, memory, size)
+            jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
             revive = weakref.WeakMethod(self._revive)
-            self._coordinator = Coordinator(
-                jobs, buffers, self._table, processes, revive, restart=restart, timeout_s=timeout_s
-            )
+            options = {"restart": restart, "timeout_s": timeout_s}
+            self._coordinator = Coordinator(jobs, buffers, bells, self._table, processes, revive, **options)
         except BaseException:
             self.close()
             raise
@@ -141,7 +144,7 @@ class MultiprocessVectorEnv(VectorEnv):
         seeds = read_seeds(seed, self.worlds)
         for i in numbers(worlds_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
-        parts = self._coordinator.arrivals.split(rows)
+        parts = self._coordinator.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {block: parts.get(block, np.zeros(0, np.intp)) for block in range(len(self._coordinator.rows))}
         messages: dict[int, Message] = {}
@@ -159,26 +162,25 @@ class MultiprocessVectorEnv(VectorEnv):
         self._key = seed
         messages: dict[int, Message] = {}
         for block, part in enumerate(self._coordinator.rows):
-            episodes = [first[i] for i in numbers(worlds_of(part, self.seats))]
-            messages[block] = (self._slots.begin, part, seed, episodes)
+            messages[block] = (self._slots.begin, part, seed, [first[i] for i in numbers(worlds_of(part, self.seats))])
         return self._start(self._table.everyone, messages)
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         """See `VectorEnv.renumber`."""
         check_open(self, "renumber")
         self._numbers = read_episodes(numbers, self.worlds)
-        messages = {block: self._renumber(block) for block in range(len(self._coordinator.rows))}
-        self._coordinator.ask(messages, insist=False)
+        self._ask(self._renumber)
 
+    @closes_on_interrupt
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")
         latest = env_ids is None and self.batch_size < self.num_envs
         rows = self._latest if latest else self._table.rows(env_ids, "send")
         self._table.accept(actions, rows, distinct=latest)
-        with Uninterrupted():  # or rows may be waited for that nobody steps
-            self._coordinator.step(rows)
+        self._coordinator.step(rows)
 
+    @closes_on_interrupt
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
         check_open(self, "recv")
@@ -190,6 +192,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._latest = rows
         return self._table.batch(rows)
 
+    @closes_on_interrupt
     def wait_for_first(
         self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
     ) -> int | None:
@@ -206,18 +209,16 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._table.alive
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each environment's method gives, or its attribute where that is no method."""
+        """Return the result of each environment's method, or its attribute where that is no method."""
         check_open(self, "call")
-        messages = {block: (self._slots.call, name, args, kwargs) for block in range(len(self._coordinator.rows))}
-        answers = self._coordinator.ask(messages, insist=False)
+        answers = self._ask(lambda block: (self._slots.call, name, args, kwargs))
         return tuple(one for answer in answers.values() for one in answer)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         each = read_values(values, self.worlds)
-        messages = {block: self._set(name, each, block) for block in range(len(self._coordinator.rows))}
-        self._coordinator.ask(messages, insist=False)
+        self._ask(lambda block: self._set(name, each, block))
         self._attributes[name] = each
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -226,8 +227,15 @@ class MultiprocessVectorEnv(VectorEnv):
             _, end_workers, given, _ = held
             end_workers(*given, self._timeout_s)
 
+    @closes_on_interrupt
+    def _ask(self, message: Callable[[int], Message]) -> dict[int, Any]:
+        """Send each block its message; return the answers."""
+        blocks = range(len(self._coordinator.rows))
+        return self._coordinator.ask({block: message(block) for block in blocks}, insist=False)
+
+    @closes_on_interrupt
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
-        """Have workers start episodes in some environments; whatever these were at is dropped."""
+        """Have workers start episodes in some environments; actions sent to them before are dropped."""
         self._coordinator.settle(messages)
         self._table.mark(NEW, rows)
         self._table.forget(rows)
@@ -244,7 +252,7 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._slots.renumber, [self._numbers[i] for i in worlds]
 
     def _revive(self, block: int) -> list[Message]:
-        """What a worker that replaces another is told of a block: attributes, new episodes on seeds of their own."""
+        """Return the messages for a worker that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[block], self._table
         messages: list[Message] = [self._set(name, each, block) for name, each in self._attributes.items()]
         if self._numbers is not None:
@@ -263,7 +271,7 @@ class MultiprocessVectorEnv(VectorEnv):
         return messages
 
     def _set(self, name: str, each: list[Any], block: int) -> Message:
-        """Return what tells a worker to set an attribute of a block's environments."""
+        """Return the message that sets an attribute of a block's environments."""
         rows = self._coordinator.rows[block]
         return self._slots.set_attr, name, each[rows.start // self.seats : rows.stop // self.seats]
 
@@ -271,7 +279,7 @@ class MultiprocessVectorEnv(VectorEnv):
 def count_blocks(num_envs: int, workers: int, batch_size: int, groups: int) -> int:
     """Return in how many blocks of consecutive environments these lie: one for each worker's part of each group.
 
-    Then all workers step each group, and go on with the next one while the caller looks at what the last one gave.
+    Then all workers step each group, and go on with the next one while the caller looks at the last one's results.
     Where they do not divide so, or a batch is of whoever comes first, it is one block a worker.
     """
     divide = batch_size == num_envs and num_envs % (groups * workers) == 0

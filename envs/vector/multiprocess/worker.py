@@ -22,29 +22,28 @@ from paddock.envs.parent import leave_to_parent
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError
 from paddock.envs.vector.multiprocess.shared import (
-    CLOSE,
-    CLOSING,
+    ASK,
     DONE,
     FAILED,
-    LISTEN,
+    ORDERS,
     SAID,
     STEP,
-    STEP_CHOSEN,
+    Bell,
     MappedMemory,
     SharedBuffers,
 )
-from paddock.envs.vector.slots import IDLE, EnvSlots, build, shortened
+from paddock.envs.vector.slots import NOBODY, EnvSlots, build, shortened
 from paddock.envs.vector.storage import Layouts
 from paddock.envs.vector.worlds import slots_of
 from paddock.envs.worlds.roles import Seats, seats_of
 
 WAIT_S = 60.0  # for an order, at a time
-LOG_BYTES = 1 << 16  # of the worker's last words, at most
+LOG_BYTES = 1 << 16  # of standard error that are kept, at most
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What a worker is to be; its file descriptors are the same numbers in both processes."""
+    """The job of a worker; its file descriptors are the same numbers in both processes."""
 
     number: int  # which of the workers
     workers: int  # W
@@ -57,7 +56,8 @@ class WorkerJob:
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
     size: int  # its bytes
-    log: int  # a file for last words
+    bells: tuple[int, int]  # file descriptors: the worker's own bell, and the parent's
+    log: int  # file descriptor of the copy of standard error
 
     @property
     def own(self) -> range:
@@ -65,12 +65,12 @@ class WorkerJob:
         return range(self.number, self.blocks, self.workers)
 
     def rows(self, block: int) -> slice:
-        """The rows of a block's environments."""
+        """Return the rows of a block's environments."""
         each = self.num_envs // self.blocks
         return slice(block * each, (block + 1) * each)
 
     def envs(self, block: int) -> range:
-        """The numbers of a block's environments."""
+        """Return the numbers of a block's environments."""
         rows, seats = self.rows(block), self.layouts.seats
         return range(rows.start // seats, rows.stop // seats)
 
@@ -83,122 +83,117 @@ def main(connection: Connection) -> None:
         return
     leave_to_parent(signal.SIGTERM)
     keep_last_words(job.log)
-    memory = MappedMemory(job.memory, job.size)
-    buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
-        serve(job, buffers, connection)
+        Worker(job, connection).serve()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without the second that an interpreter with large libraries takes to end
 
 
-def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> None:
-    """Build the environments and follow orders until the one to close."""
-    number = job.number
-    at_work = buffers.at_work[number : number + 1]
-    if job.registered is not None:
-        gymnasium.registry.setdefault(job.registered.id, job.registered)
-    blocks: list[tuple[int, EnvSlots, slice]] = []
-    try:
+class Worker:
+    """The environments of one process, and its side of the shared buffers."""
+
+    def __init__(self, job: WorkerJob, connection: Connection) -> None:
+        """Map the buffers."""
+        memory = MappedMemory(job.memory, job.size)
+        self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
+        self.job, self.connection = job, connection
+        self.own, self.parent = map(Bell, job.bells)
+
+    def serve(self) -> None:
+        """Build the environments and follow orders until the parent closes."""
+        job, state = self.job, self.buffers.state
+        if job.registered is not None:
+            gymnasium.registry.setdefault(job.registered.id, job.registered)
+        blocks: list[tuple[int, EnvSlots]] = []
+        try:
+            for block in job.own:
+                blocks.append((block, self._build(block)))
+        except PaddockError as error:
+            for _, slots in blocks:
+                slots.close()
+            self._say(job.number, FAILED, error)
+            return
+        gc.freeze()  # what is there now stays; collections need not look at it
         for block in job.own:
-            blocks.append(take_block(job, block, buffers, at_work))
-    except PaddockError as error:
-        for _, own, _ in blocks:
-            own.close()
-        say(buffers, job, job.number, connection, FAILED, error)
-        return
-    gc.freeze()  # what is there now stays; collections need not look at it
-    for block in job.own:
-        say(buffers, job, block, connection, SAID, None)
-    go, order, turns, state, ready = buffers.go[number], buffers.order, buffers.turns, buffers.state, buffers.ready
-    turn = -1
-    try:
-        while True:
-            while not go.wait(WAIT_S):
-                pass
-            turn = (turn + 1) % len(blocks)
-            block, slots, rows = blocks[turns[number, turn]]
-            what = order[block]
-            try:
-                if what == STEP:
-                    infos = slots.step(rows)
-                elif what == STEP_CHOSEN:
-                    infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
-                elif what == LISTEN:
-                    said = answer(job, slots, connection.recv_bytes())
-                    say(buffers, job, block, connection, SAID, said)
-                    continue
-                else:
-                    assert what == CLOSE
-                    return
-            except PaddockError as error:
-                say(buffers, job, block, connection, FAILED, error)
-                continue
-            if infos:
-                say(buffers, job, block, connection, SAID, infos)
-            else:
-                state[block] = DONE
-                ready.post()
-    finally:  # also where the parent has closed before it heard the answer of a step
-        state[number] = CLOSING
-        for _, own, _ in blocks:
-            own.close()
+            self._say(block, SAID, None)
+        closing = self.buffers.closing
+        try:
+            while not closing[0]:
+                due = [(block, slots) for block, slots in blocks if state[block] in ORDERS]
+                if not due:
+                    self.own.wait(WAIT_S)
+                for block, slots in due:
+                    self._follow(block, slots)
+        finally:  # also where the parent has closed before it heard the answer of a step
+            closing[1 + job.number] = True
+            for _, slots in blocks:
+                slots.close()
 
+    def _build(self, block: int) -> EnvSlots:
+        """Build a block's environments; raise EnvError unless all have the spaces that the parent saw."""
+        job, at_work = self.job, self.buffers.at_work[self.job.number : self.job.number + 1]
+        envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
+        kind = slots_of(job.layouts)
+        slots = kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, at_work)
+        for i, env in enumerate(envs, first):
+            if (seats := seats_of(env, job.spec.id)) != job.seats:
+                slots.close()
+                remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
+                raise EnvError(f"environment {i} ({job.spec.id}) has {seats} where {job.seats} are expected; {remedy}")
+        return slots
 
-def answer(job: WorkerJob, slots: EnvSlots, message: bytes) -> Any:
-    """Return what a method of the `Slots` gives; EnvError of whatever goes wrong, for which no worker is to end."""
-    try:
-        method, *arguments = pickle.loads(message)
-        return method(slots, *arguments)
-    except PaddockError:
-        raise
-    except RAISED as error:
-        text = f"worker {job.number}: what it was asked cannot be done ({type(error).__name__}: {one_line(error)})"
-        raise EnvError(f"{text}\n{shortened(error)}") from error
+    def _follow(self, block: int, slots: EnvSlots) -> None:
+        """Carry out a block's order, and answer."""
+        rows, order = self.job.rows(block), self.buffers.state[block]
+        try:
+            if order == ASK:
+                self._say(block, SAID, self._answer(slots, self.connection.recv_bytes()))
+                return
+            chosen = rows if order == STEP else rows.start + np.flatnonzero(self.buffers.chosen[rows])
+            infos = slots.step(chosen)
+        except PaddockError as error:
+            self._say(block, FAILED, error)
+            return
+        if infos:
+            self._say(block, SAID, infos)
+        else:
+            self.buffers.state[block] = DONE
+            self.parent.ring()
 
+    def _answer(self, slots: EnvSlots, message: bytes) -> Any:
+        """Return the result of a method of the slots; raise EnvError for anything that goes wrong."""
+        try:
+            method, *arguments = pickle.loads(message)
+            return method(slots, *arguments)
+        except PaddockError:
+            raise
+        except RAISED as error:
+            text = f"worker {self.job.number}: the call cannot be done ({type(error).__name__}: {one_line(error)})"
+            raise EnvError(f"{text}\n{shortened(error)}") from error
 
-def take_block(job: WorkerJob, block: int, buffers: SharedBuffers, at_work: memoryview) -> tuple[int, EnvSlots, slice]:
-    """Build a block's environments; return its number, what steps them, and its rows."""
-    envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
-    slots = slots_of(job.layouts)(job.spec, envs, first, buffers.arrays, job.layouts, job.autoreset, at_work)
-    try:
-        check_spaces(envs, first, job)
-    except PaddockError:
-        slots.close()
-        raise
-    return block, slots, job.rows(block)
-
-
-def say(buffers: SharedBuffers, job: WorkerJob, block: int, connection: Connection, state: int, what: Any) -> None:
-    """Tell the parent; first that something comes, for it may be more than the connection holds."""
-    try:
-        message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        what = f"worker {job.number}: what its environments say cannot be pickled ({one_line(error)})"
-        state, message = FAILED, pickle.dumps(EnvError(f"{what}; have them say plain data"))
-    buffers.at_work[job.number] = IDLE
-    buffers.state[block] = state
-    buffers.ready.post()
-    connection.send_bytes(message)
-
-
-def check_spaces(envs: list[Any], first: int, job: WorkerJob) -> None:
-    """Raise EnvError unless all environments have the spaces that the parent saw."""
-    for i, env in enumerate(envs, first):
-        if (seats := seats_of(env, job.spec.id)) != job.seats:
-            remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
-            raise EnvError(f"environment {i} ({job.spec.id}) has {seats} where {job.seats} are expected; {remedy}")
+    def _say(self, block: int, state: int, what: Any) -> None:
+        """Send something to the parent, which is told first that it comes: it may be more than the connection holds."""
+        try:
+            message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            text = f"worker {self.job.number}: infos or results cannot be pickled ({one_line(error)})"
+            state, message = FAILED, pickle.dumps(EnvError(f"{text}; return plain data"))
+        self.buffers.at_work[self.job.number] = NOBODY
+        self.buffers.state[block] = state
+        self.parent.ring()
+        self.connection.send_bytes(block.to_bytes(4, "little") + message)
 
 
 def keep_last_words(log: int) -> None:
-    """Copy what is written to `sys.stderr` to a file that the parent can read, and tracebacks of fatal signals."""
+    """Copy `sys.stderr` to a file that the parent can read, and tracebacks of fatal signals."""
     faulthandler.enable(log)
     faulthandler.register(signal.SIGUSR1, log)
     sys.stderr = _Tee(sys.stderr, log)
 
 
 class _Tee:
-    """The user's terminal, and the file for last words beside it."""
+    """The user's terminal, and a file beside it."""
 
     def __init__(self, terminal: Any, log: int) -> None:
         self._terminal = terminal

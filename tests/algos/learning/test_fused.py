@@ -224,7 +224,7 @@ def test_a_vector_that_is_not_ready_plays_nothing() -> None:
         (AutoresetMode.SAME_STEP, False, "an environment has no episode"),
         (AutoresetMode.DISABLED, True, "have to restart in the same step"),
     ):
-        venv = of.vec.make(of.env, autoreset)
+        venv = of.vec.make(of.env, autoreset=autoreset)
         player = make_player(of.architecture, venv)
         assert player is not None
         player.load(weights(of, 0))

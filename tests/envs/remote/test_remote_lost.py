@@ -149,9 +149,9 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
         servers[-1].close()
         servers.append(serve(COUNTING, address=servers[0].address))
 
-    with closing(Serial(num_envs=N).make(COUNTING, AutoresetMode.DISABLED)) as here:
+    with closing(Serial(num_envs=N).make(COUNTING, autoreset=AutoresetMode.DISABLED)) as here:
         expected = drive(here, lambda: None)
-    with closing(remote(servers[0].address).make(COUNTING, AutoresetMode.DISABLED)) as venv:
+    with closing(remote(servers[0].address).make(COUNTING, autoreset=AutoresetMode.DISABLED)) as venv:
         assert_same(drive(venv, kill), expected)
         assert venv.restarts == 11  # nobody asked after the last one
 

@@ -93,9 +93,9 @@ def test_worlds_wait_for_their_reset_where_they_are_asked_to(serve: Any) -> None
                 told.append(venv.reset(seed=9, options={"reset_mask": mask}))
         return told
 
-    with closing(Serial(num_envs=W).make(spec, AutoresetMode.DISABLED)) as here:
+    with closing(Serial(num_envs=W).make(spec, autoreset=AutoresetMode.DISABLED)) as here:
         expected = drive(here)
-    with closing(remote(server.address, num_envs=W).make(spec, AutoresetMode.DISABLED)) as venv:
+    with closing(remote(server.address, num_envs=W).make(spec, autoreset=AutoresetMode.DISABLED)) as venv:
         assert_same(drive(venv), expected)
     assert len(expected) > 65
 

@@ -115,18 +115,12 @@ def test_games_are_saved_in_the_midst_and_go_on_in_another_vector() -> None:
             other.load_state_dict({"x": 1})
 
 
-def test_a_vector_without_seeds_has_nothing_to_save() -> None:
-    with closing(ale().make(atari(max_episode_steps=3))) as venv:
-        venv.reset()
-        assert venv.state_dict() is not None  # on seeds of its own
-        for action in actions_for(venv, 3):
-            venv.step(action)
-        assert venv.state_dict() is None  # the next ones had none
-
-
 def test_the_caller_restarts_chosen_games() -> None:
     spec = atari(max_episode_steps=4)
-    with closing(Serial(num_envs=N).make(spec, DISABLED)) as serial, closing(ale().make(spec, DISABLED)) as other:
+    with (
+        closing(Serial(num_envs=N).make(spec, autoreset=DISABLED)) as serial,
+        closing(ale().make(spec, autoreset=DISABLED)) as other,
+    ):
         mask = {"reset_mask": np.array([False, True, False])}
         with pytest.raises(VectorMisuse, match="leaves out has no episode yet"):
             other.reset(seed=1, options=mask)
@@ -141,25 +135,6 @@ def test_the_caller_restarts_chosen_games() -> None:
             other.step(actions[0])
         other.reset(seed=0, options={"reset_mask": np.array([True, False, True])})
         assert other.step(actions[0])[3].tolist() == [False, False, False]
-
-
-@pytest.mark.parametrize(
-    ("misuse", "named"),
-    [
-        (lambda venv: venv.recv(), "nothing was sent"),
-        (lambda venv: venv.send(np.zeros(N, int)), "call reset first"),
-        (lambda venv: venv.reset(seed=[1, 2]), "2 seeds for 3"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(2, int))), "2 actions for 3"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(N, int)), venv.send(np.zeros(N, int))), "recv first"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(1, int), np.array([1]))), r"together, not \[1\]"),
-        (lambda venv: venv.reset(options={"reset_mask": np.zeros(N, bool)}), "picks no environment"),
-        (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
-    ],
-    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "no-mask", "closed"],
-)
-def test_misuse_is_one_clear_error(misuse: Any, named: str) -> None:
-    with closing(ale().make(atari())) as venv, pytest.raises(VectorMisuse, match=named):
-        misuse(venv)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Environments stepped in groups: each worker has a part of each, and goes on with one while another is looked at."""
 
 import random
-import re
-import time
 from typing import Any
 
 import numpy as np
@@ -21,12 +19,9 @@ from vector_cases import (  # noqa: F401
     workers_of,
 )
 
-from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import EnvError, Multiprocess, VectorMisuse, in_groups
-from paddock.envs.vector.multiprocess import coordinator, vector
+from paddock.envs.vector import EnvError, Multiprocess, in_groups
 from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
-from paddock.envs.vector.multiprocess.worker import WorkerJob
 
 PLAIN = faulty("")
 TURN = np.zeros(N, int)
@@ -61,12 +56,6 @@ def test_each_worker_has_a_part_of_each_group_where_they_divide_so(
     everybody = set(processes.tolist())
     assert len(everybody) == recipe.processes
     assert all(set(processes[rows].tolist()) == everybody for rows in parts(groups)) == shared
-
-
-def test_a_recipe_in_groups_is_the_recipe_and_others_have_none() -> None:
-    recipe = multiprocess()
-    assert in_groups(recipe, 2) == recipe and grouped(2).groups == 2 and recipe.groups == 1
-    assert in_groups(SERIAL, 2) is SERIAL
 
 
 def test_workers_go_on_with_what_was_sent_whether_or_not_anybody_looks(make: Any) -> None:
@@ -112,23 +101,6 @@ def pick(actions: Any, rows: slice) -> Any:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_a_group_is_named_and_all_begin_anew(make: Any, fault: str) -> None:
-    vec = make(grouped(timeout_s=1.0 if fault == "hang" else 60.0), faulty(fault))
-    vec.reset(seed=100)
-    vec.step(TURN)
-    with pytest.raises(EnvError, match=FAULTS[fault]):
-        for rows in parts(2):
-            vec.send(TURN[rows], rows)
-        for rows in parts(2):
-            vec.recv(rows)
-    with pytest.raises(VectorMisuse, match="call reset first"):
-        vec.send(TURN[:1], np.array([4]))
-    if fault in ("raise", "leave", "shape"):  # its process lives
-        vec.reset(seed=0)
-        assert vec.step(TURN)[1].tolist() == [1.0] * N
-
-
-@pytest.mark.parametrize("fault", FAULTS)
 def test_of_a_replaced_worker_the_parts_of_all_groups_end_truncated(make: Any, fault: str) -> None:
     vec = make(grouped(timeout_s=1.0 if fault == "hang" else 60.0, restart=True), faulty(fault))
     vec.reset(seed=100)
@@ -169,23 +141,6 @@ def test_workers_killed_at_any_moment_cost_episodes_and_no_turn(make: Any, seed:
     assert steps.tolist() == [40] * N and kills and 1 <= vec.restarts <= kills
 
 
-def test_what_a_worker_was_at_beside_the_block_that_raised_is_not_done(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # So long that the worker would have done it meanwhile, if it were still there.
-    monkeypatch.setattr(coordinator.log, "warning", lambda *told: time.sleep(0.2))
-    spec = env_spec("toy_envs:Faulty-v0", kwargs={"fault": "raise", "on": 100, "nap_s": 0.05})
-    vec = make(grouped(num_envs=2, workers=1, restart=True), spec)
-    vec.reset(seed=100)
-    vec.step(TURN[:2])
-    for rows in parts(2, 2):
-        vec.send(TURN[:1], rows)
-    for rows in parts(2, 2):
-        seen, _, _, truncated, infos = vec.recv(rows)
-        assert truncated.all() and infos["final_info"]["episode"]["l"][0] in (1, 2) and seen[0, 0] == 0
-    assert vec.restarts == 1
-
-
 @pytest.mark.parametrize("fault", ["raise", "exit"])
 @pytest.mark.parametrize("whole", [True, False], ids=["at once", "in turn"])
 def test_a_block_that_fails_again_and_again_is_given_up_however_well_others_do(
@@ -203,47 +158,6 @@ def test_a_block_that_fails_again_and_again_is_given_up_however_well_others_do(
                 vec.recv(rows)
                 vec.send(TURN[rows], rows)
     assert vec.restarts == LOSSES_IN_A_ROW
-
-
-def test_who_goes_on_after_a_worker_was_given_up_is_told_what_was_asked(
-    make: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    vec = make(grouped(num_envs=2, workers=1, restart=True), env_spec("toy_envs:Faulty-v0", kwargs={"nap_s": 0.05}))
-    vec.set_attr("fault", "raise")
-    vec.set_attr("at", 1)
-    vec.reset(seed=0)
-    with pytest.raises(EnvError, match="in a row"):
-        for _ in range(2 + LOSSES_IN_A_ROW):
-            for rows in parts(2, 2):
-                vec.send(TURN[:1], rows)
-            vec.recv()
-    for k in range(3):
-        vec.reset(seed=k)
-        assert vec.call("double", k) == (2 * k, 2 * k) and vec.call("seed") == (k, k + 1)
-    assert vec.restarts == LOSSES_IN_A_ROW + 1 and "SIGKILL" not in caplog.text
-
-
-def test_a_worker_that_cannot_start_says_why_however_long_others_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_job(number: int, workers: int, blocks: int, rows: int, spec: EnvSpec, *rest: Any, **named: Any) -> Any:
-        return WorkerJob(number, workers, blocks, rows, faulty("late" if number == 0 else "make"), *rest, **named)
-
-    monkeypatch.setattr(vector, "WorkerJob", make_job)
-    with pytest.raises(EnvError, match=r"environment 1 .* raised in make: RuntimeError: no such thing"):
-        grouped(num_envs=4, workers=2).make(PLAIN)
-
-
-@pytest.mark.parametrize("groups", [0, -1])
-def test_fewer_groups_than_one_are_refused(groups: int) -> None:
-    with pytest.raises(ConfigError, match=f"groups={groups} must be 1 or more"):
-        in_groups(multiprocess(), groups)
-
-
-def test_what_a_hung_process_is_named_by_are_all_of_its_environments(make: Any) -> None:
-    vec = make(grouped(timeout_s=1.0), env_spec("toy_envs:Faulty-v0"))
-    vec.reset(seed=1)
-    workers_of(vec)[1].suspend()
-    with pytest.raises(EnvError, match=re.escape("environments 1 and 4 (toy_envs:Faulty-v0) gave no")):
-        vec.call("double", 1)
 
 
 def test_worlds_lie_whole_in_blocks(make: Any) -> None:

@@ -13,17 +13,16 @@ import gymnasium
 import numpy as np
 import pytest
 from conftest import env_spec
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from toy_envs import Faulty
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 from paddock.envs.tasks.cartpole import CartPoleVector
 from paddock.envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv
-from paddock.envs.vector.infos import add_info, merge_infos, pick_infos
+from paddock.envs.vector.infos import add_info, merge_infos
 
 N = 3
 MODES = ["sync", "async"]
@@ -88,7 +87,10 @@ def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> N
 def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
     recipe = env_spec("CartPole-v1", max_episode_steps=4)
     disabled = AutoresetMode.DISABLED
-    serial, other = Serial(num_envs=N).make(recipe, disabled), gymnasium_vec(mode).make(recipe, disabled)
+    serial, other = (
+        Serial(num_envs=N).make(recipe, autoreset=disabled),
+        gymnasium_vec(mode).make(recipe, autoreset=disabled),
+    )
     with closing(serial), closing(other):
         mask = {"reset_mask": np.array([False, True, False])}
         for venv in (serial, other):
@@ -102,69 +104,6 @@ def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
             other.step(actions[0])
         other.reset(seed=0, options={"reset_mask": np.array([True, False, True])})
         assert other.step(actions[0])[3].tolist() == [False, False, False]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("misuse", "named"),
-    [
-        (lambda venv: venv.recv(), "nothing was sent"),
-        (lambda venv: venv.send(np.zeros(N, int)), "call reset first"),
-        (lambda venv: venv.reset(seed=[1, 2]), "2 seeds for 3"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(2, int))), "2 actions for 3"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(N, int)), venv.send(np.zeros(N, int))), "recv first"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(1, int), np.array([1]))), r"together, not \[1\]"),
-        (lambda venv: venv.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
-        (lambda venv: venv.reset(options={"reset_mask": np.zeros(N, bool)}), "picks no environment"),
-        (lambda venv: venv.reset(options={"reset_mask": np.arange(N) == 1}), "has no episode yet; reset all first"),
-        (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
-    ],
-    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "mask", "no-mask", "some", "closed"],
-)
-def test_misuse_of_gymnasiums_own_is_one_clear_error(misuse: Any, named: str, mode: str) -> None:
-    with closing(gymnasium_vec(mode).make(env_spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
-        misuse(venv)
-
-
-def test_gymnasiums_own_takes_and_refuses_what_serial_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(seen: Any, *others: Any) -> Any:
-        return lambda *_, **__: (seen, *others)
-
-    vec, faulty = gymnasium_vec("sync"), env_spec("toy_envs:Faulty-v0")
-    monkeypatch.setattr(Faulty, "observation_space", MultiDiscrete([3, 3]))
-    monkeypatch.setattr(Faulty, "reset", told(np.zeros(2, int), {}))
-    monkeypatch.setattr(Faulty, "step", told(np.full(2, 2), 1.0, False, False, None))
-    with closing(vec.make(faulty, packed=True)) as venv:
-        venv.reset(seed=0)
-        assert venv.step(np.zeros(N, int))[1].tolist() == [1.0] * N
-        monkeypatch.setattr(Faulty, "step", told(np.full(2, 3), 1.0, False, False, {}))
-        with pytest.raises(EnvError, match=r"^toy_envs:Faulty-v0 returned observations with 3 at \[0\] where 0 to 2"):
-            venv.step(np.zeros(N, int))
-    monkeypatch.setattr(Faulty, "reset", told(np.zeros(2, int), None))
-    with (
-        closing(vec.make(faulty)) as venv,
-        pytest.raises(EnvError, match=r"environment 0 .* no observation with its info"),
-    ):
-        venv.reset(seed=0)
-
-
-def test_a_reset_forgets_what_was_sent() -> None:
-    with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
-        first, _ = venv.reset(seed=0)
-        venv.send(np.zeros(N, int))
-        np.testing.assert_array_equal(venv.reset(seed=0)[0], first)
-        venv.send(np.zeros(N, int))
-        venv.begin(0)
-        assert venv.step(np.zeros(N, int))[1].tolist() == [1.0] * N
-
-
-def test_a_process_is_started_in_any_way() -> None:
-    vec = Gymnasium(num_envs=2, mode="async", start_method="spawn")
-    with (
-        closing(vec.make(env_spec("CartPole-v1"))) as venv,
-        closing(Serial(num_envs=2).make(env_spec("CartPole-v1"))) as serial,
-    ):
-        assert plain(venv.begin(3)) == plain(serial.begin(3))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -395,32 +334,6 @@ def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> 
 
 
 @pytest.mark.parametrize(
-    ("target", "named"),
-    [
-        ("paddock.envs.tasks.cartpole.CartPoleVector", "not one of paddock.envs.tasks.cartpole.CartPoleVector"),
-        (None, "got keys"),
-    ],
-)
-def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
-    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(env_spec("CartPole-v1"))) as venv:
-        venv.begin(0)
-        state: Any = venv.state_dict() if target else {"saved": np.zeros(3)}
-    with closing(
-        Vector(num_envs=N, target="paddock.envs.tasks.cartpole.CartPoleVector").make(env_spec("CartPole-v1"))
-    ) as venv:
-        venv.begin(0)
-        before = plain(venv.state_dict())
-        with pytest.raises(VectorMisuse, match=named):
-            venv.load_state_dict(state)
-        assert plain(venv.state_dict()) == before
-
-
-def test_a_vectors_arguments_reach_it() -> None:
-    with closing(counting(Count, kwargs={"start": 1})) as venv:
-        assert venv.reset()[0].tolist() == [[1], [1], [1]]
-
-
-@pytest.mark.parametrize(
     ("target", "changes", "named"),
     [
         (CountNext, {}, "autoreset_mode=NextStep alone, and SameStep or Disabled is needed; choose vec=serial"),
@@ -443,23 +356,6 @@ def test_what_a_vector_cannot_do_is_refused(target: type | None, changes: dict[s
     assert "\n" not in str(caught.value)
 
 
-def test_infos_are_laid_over_row_by_row() -> None:
-    rows = np.array([True, False])
-    under = {"a": np.array([1, 2]), "_a": np.array([False, True]), "b": {"c": np.array([3, 4]), "_c": ~rows}}
-    over = {"a": np.array([7, 0]), "_a": rows, "b": {"c": np.array([8, 0]), "_c": rows}, "d": rows, "_d": rows}
-    merged: dict[str, Any] = {}
-    merge_infos(merged, pick_infos(under, ~rows), np.flatnonzero(~rows), 2)
-    merge_infos(merged, pick_infos(over, rows), np.flatnonzero(rows), 2)
-    assert plain(merged) == {
-        "a": [7, 2],
-        "_a": [True, True],
-        "b": {"c": [8, 4], "_c": [True, True]},
-        "_b": [True, True],
-        "d": [True, False],
-        "_d": [True, False],
-    }
-
-
 def test_infos_of_any_form_go_side_by_side_whoever_spoke_first() -> None:
     said: list[dict[str, Any]] = [
         {"at": np.zeros((1, 2)), "won": None},
@@ -480,26 +376,6 @@ def test_infos_of_any_form_go_side_by_side_whoever_spoke_first() -> None:
             assert plain(infos["_won"]) == [False, True, False, False]
             assert [np.shape(one) for one in infos["at"]] == [(1, 2), (3, 2), (), ()]
             assert infos["at"][2] is None and infos["at"][3] == 5 and plain(infos["_at"]) == [True, True, False, True]
-
-
-@pytest.mark.parametrize("first", [1, 1.5, None, {"y": 2}], ids=str)
-@pytest.mark.parametrize("second", [3, 4.5, None, {"z": 4}], ids=str)
-def test_an_info_whose_key_is_the_mask_of_another_is_refused_in_one_line(first: Any, second: Any) -> None:
-    for one, two in (("x", "_x"), ("_x", "x")):
-        named = "an info has 'x' and '_x', .*; rename one of them"
-        with pytest.raises(EnvError, match=named):
-            add_info({}, {one: first, two: second}, 0, 2)
-        added: dict[str, Any] = {}
-        add_info(added, {one: first}, 0, 2)
-        with pytest.raises(EnvError, match=named):
-            add_info(added, {two: second}, 1, 2)
-        of_workers = [{}, {}]  # type: list[dict[str, Any]]
-        add_info(of_workers[0], {one: first}, 0, 1)
-        add_info(of_workers[1], {two: second}, 0, 1)
-        merged: dict[str, Any] = {}
-        merge_infos(merged, of_workers[0], np.array([0]), 2)
-        with pytest.raises(EnvError, match=named):
-            merge_infos(merged, of_workers[1], np.array([1]), 2)
 
 
 def test_an_info_may_use_the_name_of_what_every_episode_has() -> None:
@@ -605,16 +481,6 @@ def test_all_of_envpool_can_be_stepped_and_emptied(pool: EnvPool) -> None:
             venv.recv()
 
 
-def test_chosen_rows_of_envpool_are_stepped_alone() -> None:
-    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
-    with closing(EnvPool(num_envs=4, batch_size=3, threads=1).make(env_spec("CartPole-v1"))) as venv:
-        venv.reset(seed=0)
-        for ids in ([2, 0], [1], [3, 1, 0, 2]):
-            venv.send(np.zeros(len(ids), np.int64), np.array(ids))
-            obs, *_, infos = venv.recv(np.array(ids))
-            assert len(obs) == len(ids) and (len(ids) == 4 or infos["env_id"].tolist() == ids)
-
-
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
@@ -677,57 +543,4 @@ def test_what_envpool_cannot_do_is_refused(changes: dict[str, Any], named: str) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("misuse", "named"),
-    [
-        (lambda venv: venv.recv(), "nothing was sent"),
-        (lambda venv: venv.send(np.zeros(5, int)), "call reset first"),
-        (lambda venv: venv.reset(seed=[1, 2]), "2 seeds for 5"),
-        (lambda venv: venv.reset(seed=[1, 2, 3, 4, None]), "all environments or none"),
-        (lambda venv: venv.reset(options={"x": 1}), "takes no options"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(2, int))), "2 actions for 5"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros((5, 4)))), r"shape \(5, 4\)"),
-        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(5, int)), venv.send(np.zeros(5, int))), "recv first"),
-        (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
-    ],
-    ids=["recv", "no-reset", "seeds", "some-seeds", "options", "actions", "shape", "send-twice", "closed"],
-)
-def test_misuse_of_envpool_is_one_clear_error(pool: EnvPool, misuse: Any, named: str) -> None:
-    with closing(pool.make(env_spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
-        misuse(venv)
-
-
 # Recipes
-
-
-@pytest.mark.parametrize(
-    "vec",
-    [gymnasium_vec("async"), EnvPool(num_envs=4, batch_size=2, threads=0), Vector(num_envs=4, target=None)],
-    ids=lambda vec: type(vec).__name__,
-)
-def test_a_recipe_travels_and_compares_by_value(vec: Vec) -> None:
-    other = pickle.loads(pickle.dumps(vec))
-    assert other == vec and hash(other) == hash(vec)
-    assert not vec.seeded_slots
-
-
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: gymnasium_vec("asink"), "mode=asink must be one of sync, async"),
-        (lambda: Gymnasium(num_envs=2, mode="async", start_method="thread"), "must be one of fork, spawn"),  # type: ignore[arg-type]
-        (lambda: gymnasium_vec("sync", 0), "num_envs=0"),
-        (lambda: EnvPool(num_envs=2, batch_size=3, threads=0), "batch_size=3 must be between 1 and num_envs=2"),
-        (lambda: EnvPool(num_envs=2, batch_size=None, threads=-1), "threads=-1"),
-        (lambda: Vector(num_envs=9999, target=None), "num_envs=9999"),
-        (
-            lambda: EnvPool(num_envs=2, batch_size=None, threads=0).make(
-                env_spec("CartPole-v1"), AutoresetMode.DISABLED
-            ),
-            "vec=envpool restarts environments by itself",
-        ),
-    ],
-)
-def test_a_recipe_is_checked_when_it_is_built(make: Any, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        make()

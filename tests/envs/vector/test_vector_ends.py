@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -19,24 +17,8 @@ import pytest
 from conftest import ROOT, alive, env_spec, wait_until
 from vector_cases import TASKS, N, multiprocess, workers_of
 
-from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.multiprocess import process as process_module
-from paddock.envs.vector.multiprocess import shared
-from paddock.envs.vector.multiprocess import vector as multiprocess_module
-
-
-def test_semaphores_wait_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    semaphore = shared.Semaphore(np.zeros(shared.CACHE_LINE, np.uint8))
-    semaphore.initialize()
-
-    def jumped() -> float:
-        raise AssertionError("the time of day was asked for")
-
-    monkeypatch.setattr(shared.time, "time", jumped)
-    assert not semaphore.wait(0.001)
-    semaphore.post()
-    assert semaphore.wait(0.001)
 
 
 def test_closing_leaves_nothing_and_is_quick() -> None:
@@ -72,80 +54,6 @@ def test_environments_have_time_to_write_as_they_are_closed(tmp_path: Path) -> N
     wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
     vec.close()
     assert (tmp_path / "diary").read_text() == closed + "closed\n"
-
-
-def test_a_worker_that_does_not_end_in_time_is_killed_with_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(process_module, "CLOSE_S", 0.3)
-    vec = multiprocess(num_envs=2, workers=2, timeout_s=0.6).make(diary(tmp_path))
-    processes = workers_of(vec)
-    vec.set_attr("nap_s", 1000)
-    vec.reset(seed=0)
-    vec.send(np.array([1, 0]))  # one hangs in its step, and the other one as it is closed
-    wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
-    vec.close()
-    said = [record.getMessage().partition(" after")[0] for record in caplog.records]
-    what = "(toy_envs:Diary): the worker process had not ended"
-    assert said == [f"environment 0 {what} 0.3 s", f"environments 1 {what} 0.6 s"]
-    assert not any(process.is_running() for process in processes)
-
-
-def test_ctrl_c_ends_the_wait_for_workers_that_close_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: Any) -> NoReturn:
-        raise KeyboardInterrupt
-
-    gc.collect()
-    before = set(os.listdir("/proc/self/fd"))
-    vec = multiprocess(num_envs=2, workers=2).make(diary(tmp_path))
-    processes = workers_of(vec)
-    vec.set_attr("nap_s", 1000)
-    monkeypatch.setattr(process_module.WorkerProcess, "end", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        vec.close()
-    assert not any(process.is_running() for process in processes)
-    del vec
-    gc.collect()
-    assert not set(os.listdir("/proc/self/fd")) - before
-
-
-def test_a_vector_that_is_let_go_waits_for_no_worker_that_closes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(process_module, "CLOSE_S", 0.3)
-    vec = multiprocess(num_envs=1, workers=1, timeout_s=60.0).make(diary(tmp_path))
-    (process,) = workers_of(vec)
-    vec.set_attr("nap_s", 1000)
-    started = time.monotonic()
-    del vec
-    gc.collect()
-    assert time.monotonic() - started < 10 and not process.is_running()
-    assert "had not ended 0.3 s after the close" in caplog.text
-
-
-@pytest.mark.parametrize("step", ["lay_out", "initialize", "Table"])
-def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*given: Any) -> None:
-        raise ConfigError("no semaphores here")
-
-    places: dict[str, Any] = {
-        "lay_out": shared.SharedBuffers,
-        "initialize": shared.Semaphore,
-        "Table": multiprocess_module,
-    }
-    real = shared.SharedBuffers.lay_out
-    gc.collect()
-    before = set(os.listdir("/proc/self/fd"))
-    # Laid out once to be measured, and then in memory.
-    calls: Iterator[Any] = iter([real, fail])
-    later = staticmethod(lambda *given: next(calls)(*given))
-    monkeypatch.setattr(places[step], step, later if step == "lay_out" else fail)
-    with pytest.raises(ConfigError, match="no semaphores here"):
-        multiprocess().make(TASKS["box"])
-    gc.collect()
-    assert not set(os.listdir("/proc/self/fd")) - before
 
 
 SCRIPT = """

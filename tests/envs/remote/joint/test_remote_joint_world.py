@@ -32,7 +32,7 @@ class World:
         spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": list(steps)})
         self.now = 0.0
         given: dict[str, Any] = {"late": "wait", "late_s": 30.0, "lost": "wait", "lost_s": 60.0}
-        venv = Serial(num_envs=1).make(spec, AutoresetMode.DISABLED, packed=True)
+        venv = Serial(num_envs=1).make(spec, autoreset=AutoresetMode.DISABLED, packed=True)
         layouts = Layouts.of_seats(spec, spec.seating)
         policies = Policies(**(given | changes))
         self.joint = JointWorld("game", venv, layouts, spec.roles, policies, lambda: self.now)
