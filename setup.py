@@ -20,6 +20,10 @@ class BuildPy(build_py):
         folders = {f"paddock.{name}": name for name in ("algos", "envs", "conf")}
         self.package_dir = {**self.package_dir, **folders, "paddock": "platform"}
 
+    def get_source_files(self) -> list[str]:
+        """Return what the source distribution holds."""
+        return [*super().get_source_files(), "paddock.py"]
+
     def run(self) -> None:
         """Build, and put paddock.py in the place of platform/__init__.py."""
         super().run()
