@@ -22,8 +22,9 @@ from paddock.envs.spec import EnvSpec
 
 from .config.build import build
 from .config.command import shown
-from .config.experiment import SECTIONS, assemble, in_own_folder
-from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
+from .config.compose import compose_sections, composed
+from .config.experiment import SECTIONS, assemble
+from .config.overrides import spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_here
@@ -31,7 +32,7 @@ from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
 from .evaluation.video import Film
-from .launch import play, print_dry_run, spell_end
+from .launch import in_own_folder, play, print_dry_run, spell_end
 from .runs.folder import import_from_where_it_began, read_config
 from .runs.results import read_events, read_metrics
 

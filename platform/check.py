@@ -28,9 +28,9 @@ from paddock.envs.spec import EnvSpec
 from .api import Run
 from .config.build import build
 from .config.command import run_command
+from .config.compose import compose_sections, composed
 from .config.experiment import assemble, read_plain
 from .config.niche import settle_niche
-from .config.overrides import compose_sections, composed
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
 from .health.installed import Finding, in_words, last_line, print_findings

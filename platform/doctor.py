@@ -55,7 +55,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     recipe, servers, root, missing = None, None, Path("runs"), None
     try:
         from .config.build import build
-        from .config.overrides import compose_sections
+        from .config.compose import compose_sections
 
         sections = compose_sections(["compute", "run", "vec"], arguments)
         root = Path(sections["run"]["root"])

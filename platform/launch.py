@@ -5,7 +5,6 @@ python -m platform algo=es env=bipedal compute=dask
 
 import argparse
 import contextlib
-import errno
 import logging
 import os
 import shlex
@@ -13,13 +12,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from hydra import version
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from paddock.algos.pool.late import LatePool
 from paddock.algos.pool.protocol import PoolError
@@ -27,17 +23,17 @@ from paddock.algos.protocol import ChecksRoom, Describes
 from paddock.envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
-from .config.command import complain, saying, to_its_end
-from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import ExperimentParts, assemble, in_own_folder, packages
+from .config.command import complain, to_its_end
+from .config.compose import ACTIONS, composed, explained, make_argument_parser, parse_arguments
+from .config.experiment import Experiment, assemble, packages
+from .config.grid import compose_grid
 from .config.help import print_help
 from .config.hydra_private import run_hydra
-from .config.mistakes import check_arguments, composition_error
 from .config.overrides import spell_run_dir, spell_sources
 from .config.plugins import check_runs_here, register_plugin
-from .config.sessions import moved, settle, take_up
-from .runs.checkpoint import FULL, StorageError, measure
-from .runs.folder import RunFolder, read_json
+from .config.sessions import find_changes, resolve_vec, resume
+from .runs.checkpoint import StorageError, measure
+from .runs.folder import FolderTaken, RunFolder, read_json
 from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, Signals, exit_at_once, run
 from .runs.state import last_metrics, read_progress, read_run_states
@@ -52,10 +48,11 @@ if TYPE_CHECKING:
     from .evaluation.initial import Origin
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def main() -> int:
-    """The command `paddock`.
+    """Run the command `paddock`.
 
     Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk or that of its output is full or gone, 75 another
     process is at it, 128 + n stopped by signal n.
@@ -66,58 +63,27 @@ def main() -> int:
 def _launch() -> int:
     """Do what the command line says; returns the exit code."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
-    failures: list[Exception] = []
-    runs: list[Path] = []  # of this process, in a sweep
-
-    def job(composed: DictConfig) -> float | None:
-        number = len(runs)
-
-        def begin() -> float | None:
-            parts = assemble(composed)
-            runs[number:] = [parts.path]
-            return experiment(parts)
-
-        try:
-            check_runs_here()
-            return in_own_folder(begin)
-        except (PaddockError, OmegaConfBaseException, OSError) as error:
-            # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
-            if HydraConfig.get().mode == RunMode.MULTIRUN:
-                raise
-            failures.append(error)
-            return None
-
-    arguments: argparse.Namespace | None = None
+    runs: list[Path] = []  # of this process
+    multirun = False
     try:
-        parser = hydra_parser()
-        arguments = parser.parse_intermixed_args()
+        arguments = parse_arguments()
+        multirun = arguments.multirun
         if arguments.help:
             print_help(arguments)
-            return 0
-        check_arguments(arguments)
-        version.setbase("1.3")
-        register_search_path()
-        with contextlib.ExitStack() as stack:
-            if arguments.multirun and _prepare_sweep(arguments, job, stack):
-                return 0
-            run_hydra(arguments, parser, job)
-        for failure in failures:
-            raise failure
-        if len(runs) > 1 and runs[0].exists():
-            print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
+        elif multirun:
+            _sweep(arguments, runs)
+        elif any(getattr(arguments, action) for action in ACTIONS):
+            with explained(arguments):
+                run_hydra(arguments, make_argument_parser(), lambda config: None)
+        else:
+            in_own_folder(lambda: _run(arguments, runs))
     except RunFailed as error:
         code = complain(error, _exit_code(error, runs))
-        if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
+        if isinstance(error.__cause__, PoolError) and not multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code
     except PaddockError as error:
         return complain(error, _exit_code(error, runs))
-    except Exception as error:
-        unwritten = isinstance(error, OSError) and error.errno in (*FULL, errno.EPIPE)
-        explained = None if arguments is None or unwritten else composition_error(error, arguments)
-        if explained is None:
-            raise
-        return complain(explained, 2)
     return 0
 
 
@@ -128,50 +94,79 @@ def _exit_code(error: PaddockError, runs: Sequence[Path]) -> int:
     return NO_WORKERS if others_too else error.exit_code
 
 
-def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: contextlib.ExitStack) -> bool:
-    """Make what sweeps are of known to Hydra, and check all jobs before the first one runs.
+def in_own_folder(begin: Callable[[], T]) -> T:
+    """Return what beginning a run returns; begin again where another process took the folder that was chosen for it."""
+    while True:
+        with contextlib.suppress(FolderTaken):
+            return begin()
 
-    Args:
-        stack: of what ends with the sweep.
 
-    Returns:
-        Whether it was a dry run, and is over.
-    """
+def _run(arguments: argparse.Namespace, runs: list[Path]) -> None:
+    """Compose, build and run one experiment."""
+    with composed(arguments) as config:
+        check_runs_here()
+        parts = assemble(config)
+        os.environ.update(HydraConfig.get().job.env_set)
+    runs[:] = [parts.path]
+    experiment(parts)
+
+
+def _sweep(arguments: argparse.Namespace, runs: list[Path]) -> None:
+    """Check every job of a sweep, then run them; in a dry run, show them."""
     # Optuna and the places where runs go take longer to import than the help of a single run.
     from .slurm.submit import SlurmLauncher
     from .sweep.launchers import DaskLauncher, LocalLauncher
     from .sweep.sweeper import OptunaSweeper
 
-    def check(composed: DictConfig) -> Path:
+    def check(config: DictConfig) -> Path:
         check_folder(HydraConfig.get().sweep.dir)
-        parts = assemble(composed)
-        _foresee(parts)
+        parts = assemble(config)
+        _preview(parts)
         return parts.path
+
+    def job(config: DictConfig) -> float | None:
+        parts = assemble(config)
+        runs.append(parts.path)
+        return experiment(parts, sweep=True)
 
     OptunaSweeper.check = staticmethod(check)
     for plugin in (LocalLauncher, DaskLauncher, SlurmLauncher, OptunaSweeper):
         register_plugin(plugin)
-    return check_sweep(arguments, check, job, lambda sweep: stack.enter_context(claim_folder(sweep, arguments)))
+    grid = compose_grid(arguments)
+    with contextlib.ExitStack() as stack:
+        if grid is not None:
+            if grid.config.dry_run is not True:
+                stack.enter_context(claim_folder(grid.config, arguments))
+            folders: dict[Path, int] = {}
+            for number, config in grid.configs():
+                folder = check(config)
+                other = folders.setdefault(folder, number)
+                remedy = "leave run.dir and resume out of a sweep"
+                require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
+            if grid.config.dry_run is True:
+                return grid.rehearse(job)
+        with explained(arguments):
+            run_hydra(arguments, make_argument_parser(), job)
+    if len(runs) > 1 and runs[0].exists():
+        print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
 
 
-def experiment(parts: ExperimentParts) -> float | None:
+def experiment(parts: Experiment, sweep: bool = False) -> float | None:
     """Run what is assembled, or show it; returns the last evaluation's mean return, for sweeps."""
     if parts.config["dry_run"]:
         print_dry_run(parts)
         return None
     outcome, played = play(parts)
     if played:
-        with saying(sys.stdout):
-            _print_end(parts, outcome)
-    in_grid = HydraConfig.get().mode == RunMode.MULTIRUN  # whose further runs are not to begin
-    stopped = outcome.caught if in_grid else outcome.signal
+        _print_end(parts, outcome, sweep)
+    stopped = outcome.caught if sweep else outcome.signal  # of a grid further runs are not to begin
     if stopped is not None:
         raise SystemExit(128 + stopped)
     return outcome.metrics.get("eval/return_mean")
 
 
 def play(
-    parts: ExperimentParts,
+    parts: Experiment,
     *,
     command: str | None = None,
     progress: bool = True,
@@ -197,8 +192,8 @@ def play(
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
-            parts = settle(parts)
-            start = take_up(parts)
+            parts = resolve_vec(parts)
+            start = resume(parts)
             # Where somebody deleted the checkpoints of one that has ended, its numbers are left.
             known = start if start.metrics or folder.ended is None else read_progress(parts.path)
             whole = known.metrics and start.unfinished is None  # else the row that comes next tells
@@ -208,7 +203,7 @@ def play(
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
             what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
-            for change in moved(parts) if start.metrics else ():
+            for change in find_changes(parts) if start.metrics else ():
                 log.warning("%s: from here on numbers may differ", change)
             if reached is None:  # else no row follows, and what there is takes no more
                 _check_room(parts)
@@ -246,7 +241,7 @@ def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
         signal.raise_signal(signals.caught)
 
 
-def _say_anew(parts: ExperimentParts) -> None:
+def _say_anew(parts: Experiment) -> None:
     """Say that a run without a checkpoint begins again, if it had rows."""
     come = read_progress(parts.path).metrics.get("iteration")
     if come is not None:
@@ -255,7 +250,7 @@ def _say_anew(parts: ExperimentParts) -> None:
         log.info("%s begins anew: %s", parts.path, why)
 
 
-def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
+def _find_servers(parts: Experiment) -> dict[str, dict[str, str]]:
     """Return what servers of environments have installed, by address, where the run's are at any.
 
     Raises:
@@ -267,20 +262,20 @@ def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
     return vec.versions(read_json(parts.path / "provenance.json").get("servers")) if isinstance(vec, Remote) else {}
 
 
-def _foresee(parts: ExperimentParts) -> "Origin | None":
+def _preview(parts: Experiment) -> "Origin | None":
     """Check what can be known of a run before its folder is made, and return the policy that it would begin with."""
     if not parts.checkpoints.paths():  # which say how much of the disk a run has taken already
         _check_room(parts)
     return _begin(parts)
 
 
-def _check_room(parts: ExperimentParts) -> None:
+def _check_room(parts: Experiment) -> None:
     """Compare what the run will take of the disk with what is left, where the algorithm knows it."""
     if isinstance(parts.algorithm, ChecksRoom):
         parts.algorithm.check_room(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
 
 
-def _begin(parts: ExperimentParts) -> "Origin | None":
+def _begin(parts: Experiment) -> "Origin | None":
     """Let the algorithm start from the policy that `init_from` names, if it does."""
     if parts.config["init_from"] is None:
         return None
@@ -290,7 +285,7 @@ def _begin(parts: ExperimentParts) -> "Origin | None":
 
 
 def _session(
-    parts: ExperimentParts,
+    parts: Experiment,
     progress: Progress,
     reached: str | None,
     folder: RunFolder,
@@ -342,15 +337,15 @@ def _session(
     return outcome
 
 
-def _spell_kept(parts: ExperimentParts) -> str:
+def _spell_kept(parts: Experiment) -> str:
     """Return what is left of a run that ends now."""
     newest = parts.checkpoints.newest
     return "without a checkpoint yet" if newest is None else f"with the checkpoint of iteration {newest}"
 
 
-def print_dry_run(parts: ExperimentParts) -> None:
+def print_dry_run(parts: Experiment) -> None:
     """Print what is assembled, in place of running it."""
-    config, algorithm, origin = parts.config, parts.algorithm, _foresee(parts)
+    config, algorithm, origin = parts.config, parts.algorithm, _preview(parts)
     lines = {
         "algorithm": config["algo"]["_target_"],
         "environment": env_name(config),
@@ -365,11 +360,11 @@ def print_dry_run(parts: ExperimentParts) -> None:
         print(f"{name:12} {text}")
 
 
-def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
+def _print_end(parts: Experiment, outcome: Outcome, sweep: bool) -> None:
     path = parts.path
-    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
-    said = HydraConfig.get().overrides
-    arguments = [*spell_sources(HydraConfig.get()), *said.task] if sweeping else sys.argv[1:]
+    arguments = sys.argv[1:]
+    if sweep:
+        arguments = [*spell_sources(HydraConfig.get()), *HydraConfig.get().overrides.task]
     hint = "" if outcome.signal is not None else "  # raise its budget to go on"
     print(spell_end(path, outcome))
     print(f"  python -m paddock.evaluate {shlex.join([str(path), f'video={path}/episode.mp4'])}")

@@ -16,8 +16,8 @@ from paddock.envs.errors import nearest, require
 
 from . import CONF
 from .config.command import Readers, parse, run_command, shown
+from .config.compose import compose_sections
 from .config.experiment import assemble
-from .config.overrides import compose_sections
 from .launch import play
 from .runs.folder import INITIAL, FolderError, check_format, import_from_where_it_began, read_config, read_json
 from .runs.journal import name_damage, parse_row

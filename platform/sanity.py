@@ -13,7 +13,7 @@ from paddock.envs.errors import ConfigError, nearest, require
 
 from .config.build import build
 from .config.command import run_command
-from .config.overrides import compose_sections
+from .config.compose import compose_sections
 from .health.sanity import judge, prepare_exams, print_verdicts
 
 GROUPS = ("algo", "vec", "compute")

@@ -18,7 +18,7 @@ from paddock.envs.remote.polling import poll_where_one_waits
 
 from .config.build import build, call_checked
 from .config.command import run_command
-from .config.overrides import compose_sections
+from .config.compose import compose_sections
 
 if TYPE_CHECKING:
     from paddock.envs.remote.server.service import EnvironmentServer

@@ -1,46 +1,44 @@
-"""A configuration made into the parts of a run: checked as far as that leaves no trace, and built."""
+"""From a composed configuration to an experiment: values checked, and every part built."""
 
-import contextlib
 import datetime
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from paddock.algos.pool.late import LatePool
 from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from paddock.envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import FolderError, FolderTaken, check_usable, read_json, unwritable
+from ..runs.folder import FolderError, check_usable, read_json, unwritable
 from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.messages import early_warnings
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
+from .mistakes import one_line
 from .niche import name_niche, settle_niche
-from .vocabulary import suggest_key, suggest_package
+from .vocabulary import suggest_key
 
 if TYPE_CHECKING:
     from paddock.envs.vector import Vec
 
-T = TypeVar("T")
-
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "init_from", "resume", "dry_run")
-WHOLE = ("experiment", "sweep")  # groups whose files set keys of all sections
 FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
 
 
 @dataclass(frozen=True)
-class ExperimentParts:
-    """A configuration, checked, and the parts of the run that it describes; nothing has been written or started."""
+class Experiment:
+    """A checked configuration and the parts of the run that it describes; nothing has been written or started."""
 
     config: dict[str, Any]
     budget: Budget
@@ -53,11 +51,11 @@ class ExperimentParts:
     niche: dict[str, Any] | None = None  # where the environment is a POET run's: whose, and its number
 
 
-def assemble(composed: DictConfig) -> ExperimentParts:
-    """Check a configuration as far as that leaves no trace, and build its parts.
+def assemble(composed: DictConfig) -> Experiment:
+    """Check a configuration and build its parts; nothing is written or started.
 
     Raises:
-        FolderTaken: another process made the folder that was chosen, as one does that was started in the same second.
+        ConfigError: a value is missing, unknown, of the wrong type or out of range.
     """
     config = read_plain(composed)
     budget = _budget(config["budget"])
@@ -69,20 +67,13 @@ def assemble(composed: DictConfig) -> ExperimentParts:
     mirrors = build_mirrors(config, path)
     check_usable(path, config, new=new)
     env: Any = OmegaConf.to_container(composed.env, resolve=True)
-    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors, new, name_niche(env))
-
-
-def in_own_folder(begin: Callable[[], T]) -> T:
-    """Return what beginning a run returns, begun again where another process took the folder that was chosen for it."""
-    while True:
-        with contextlib.suppress(FolderTaken):
-            return begin()
+    return Experiment(config, budget, pool, algorithm, path, checkpoints, mirrors, new, name_niche(env))
 
 
 def build_algorithm(
     config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None, *, folder: Path | None = None
 ) -> Any:
-    """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built.
+    """Build the algorithm of a configuration, on a pool.
 
     Args:
         vec: in place of the configuration's own.
@@ -104,65 +95,51 @@ def build_algorithm(
         require(made is None or takes_family, f"env: {type(recipe).__name__} is a family of environments; {hint}")
         return build("algo", section, family=recipe, **parts)
     hint = "choose env=terrains, env=terrains_cppn or env=poles"
-    name = config["algo"].get("name", target)
-    given = f"env: {env_name(config)} is one environment, and {name} co-evolves a family of them"
+    given = f"env: {env_name(config)} is one environment, and {config['algo'].get('name', target)} co-evolves a family"
     require(not takes_family, f"{given}; {hint}")
     if isinstance(made, TrainsMembers):  # each with parts of its own, of a whole algorithm's section
         member = section.pop("member", None)
-        settings = (
-            {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member
-        )
-        parts["member"] = prepare("algo.member", settings, env=recipe, **_member_parts(settings, parts))
+        settings = {key: value for key, value in (member or {}).items() if key != "name"}
+        keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
+        own = {name: part for name, part in parts.items() if keeps or name != "folder"}
+        parts["member"] = prepare("algo.member", settings, env=recipe, **own)
     return build("algo", section, env=recipe, **parts)
 
 
-def _member_parts(settings: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that a member may take: a folder, if it keeps files."""
-    target = settings.get("_target_") if isinstance(settings, Mapping) else None
-    keeps = isinstance(target, str) and isinstance(resolve(target, "algo.member._target_"), KeepsFiles)
-    return {name: part for name, part in parts.items() if keeps or name != "folder"}
-
-
 def read_plain(composed: DictConfig) -> dict[str, Any]:
-    """The configuration as plain data, with what belongs to no class checked."""
-    missing = OmegaConf.missing_keys(composed)
-    if missing:
-        key = min(missing)
-        raise ConfigError(f"{key} has no value; give one: {key}=...")
-    config: Any = OmegaConf.to_container(composed, resolve=True)
+    """Return the configuration as plain data, with what belongs to no class checked."""
+    try:
+        missing = OmegaConf.missing_keys(composed)
+        config: Any = OmegaConf.to_container(composed, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(one_line(error)) from error
+    require(not missing, f"{min(missing, default='')} has no value; give one: {min(missing, default='')}=...")
     known = (*SECTIONS, *VALUES)
     for name in (name for name in config if name not in known):
         hint = suggest_key(str(name), known) or nearest(str(name), known)
-        hint = suggest_package(name) if name in WHOLE else hint
+        if name in ("experiment", "sweep"):
+            hint = f"the file that {name}= chooses has to begin with the line `# @package _global_`"
         raise ConfigError(f"{name} is not a section of the configuration; {hint}")
     for name in known:
-        spelled = f"~{name} or {name}=[]" if name in SECTIONS else f"~{name}"
-        require(name in config, f"{name} is missing from the configuration; leave out {spelled}")
+        require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
     for name in SECTIONS:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
     name = config["algo"].get("name")  # part of a folder's, as run.name is
     number = type(name) in (int, float) and abs(name) < math.inf
-    told = name is None or number or (isinstance(name, str) and "/" not in name)
-    require(told, f"algo.name={name!r} must be text without '/', a number, or null")
+    usable = name is None or number or (isinstance(name, str) and "/" not in name)
+    require(usable, f"algo.name={name!r} must be text without '/', a number, or null")
     seed, init_from, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)
     several = "" if whole else "; several are a sweep: --multirun seed=1,2,3"
     require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63){several}")
-    require(
-        init_from is None or (isinstance(init_from, str) and init_from != ""),
-        f"init_from={init_from!r} must be the folder of a run, or null",
-    )
-    require(
-        resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN goes on with RUN"
-    )
+    named = init_from is None or (isinstance(init_from, str) and init_from != "")
+    require(named, f"init_from={init_from!r} must be the folder of a run, or null")
+    require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN resumes RUN")
     require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
     return config | {"env": settle_niche(config["env"], config["run"].get("dir"))}
 
 
 def _budget(section: Any) -> Budget:
-    known = {"iterations", "steps", "minutes", "return"}
-    for name in section:
-        require(name in known, f"budget.{name} is not a key of budget; {nearest(name, known)}")
     renamed = {"return_" if name == "return" else name: value for name, value in section.items()}
     return call_checked("budget", Budget, renamed)
 
@@ -184,7 +161,7 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
         require("/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
-            require(config["resume"] is None, f"dir={dir} is gone on with if a run is there; leave out resume=last")
+            require(config["resume"] is None, f"dir={dir} is resumed if a run is there; leave out resume=last")
             return Path(dir), False
         if config["resume"] == "last":
             return last_path(Path(root)), False
@@ -198,7 +175,7 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
 
 
 def new_path(root: Path, name: str) -> Path:
-    """A path under root that no run has yet: the time, then the name.
+    """Return a path under root that no run has yet: the time, then the name.
 
     Raises:
         FolderError: the name is too long, or root cannot be looked into.
@@ -214,34 +191,28 @@ def new_path(root: Path, name: str) -> Path:
 
 
 def last_path(root: Path) -> Path:
-    """The run under root that was started last; neither a copy of one, nor one that repeats another.
+    """Return the run under root that was started last; not one that repeats another.
 
     Raises:
         FolderError: there is none.
     """
-
-    def changed_s(path: Path) -> float:
-        return path.stat().st_mtime
-
-    runs: dict[bytes, Path] = {}
-    for path in sorted(root.glob("*/provenance.json"), key=changed_s, reverse=True):
-        if "repeats" not in read_json(path):
-            runs[path.read_bytes()] = path  # of copies the one that was there first
+    provenances = {path.parent: read_json(path) for path in root.glob("*/provenance.json")}
+    runs = [path for path, facts in provenances.items() if "repeats" not in facts]
     if not runs:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
-    return max(runs.values(), key=lambda path: (_read_start(path), changed_s(path))).parent
+    return max(runs, key=lambda path: (_started(provenances[path], path), path.stat().st_mtime))
 
 
-def _read_start(provenance: Path) -> datetime.datetime:
-    """When a run was started, which the times of its files do not tell; where that is damaged, they do."""
+def _started(provenance: Mapping[str, Any], path: Path) -> datetime.datetime:
+    """Return when a run was started; where its provenance is damaged, when its folder was changed."""
     try:
-        return datetime.datetime.fromisoformat(str(read_json(provenance).get("started"))).astimezone()
+        return datetime.datetime.fromisoformat(str(provenance.get("started"))).astimezone()
     except ValueError:
-        return datetime.datetime.fromtimestamp(provenance.stat().st_mtime).astimezone()
+        return datetime.datetime.fromtimestamp(path.stat().st_mtime).astimezone()
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
-    """The mirrors that a configuration names, for the run in a folder; nothing is opened."""
+    """Build the mirrors that a configuration names, for the run in a folder; nothing is opened."""
     identity = {"run_dir": path, "run_name": path.name, "config": config}
 
     def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
@@ -259,7 +230,7 @@ def _check_mirror(name: str, mirror: Any) -> Mirror:
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:
-    """The packages that tasks import, on whatever worker they run."""
+    """Return the packages that tasks import, on whatever worker they run."""
     env = config["env"]
     paths = [config["algo"]["_target_"], env["_target_"], config["vec"]["_target_"]]
     paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]

@@ -3,13 +3,15 @@
 import argparse
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from paddock.envs.errors import require
+
 from .. import CONF
+from .plugins import ENTRY_POINTS
 
 GROUPS = ("algo", "env", "vec", "compute", "track", "experiment", "sweep")  # in this order; those of packages follow
-ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups
 
 INTRODUCTION = """\
 Paddock: experiments in reinforcement learning and population-based search, chosen by configuration.
@@ -58,7 +60,8 @@ def print_help(arguments: argparse.Namespace) -> None:
     """Print the help page, with the options of every folder that these arguments would search."""
     folders = list(config_folders(arguments))
     print(INTRODUCTION)
-    for group in (*GROUPS, *sorted(find_groups(folders) - {*GROUPS, "hydra"})):
+    others = {option.parent.name for folder in folders for option in folder.glob("*/*.yaml")} - {*GROUPS, "hydra"}
+    for group in (*GROUPS, *sorted(others)):
         options: dict[str, Path] = {}
         for folder in folders:
             for option in sorted((folder / group).glob("*.yaml")):
@@ -74,7 +77,7 @@ def print_help(arguments: argparse.Namespace) -> None:
 
 
 def config_folders(arguments: argparse.Namespace) -> Iterator[Path]:
-    """The folders of configuration groups: ours, those named on the command line, those of installed packages."""
+    """Yield the folders of configuration groups: ours, those named on the command line, those of installed packages."""
     named = [arguments.config_dir] if arguments.config_dir else []
     named += searched(arguments)
     yield CONF
@@ -83,42 +86,44 @@ def config_folders(arguments: argparse.Namespace) -> Iterator[Path]:
 
 
 def searched(arguments: argparse.Namespace) -> list[str]:
-    """What hydra.searchpath names on the command line, as it is written."""
-    named: list[str] = []
-    for override in arguments.overrides:
-        key, _, value = override.partition("=")
-        if key.lstrip("+") == "hydra.searchpath":
-            named += split_sources(value)
-    return named
+    """Return what hydra.searchpath names on the command line, as it is written."""
+    pairs = (override.partition("=") for override in arguments.overrides)
+    return [
+        source for key, _, value in pairs if key.lstrip("+") == "hydra.searchpath" for source in split_sources(value)
+    ]
 
 
 def split_sources(value: str) -> list[str]:
-    """The parts of a search path, as the command line has it."""
+    """Return the parts of a search path, as the command line has it."""
     parts = (part.strip(" '\"") for part in value.strip("[]").split(","))
     return [part for part in parts if part]
 
 
+def check_sources(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError for a folder that does not exist; Hydra would pass over it."""
+    given = arguments.config_path
+    require(
+        given is None or Path(given).is_dir(), f"--config-path={given} is not a folder; --config-dir=FOLDER adds one"
+    )
+    for source in searched(arguments):
+        if "${" not in source and not source.startswith("structured://"):
+            found = any(folder.is_dir() for folder in folders_of(source))
+            allowed = "file:///a/folder and pkg://my_package.conf are allowed"
+            require(found, f"hydra.searchpath={source} is not a folder or a package here; {allowed}")
+
+
 def folders_of(path: str) -> list[Path]:
-    """The folders that a part of the search path stands for; those of a package as far as there is one."""
-    if path.startswith("pkg://"):
-        return _package_folders(path.removeprefix("pkg://"))
-    return [Path(path.removeprefix("file://"))]
-
-
-def find_groups(folders: Iterable[Path]) -> set[str]:
-    """The names of the groups that folders hold."""
-    return {option.parent.name for folder in folders for option in folder.glob("*/*.yaml")}
-
-
-def summary(option: Path) -> str:
-    """The first comment of an option's YAML, which says what it chooses."""
-    comments = (line[1:].strip() for line in option.read_text().splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if not comment.startswith("@package")), "")
-
-
-def _package_folders(name: str) -> list[Path]:
+    """Return the folders that a part of the search path stands for; those of a package as far as there is one."""
+    if not path.startswith("pkg://"):
+        return [Path(path.removeprefix("file://"))]
     try:
-        spec = importlib.util.find_spec(name.replace("/", "."))
+        spec = importlib.util.find_spec(path.removeprefix("pkg://").replace("/", "."))
     except ModuleNotFoundError:
         return []
     return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def summary(option: Path) -> str:
+    """Return the first comment of an option's YAML, which says what it chooses."""
+    comments = (line[1:].strip() for line in option.read_text().splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@package")), "")

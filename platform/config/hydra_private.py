@@ -1,30 +1,29 @@
-"""What is used of Hydra that it keeps to itself, each in one function; tests/config/test_private.py watches them."""
+"""Everything that Paddock uses of Hydra's private interface; tests/config/test_private.py watches it."""
 
 import argparse
-import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra._internal import hydra as hydra_module
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.basic_launcher import BasicLauncherConf
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
-from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
 from .. import CONF
 
-BASIC_LAUNCHER, BASIC_SWEEPER = BasicLauncherConf._target_, BasicSweeperConf._target_
+BASIC_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,16 +32,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, job: TaskFunction) -> None:
-    """Do what a command line says; `hydra.main` would read it anew, with a parser of its own."""
-    composes = Hydra.get_mode
-    if not any(override.startswith("hydra.mode=") for override in arguments.overrides):
-        # Hydra would compose everything once more to read the mode, which nothing but --multirun sets.
-        setattr(Hydra, "get_mode", lambda *_, **__: None)  # noqa: B010
+    """Run a sweep, or print what a flag of Hydra's asks for."""
+    GlobalHydra.instance().clear()
+    setattr(hydra_module, "ConfigLoaderImpl", _Loader)  # noqa: B010
     try:
-        with _own_loader():
-            _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+        _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
     finally:
-        setattr(Hydra, "get_mode", composes)  # noqa: B010
+        setattr(hydra_module, "ConfigLoaderImpl", ConfigLoaderImpl)  # noqa: B010
 
 
 def make_search_path(folder: str | Path) -> ConfigSearchPath:
@@ -51,13 +47,14 @@ def make_search_path(folder: str | Path) -> ConfigSearchPath:
 
 
 def make_loader(path: ConfigSearchPath) -> ConfigLoader:
-    """Return a loader on a search path, which `GlobalHydra` knows until it is cleared."""
-    with _own_loader():
-        return Hydra.create_main_hydra2("paddock", path).config_loader
+    """Return a loader on a search path."""
+    setup_globals()
+    JobRuntime.instance().set("name", "paddock")
+    return _Loader(path)
 
 
 class _Loader(ConfigLoaderImpl):
-    """Composes what the jobs of a sweep share with the first option of each group that varies.
+    """Loader that composes what the jobs of a sweep share with the first option of each group that varies.
 
     Hydra itself leaves these groups at their defaults, which may lack a key that all of the options have.
     """
@@ -75,7 +72,7 @@ class _Loader(ConfigLoaderImpl):
         return config
 
     def _process_config_searchpath(self, *given: Any, **named: Any) -> None:
-        """Add what hydra.searchpath names, without a warning of packages that have no __init__.py and need none."""
+        """Add what hydra.searchpath names, without a warning of packages that lack an __init__.py."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "provider=hydra.searchpath in command-line", UserWarning)
             super()._process_config_searchpath(*given, **named)
@@ -84,31 +81,14 @@ class _Loader(ConfigLoaderImpl):
         key = override.get_key_element()
         varies = override.is_discrete_sweep() and not override.is_hydra_override()
         if varies and self.repository.group_exists(key):
-            for option in override.sweep_string_iterator():  # of a glob there may be none
-                return f"{key}={option}"
+            return next((f"{key}={option}" for option in override.sweep_string_iterator()), str(override.input_line))
         return str(override.input_line)
 
 
-@contextlib.contextmanager
-def _own_loader() -> Iterator[None]:
-    """Have Hydra make loaders of ours."""
-    setattr(hydra_module, "ConfigLoaderImpl", _Loader)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(hydra_module, "ConfigLoaderImpl", ConfigLoaderImpl)  # noqa: B010
-
-
-def split_grid(overrides: Sequence[Override]) -> Sequence[Sequence[str]]:
-    """Return the jobs that Hydra's own sweeper would make of parsed overrides."""
-    [jobs] = BasicSweeper.split_arguments(list(overrides), None)
-    return jobs
-
-
-def make_launcher(plugins: Any, loader: ConfigLoader, job: TaskFunction, sweep: DictConfig) -> Launcher:
-    """Return the launcher of a sweep, outside one; its context needs callbacks, which have no public class."""
+def make_launcher(loader: ConfigLoader, job: TaskFunction, sweep: DictConfig) -> Launcher:
+    """Return the launcher of a sweep that is not running."""
     context = HydraContext(config_loader=loader, callbacks=Callbacks())
-    return plugins.instantiate_launcher(hydra_context=context, task_function=job, config=sweep)
+    return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=sweep)
 
 
 def write_element(value: Any) -> str:

@@ -1,14 +1,28 @@
-"""Hydra's plugins of ours: launchers and sweepers, each made known where it is needed."""
+"""Hydra's plugins of ours: launchers, sweepers, and the configuration groups of installed packages."""
 
+import importlib.metadata
+
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 
 from paddock.envs.errors import ConfigError
 
+ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups
 PLUGINS = "hydra_plugins.paddock."  # names of the only package from which Hydra accepts launchers and sweepers
+
+
+class InstalledGroups(SearchPathPlugin):
+    """Adds the config folders that installed packages announce by entry point."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append each announced folder, as `pkg://package.folder`."""
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+            search_path.append(provider=entry.name, path=f"pkg://{entry.value}")
 
 
 def register_plugin(plugin: type[Launcher] | type[Sweeper]) -> None:
@@ -18,14 +32,9 @@ def register_plugin(plugin: type[Launcher] | type[Sweeper]) -> None:
 
 
 def check_runs_here() -> None:
-    """Raise if a run is about to start here that was meant to be one of a sweep.
-
-    Raises:
-        ConfigError: a launcher or a sweeper of ours is chosen without --multirun.
-    """
+    """Raise ConfigError if a launcher or a sweeper of ours is chosen without --multirun."""
     hydra = HydraConfig.get()
-    chosen = {"sweeper": hydra.sweeper._target_, "launcher": hydra.launcher._target_}
-    ours = [kind for kind, target in chosen.items() if str(target).startswith(PLUGINS)]
-    for kind in ours if hydra.mode == RunMode.RUN else ():
-        name = hydra.runtime.choices.get(f"hydra/{kind}", "")
-        raise ConfigError(f"hydra/{kind}={name} is for sweeps, of one run too; add --multirun")
+    for kind, target in (("sweeper", hydra.sweeper._target_), ("launcher", hydra.launcher._target_)):
+        if hydra.mode == RunMode.RUN and str(target).startswith(PLUGINS):
+            name = hydra.runtime.choices.get(f"hydra/{kind}", "")
+            raise ConfigError(f"hydra/{kind}={name} is for sweeps, of one run too; add --multirun")

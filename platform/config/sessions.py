@@ -1,4 +1,4 @@
-"""What a later session of a run may have otherwise: how environments are vectorized, processors, packages."""
+"""Resume a run: its vectorization, its state, and what differs from its earlier sessions."""
 
 import logging
 from dataclasses import replace
@@ -13,12 +13,12 @@ from ..runs.identity import changed_processors
 from ..runs.loop import Progress, restore
 from ..runs.provenance import changed_surroundings
 from .build import build
-from .experiment import FILES, ExperimentParts, build_algorithm, packages
+from .experiment import FILES, Experiment, build_algorithm, packages
 
 log = logging.getLogger(__name__)
 
 
-def settle(parts: ExperimentParts) -> ExperimentParts:
+def resolve_vec(parts: Experiment) -> Experiment:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
     from paddock.envs.vector import ChoosesLayout
 
@@ -37,8 +37,8 @@ def settle(parts: ExperimentParts) -> ExperimentParts:
     return _with_vec(parts, vec.settle(algorithm.env, elsewhere, log.info))
 
 
-def take_up(parts: ExperimentParts) -> Progress:
-    """Bring the algorithm to where an earlier session came to; see `restore`.
+def resume(parts: Experiment) -> Progress:
+    """Restore the state of an earlier session; see `restore`.
 
     Raises:
         ConfigError: that one had another number of environments, and how each of them stands belongs to the state.
@@ -54,8 +54,8 @@ def take_up(parts: ExperimentParts) -> Progress:
         raise ConfigError(f"{what}: vec.num_envs was {before} and is now {now}; {remedy}") from error
 
 
-def moved(parts: ExperimentParts) -> list[str]:
-    """What is not as it was in an earlier session of the run, and gives other numbers."""
+def find_changes(parts: Experiment) -> list[str]:
+    """Return what differs from an earlier session of the run and changes its numbers."""
     if not (parts.path / "config.yaml").exists():
         return []
     old = _read_old(parts)
@@ -71,7 +71,7 @@ def moved(parts: ExperimentParts) -> list[str]:
     return [*changed_processors(old, parts.config), *vec, *around]
 
 
-def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
+def _has_own_numbers(target: str, parts: Experiment) -> bool:
     """Whether a vector environment steps otherwise than the environment itself, which the others share."""
     # Help and errors do not wait for Gymnasium.
     from paddock.envs.native.settings import native_task
@@ -88,12 +88,12 @@ def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
         return True
 
 
-def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentParts:
+def _with_vec(parts: Experiment, section: dict[str, Any]) -> Experiment:
     config = {**parts.config, "vec": section}
     return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool, folder=parts.path / FILES))
 
 
-def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
+def _chosen_before(parts: Experiment) -> dict[str, Any] | None:
     if not (parts.path / "config.yaml").exists():
         return None
     section = _read_old(parts)["vec"]
@@ -101,5 +101,5 @@ def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
     return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
 
 
-def _read_old(parts: ExperimentParts) -> dict[str, Any]:
+def _read_old(parts: Experiment) -> dict[str, Any]:
     return read_config(parts.path, ("algo", "env", "vec"))

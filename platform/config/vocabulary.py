@@ -1,7 +1,4 @@
-"""What the field calls the things that are chosen and set here: for whoever writes the name that he knows.
-
-Other libraries' names by our own: Stable-Baselines3, CleanRL, RLlib, Tianshou, evosax, estool, PyTorch Lightning.
-"""
+"""Names of other libraries (Stable-Baselines3, CleanRL, RLlib, Gymnasium) for the keys and commands of Paddock."""
 
 import re
 import sys
@@ -10,195 +7,114 @@ from typing import NoReturn
 
 from paddock.envs.errors import closest
 
-USUAL: dict[str, tuple[str, ...]] = {
+_NAMES = {
     # groups
-    "algo": ("agent", "algorithm", "learner", "method", "model", "optimizer", "strategy", "trainer"),
-    "env": ("environment", "game", "gym", "task"),
-    "vec": ("envs", "vec_env", "vecenv", "vector", "vectorization", "vectorizer"),
-    "compute": ("backend", "cluster", "executor", "pool", "scheduler"),
-    "track": ("log", "logger", "loggers", "logging", "tensorboard", "tracker", "tracking", "use_wandb", "wandb"),
+    "algo": "agent algorithm learner model optimizer policy strategy trainer",
+    "env": "environment game gym task",
+    "vec": "envs vec_env vector",
+    "compute": "backend cluster executor pool scheduler",
+    "track": "log logger logging tensorboard tracking use_wandb wandb",
     # environments
-    "env.id": ("env_id", "env_name", "environment_id", "environment_name", "gym_id", "task_id"),
-    "env.kwargs": ("env_args", "env_config", "env_kwargs", "kwargs", "make_kwargs"),
-    "env.wrappers": ("env_wrapper", "wrapper", "wrappers"),
-    "env.max_episode_steps": ("episode_length", "max_ep_len", "max_episode_length", "time_limit"),
-    "vec.num_envs": ("n_env", "n_envs", "num_env", "num_environments", "num_envs", "num_envs_per_worker"),
+    "env.id": "env_id env_name gym_id task_id",
+    "env.kwargs": "env_args env_config env_kwargs",
+    "env.wrappers": "env_wrapper wrapper wrappers",
+    "env.max_episode_steps": "episode_length max_ep_len time_limit",
+    "vec.num_envs": "n_env n_envs num_env num_envs",
     # learning
-    "algo.learning_rate": ("alpha", "learn_rate", "learningrate", "lr", "lrate", "step_size", "stepsize"),
-    "algo.anneal_steps": ("anneal_lr", "lr_schedule"),
-    "algo.learning_rate_decay": ("anneal_lr", "lr_decay", "lrate_decay", "lr_schedule"),
-    "algo.gamma": ("discount", "discount_factor"),
-    "algo.gae_lambda": ("lam", "lambda", "lambda_", "lmbda", "td_lambda"),
-    "algo.num_steps": (
-        *("horizon", "n_steps", "nsteps", "rollout_fragment_length", "rollout_length", "rollout_steps"),
-        *("steps", "t_max", "unroll_length"),
-    ),
-    "algo.minibatch_size": (
-        *("batch_size", "batchsize", "mini_batch_size", "minibatches", "n_minibatches", "nminibatches"),
-        *("num_mini_batch", "num_minibatches", "sgd_minibatch_size"),
-    ),
-    "algo.epochs": ("k_epochs", "n_epochs", "noptepochs", "num_epochs", "num_sgd_iter", "ppo_epoch", "update_epochs"),
-    "algo.clip_coef": (
-        *("clip", "clip_eps", "clip_epsilon", "clip_param", "clip_range", "clip_ratio", "cliprange", "eps_clip"),
-    ),
-    "algo.value_clip_coef": ("clip_range_vf", "clip_vloss", "value_clip", "vf_clip_param"),
-    "algo.entropy_coef": ("beta", "ent_coef", "ent_coeff", "entropy_coeff", "entropy_coefficient", "entropy_weight"),
-    "algo.value_coef": ("value_coefficient", "value_loss_coef", "vf_coef", "vf_coeff", "vf_loss_coeff"),
-    "algo.max_grad_norm": ("clip_grad", "grad_clip", "grad_norm", "gradient_clip", "gradient_clip_val", "max_norm"),
-    "algo.target_kl": ("kl_target", "max_kl"),
-    "algo.adam_epsilon": ("adam_eps", "eps"),
-    "algo.normalize_advantages": ("adv_norm", "norm_adv", "normalize_adv", "normalize_advantage"),
-    "algo.normalize_observations": ("norm_obs", "normalize_input", "normalize_obs", "obs_norm"),
-    "algo.normalize_rewards": ("norm_reward", "normalize_reward", "reward_norm", "reward_scaling"),
-    "algo.hidden": (
-        *("fcnet_hiddens", "hidden_dim", "hidden_dims", "hidden_layers", "hidden_size", "hidden_sizes", "layers"),
-        *("mlp", "net_arch", "policy_kwargs", "units"),
-    ),
-    "algo.activation": ("activation_fn", "fcnet_activation", "nonlinearity"),
-    "algo.encoder": ("cnn", "feature_extractor", "features_extractor", "policy_type"),
-    "algo.lstm": ("gru", "memory", "recurrent", "rnn", "use_lstm", "use_rnn"),
-    "algo.gaussian": ("clip_actions", "squash", "squash_output", "squashed", "tanh_squash", "use_tanh"),
-    "algo.initial_log_std": ("init_log_std", "log_std_init"),
-    "algo.device": ("accelerator", "cuda", "gpu", "gpus", "num_gpus", "use_cuda", "use_gpu"),
-    "algo.precision": ("amp", "bf16", "dtype", "fp16", "mixed_precision"),
-    "algo.compiled": ("compile", "torch_compile"),
-    "algo.opponents": ("opponent", "opponent_pool", "self_play", "selfplay"),
-    "algo.threads": ("n_threads", "num_threads", "torch_threads"),
-    "algo.eval_every": ("eval_freq", "eval_interval", "evaluation_interval"),
-    "algo.eval_episodes": ("evaluation_duration", "n_eval_episodes", "num_eval_episodes"),
+    "algo.learning_rate": "alpha learn_rate lr step_size",
+    "algo.anneal_steps": "anneal_lr lr_schedule",
+    "algo.learning_rate_decay": "anneal_lr lr_decay lr_schedule",
+    "algo.gamma": "discount discount_factor",
+    "algo.gae_lambda": "lam lambda lambda_ td_lambda",
+    "algo.num_steps": "horizon n_steps rollout_fragment_length rollout_length unroll_length",
+    "algo.minibatch_size": "batch_size minibatches n_minibatches num_minibatches sgd_minibatch_size",
+    "algo.epochs": "n_epochs num_epochs num_sgd_iter update_epochs",
+    "algo.clip_coef": "clip clip_eps clip_param clip_range clip_ratio",
+    "algo.value_clip_coef": "clip_range_vf clip_vloss vf_clip_param",
+    "algo.entropy_coef": "beta ent_coef entropy_coeff",
+    "algo.value_coef": "vf_coef vf_loss_coeff",
+    "algo.max_grad_norm": "clip_grad grad_clip",
+    "algo.normalize_advantages": "norm_adv normalize_advantage",
+    "algo.normalize_observations": "norm_obs normalize_obs",
+    "algo.normalize_rewards": "norm_reward normalize_reward",
+    "algo.hidden": "fcnet_hiddens hidden_dim hidden_size hidden_sizes layers net_arch policy_kwargs units",
+    "algo.activation": "activation_fn nonlinearity",
+    "algo.encoder": "cnn features_extractor",
+    "algo.lstm": "gru recurrent rnn use_lstm",
+    "algo.device": "cuda gpu use_cuda",
+    "algo.opponents": "opponent self_play",
+    "algo.eval_every": "eval_freq eval_interval",
+    "algo.eval_episodes": "n_eval_episodes",
     # learning from replay
-    "algo.capacity": ("buffer", "buffer_size", "memory_size", "replay", "replay_buffer_size", "replay_size"),
-    "algo.batch_size": ("minibatch", "minibatch_size", "train_batch_size"),
-    "algo.warmup": ("initial_steps", "learning_starts", "min_replay_size", "random_steps", "start_steps"),
-    "algo.updates_per_step": (
-        *("gradient_steps", "replay_ratio", "train_freq", "train_frequency", "training_intensity", "update_every"),
-        *("updates", "utd", "utd_ratio"),
-    ),
-    "algo.n_step": ("multi_step", "n_steps", "nstep"),
-    "algo.sync_every": ("broadcast_interval", "max_weight_sync_delay", "update_period", "variable_update_period"),
-    "algo.tau": ("polyak", "polyak_tau", "soft_update"),
-    "algo.target_every": (
-        *("target_network_frequency", "target_update", "target_update_freq", "target_update_interval"),
-        *("target_update_period", "update_target_every"),
-    ),
-    "algo.huber": ("huber_loss", "loss", "loss_fn", "smooth_l1"),
-    "algo.double": ("ddqn", "double_dqn", "double_q"),
-    "algo.dueling": ("duel", "dueling_dqn"),
-    "algo.quantiles": ("n_quantiles", "num_quantiles"),
-    "algo.atoms": ("atom_size", "n_atoms", "num_atoms"),
-    "algo.noisy_sigma": ("noisy", "noisy_net", "noisy_std", "sigma0", "std_init"),
-    "algo.priority_exponent": ("per", "per_alpha", "prioritized", "prioritized_replay", "prioritized_replay_alpha"),
-    "algo.importance_exponent": ("beta", "per_beta", "prioritized_replay_beta"),
-    "algo.burn_in": ("burnin", "replay_burn_in", "warmup_t", "warmup_length"),
-    "algo.sequence_length": ("batch_t", "max_seq_len", "seq_len", "sequence_len", "trace_length"),
-    "algo.rescale": ("h_function_epsilon", "use_h_function", "value_rescaling", "value_scale_eps"),
-    "algo.epsilon_start": ("epsilon", "exploration_initial_eps", "initial_epsilon", "start_e"),
-    "algo.epsilon_end": ("end_e", "exploration_final_eps", "final_epsilon", "min_epsilon"),
-    "algo.epsilon_steps": ("epsilon_decay", "epsilon_timesteps", "exploration_fraction", "exploration_steps"),
-    "algo.alpha": ("ent_coef", "entropy_coef", "temperature"),
-    "algo.learn_alpha": ("auto_alpha", "automatic_entropy_tuning", "autotune"),
-    "algo.drop": ("top_quantiles_to_drop", "top_quantiles_to_drop_per_net"),
-    "algo.critics": ("n_critics", "num_critics"),
-    "algo.actor_every": ("policy_delay", "policy_freq", "policy_frequency"),
-    "algo.target_noise": ("policy_noise", "target_policy_noise"),
-    "algo.target_noise_clip": ("noise_clip",),
+    "algo.capacity": "buffer_size memory_size replay_size",
+    "algo.batch_size": "minibatch train_batch_size",
+    "algo.warmup": "initial_steps learning_starts start_steps",
+    "algo.updates_per_step": "gradient_steps replay_ratio train_freq train_frequency utd_ratio",
+    "algo.n_step": "multi_step n_steps",
+    "algo.tau": "polyak soft_update",
+    "algo.target_every": "target_network_frequency target_update_interval",
+    "algo.priority_exponent": "per prioritized_replay_alpha",
+    "algo.epsilon_start": "epsilon exploration_initial_eps start_e",
+    "algo.epsilon_end": "end_e exploration_final_eps",
+    "algo.epsilon_steps": "epsilon_decay exploration_fraction",
+    "algo.alpha": "ent_coef entropy_coef temperature",
+    "algo.learn_alpha": "autotune",
+    "algo.drop": "top_quantiles_to_drop_per_net",
+    "algo.critics": "n_critics num_critics",
+    "algo.actor_every": "policy_delay policy_frequency",
+    "algo.target_noise": "policy_noise target_policy_noise",
+    "algo.target_noise_clip": "noise_clip",
     # search
-    "algo.population": ("n_pop", "npop", "num_population", "pop_size", "population_size", "popsize"),
-    "algo.members": ("n_pop", "npop", "num_members", "pop_size", "population", "population_size", "popsize"),
-    "algo.sigma": (
-        "action_noise",
-        "exploration_noise",
-        "noise_scale",
-        "noise_std",
-        "noise_stdev",
-        "sigma0",
-        "sigma_init",
-        "std",
-        "stdev",
-    ),
-    "algo.sigma_floor": ("sigma_limit", "sigma_min"),
-    "algo.weight_decay": ("l2", "l2_coeff", "l2coeff"),
-    "algo.episodes_per_member": ("n_episodes", "num_episodes", "num_evals", "num_rollouts"),
-    "algo.max_niches": ("max_num_envs", "max_envs"),
-    "algo.transfer_every": ("steps_before_transfer", "transfer_interval"),
-    "algo.reproduce_every": ("adjust_interval", "mutation_interval"),
+    "algo.population": "pop_size population_size popsize",
+    "algo.members": "pop_size population population_size",
+    "algo.sigma": "exploration_noise noise_std sigma_init std",
+    "algo.weight_decay": "l2 l2coeff",
     # every run
-    "seed": ("random_seed", "random_state", "rng", "rng_seed", "seeds"),
-    "init_from": (
-        *("fine_tune", "finetune", "init", "load_policy", "pretrained", "start_from", "transfer_from", "warm_start"),
-        *("warmstart", "weights"),
-    ),
-    "resume": ("continue", "load", "load_model", "reload", "restore", "resume_from"),
-    "dry_run": ("debug", "dry", "dryrun", "test"),
-    "budget.steps": (
-        *("env_steps", "frames", "max_frames", "max_steps", "max_timesteps", "n_timesteps", "num_env_steps"),
-        *("num_frames", "num_timesteps", "steps", "timesteps", "total_frames", "total_steps", "total_timesteps"),
-    ),
-    "budget.iterations": (
-        *("generations", "iters", "max_generations", "max_iter", "max_iterations", "n_generations", "n_iter"),
-        *("n_iterations", "num_generations", "num_iterations", "num_updates", "total_iterations", "updates"),
-    ),
-    "budget.minutes": ("hours", "max_minutes", "max_time", "seconds", "time", "time_budget"),
-    "budget.return": ("reward_threshold", "stop_reward", "target_return", "target_reward", "target_score"),
-    "run.root": ("log_dir", "logdir", "root_dir", "runs_dir", "save_dir"),
-    "run.dir": (
-        *("dir", "folder", "out", "out_dir", "outdir", "output", "output_dir", "path", "run_dir", "rundir"),
-        *("save_path", "workdir"),
-    ),
-    "run.name": ("exp_name", "experiment_name", "run_id", "run_name", "tag"),
-    "checkpoint.every_s": ("checkpoint_every", "checkpoint_freq", "checkpoint_interval", "save_freq", "save_interval"),
-    "checkpoint.keep": ("keep_checkpoints", "max_to_keep", "num_to_keep", "save_total_limit"),
+    "seed": "random_seed rng_seed seeds",
+    "init_from": "pretrained transfer_from warm_start weights",
+    "resume": "continue load restore resume_from",
+    "budget.steps": "frames max_steps max_timesteps n_timesteps num_timesteps steps timesteps total_timesteps",
+    "budget.iterations": "generations iters max_iterations num_iterations num_updates",
+    "budget.minutes": "max_time time_budget",
+    "budget.return": "reward_threshold target_return",
+    "run.root": "log_dir logdir save_dir",
+    "run.dir": "dir folder out_dir output output_dir path save_path",
+    "run.name": "exp_name experiment_name run_name",
+    "checkpoint.every_s": "checkpoint_interval save_freq",
     # workers
-    "compute.workers": (
-        *("cores", "cpu", "cpus", "n_cpu", "n_cpus", "n_jobs", "n_procs", "n_workers", "ncpu", "nproc", "num_cpus"),
-        *("num_proc", "num_processes", "num_workers", "processes", "worker", "workers"),
-    ),
-    "compute.address": ("host", "hostname", "scheduler_address", "url"),
-    "compute.gpus": ("gpu", "gpus", "num_gpus"),
-    "compute.memory_gb": ("mem", "memory", "ram"),
-    "compute.partition": ("queue",),
-    "compute.walltime": ("time",),
-    "compute.task_timeout_s": ("task_timeout", "timeout"),
-    "compute.retries": ("max_retries",),
-    "track.mirrors.wandb.project": ("project", "project_name", "wandb_project", "wandb_project_name"),
-    "track.mirrors.wandb.entity": ("entity", "wandb_entity"),
-    "track.mirrors.wandb.mode": ("wandb_mode",),
-    "serve.address": ("bind", "listen", "port"),
-    "hydra.sweeper.objectives": ("direction", "directions", "metric", "mode", "objective"),
-    "hydra.sweeper.parallel": ("concurrency", "max_concurrent", "n_jobs", "num_parallel"),
-    "hydra.sweeper.n_trials": ("n_trials", "num_samples", "num_trials", "trials"),
+    "compute.workers": "cpus n_jobs n_workers nproc num_cpus num_processes num_workers workers",
+    "compute.address": "host scheduler_address url",
+    "compute.memory_gb": "mem memory ram",
+    "compute.partition": "queue",
+    "track.mirrors.wandb.project": "project wandb_project wandb_project_name",
+    "hydra.sweeper.objectives": "direction directions metric objective",
+    "hydra.sweeper.n_trials": "n_trials num_samples trials",
 }
-SPACES: dict[str, tuple[str, ...]] = {  # how Hydra writes what varies: what others call it
-    "interval(LOW, HIGH)": ("float_uniform", "suggest_float", "uniform"),
-    "tag(log, interval(LOW, HIGH))": ("log", "log_uniform", "loguniform", "reciprocal"),
-    "int(interval(LOW, HIGH))": ("int_uniform", "integers", "randint", "suggest_int", "uniform_int"),
-    "range(START, STOP, STEP)": ("arange", "linspace", "quniform"),
-    "choice(A, B)": ("categorical", "choices", "grid", "one_of", "suggest_categorical"),
-}
-COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be called
-    "paddock": ("experiment", "launch", "learn", "main", "run", "search", "start", "sweep", "train"),
-    "paddock.evaluate": ("enjoy", "eval", "film", "play", "record", "render", "show", "test", "video", "visualize"),
-    "paddock.export": ("convert", "onnx", "save_model", "to_onnx"),
-    "paddock.plot": ("curves", "draw", "graph", "plots"),
-    "paddock.report": ("compare", "html", "reports", "summary"),
-    "paddock.rerun": ("reproduce", "repeat", "replay"),
-    "paddock.status": ("jobs", "list", "ls", "ps", "queue", "runs", "stat"),
-    "paddock.check": ("check_env", "checks", "env", "validate", "verify"),
-    "paddock.doctor": ("diagnose", "health", "info", "version"),
-    "paddock.sanity": ("debug", "ocean", "sane", "selftest", "suite"),
-    "paddock.serve": ("grpc", "host", "listen", "remote", "server"),
-    "paddock.upload": ("mirror", "push", "sync"),
+USUAL = {key: tuple(names.split()) for key, names in _NAMES.items()}
+COMMANDS = {  # a command: other names for it
+    "paddock": "experiment launch learn main run start sweep train",
+    "paddock.evaluate": "enjoy eval film play render test video",
+    "paddock.export": "convert onnx",
+    "paddock.plot": "curves draw graph",
+    "paddock.report": "compare html summary",
+    "paddock.rerun": "repeat replay reproduce",
+    "paddock.status": "jobs list ls ps queue runs",
+    "paddock.check": "check_env validate verify",
+    "paddock.doctor": "diagnose health info version",
+    "paddock.sanity": "selftest suite",
+    "paddock.serve": "host remote server",
+    "paddock.upload": "mirror push sync",
 }
 
 
 def find_usual(name: str) -> list[str]:
-    """Our keys for what is called so elsewhere, in the table's order."""
+    """Return the keys that another library calls so, in the table's order."""
     name = name.lower().replace("-", "_")
     return [key for key, names in USUAL.items() if name in names]
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
-    """Say what a key that is not there is called here: "did you mean 'algo.gamma'?"; None where nothing is near.
+    """Suggest keys for one that does not exist: "did you mean 'algo.gamma'?"; None where nothing is near.
 
     Args:
         key: its dotted path, as it was written.
@@ -206,38 +122,20 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     """
     known = [other for other in known if not _name(other).startswith("_")]
     section, _, name = key.rpartition(".")
-    usual, same = find_usual(name), [other for other in known if _name(other) == name]
+    same = [other for other in known if _name(other) == name]
     here = [other for other in known if not section or _section(other) == section]
+    misspelled = closest(key, same) if section and section not in known else None  # the section is
+    usual = [other for other in find_usual(name) if other in known]
     near = closest(name, map(_name, here))
-    spelled = [other for other in here if _name(other) == near]
-    if section and section not in known:
-        near = closest(key, same)
-        found = [other for other in same if other == near or not usual]
-    else:
-        found = []
-    if not found and usual:  # what it is called is certain, and that it is not here may be too
-        elsewhere = [other for other in usual if other in known]
-        found = [other for other in elsewhere if _section(other) in (section, *find_usual(section))]
-        found = found or [*elsewhere, *(spelled if section else [])]
-    elif not found:
-        found = spelled or (same if len(same) == 1 else [])
-    found.sort(key=lambda other: not _name(other).startswith(name))  # such as a plural
+    found = (
+        [misspelled] if misspelled else [k for k in usual if _section(k) in (section, *find_usual(section))] or usual
+    )
+    found = found or [other for other in here if _name(other) == near] or (same if len(same) == 1 else [])
     return f"did you mean {' or '.join(map(repr, found[:3]))}?" if found else None
 
 
-def suggest_function(name: str) -> str:
-    """Say how what varies is written, where a function is called in a wrong way or by another name."""
-    usual = [written for written, names in SPACES.items() if name.lower() in names or written.startswith(f"{name}(")]
-    return f"write {' or '.join(usual or SPACES)}"
-
-
-def suggest_package(group: str) -> str:
-    """Say how the keys of a file of a group reach the whole configuration."""
-    return f"the file that {group}= chooses has to begin with the line `# @package _global_`"
-
-
 def suggest_flag(message: str) -> str:
-    """Explain what argparse says of a flag that may be one of our keys."""
+    """Explain argparse's message about a flag that may be one of our keys."""
     flag = re.search(r"unrecognized arguments: (--?([a-zA-Z][\w./@-]+))", message)
     if flag is None:
         return message
@@ -252,9 +150,9 @@ def refuse_command(module: str) -> NoReturn:
 
 
 def suggest_command(name: str) -> str:
-    """Say which command is meant by a name that is none's, or list them."""
+    """Suggest the command that is meant by a name that is none's, or list them."""
     name = _name(name).lower()
-    usual = [command for command, names in COMMANDS.items() if name in names]
+    usual = [command for command, names in COMMANDS.items() if name in names.split()]
     near = closest(name, map(_name, COMMANDS))
     usual += [command for command in COMMANDS if _name(command) == near]
     return f"did you mean python -m {usual[0]}?" if usual else f"there are {', '.join(COMMANDS)}"

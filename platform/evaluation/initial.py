@@ -9,7 +9,7 @@ from paddock.algos.networks.initial import Initial, restore
 from paddock.algos.protocol import TakesPolicy
 from paddock.envs.errors import ConfigError, require
 
-from ..config.experiment import ExperimentParts
+from ..config.experiment import Experiment
 from ..runs.checkpoint import CheckpointError, read, write
 from ..runs.folder import INITIAL, FolderError, read_config
 from ..runs.identity import algorithm_name, env_name
@@ -33,7 +33,7 @@ class Origin:
         write(path / INITIAL, {"policy": self.policy.state_dict(), "facts": dict(self.facts)})
 
 
-def begin(parts: ExperimentParts) -> Origin | None:
+def begin(parts: Experiment) -> Origin | None:
     """Let the algorithm of a run that has not begun start from the policy that `init_from` names; None: from its own.
 
     Raises:

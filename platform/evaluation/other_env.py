@@ -13,8 +13,8 @@ from paddock.envs.spec import EnvSpec
 
 from .. import CONF
 from ..config.build import build
+from ..config.compose import compose_sections
 from ..config.niche import settle_niche
-from ..config.overrides import compose_sections
 
 
 def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

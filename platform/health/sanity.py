@@ -16,7 +16,7 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
 from ..config.build import build, call_checked, prepare
-from ..config.overrides import compose_sections
+from ..config.compose import compose_sections
 
 TASKS = {task.name: task for task in (*SUITE, *PUFFER, *WORLDS)}
 OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one task

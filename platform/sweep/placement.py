@@ -20,7 +20,8 @@ from paddock.algos.pool.process import PythonCommand, run_to_end, start_command
 from paddock.algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
 from paddock.algos.pool.protocol import End as PoolEnd
 
-from ..config.compose import SWEEP_FILE, load_job
+from ..config.compose import load_job
+from ..config.grid import SWEEP_FILE
 from ..config.overrides import spell_run_dir, spell_sources
 from ..runs.loop import Signals
 from ..runs.state import is_locked, tail

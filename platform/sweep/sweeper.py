@@ -27,7 +27,8 @@ from paddock.envs.errors import ConfigError, require
 
 from ..config.build import call_checked
 from ..config.command import shown
-from ..config.compose import check_sweep_file, hydra_overrides, job_config, load_job
+from ..config.compose import hydra_overrides, job_config, load_job
+from ..config.grid import check_sweep_file
 from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed

@@ -10,7 +10,7 @@ from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import local
 from paddock.compute.dask.pool import DaskPool
 from paddock.config.build import build
-from paddock.config.overrides import compose_sections
+from paddock.config.compose import compose_sections
 
 
 @pytest.fixture(name="two", scope="module")

@@ -13,9 +13,8 @@ import pytest
 
 from paddock import check
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.config.compose import compose_alone
+from paddock.config.compose import compose_alone, compose_sections
 from paddock.config.experiment import read_plain
-from paddock.config.overrides import compose_sections
 from paddock.envs.errors import ConfigError
 from paddock.health.algo_checks import check_algo, first_difference
 

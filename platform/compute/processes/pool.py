@@ -227,7 +227,7 @@ class Pool(multiprocessing.pool.Pool):
 def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
     """Open the pool of an option of conf/compute, checked as a run's is."""
     # Hydra takes a while to import, which whoever only names the class should not wait for.
-    from ...config.overrides import compose_sections
+    from ...config.compose import compose_sections
 
     section = {**compose_sections(["compute"], [f"compute={compute}"])["compute"], **settings}
     if processes is not None and "workers" in section:

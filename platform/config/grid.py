@@ -1,0 +1,105 @@
+"""A grid of runs under --multirun: every job is composed and checked before the first one runs."""
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from paddock.envs.errors import require
+
+from ..runs.identity import flatten
+from .compose import job_config, load_job, open_loader
+from .hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, make_launcher
+from .mistakes import explain
+
+SWEEP_FILE = "sweep="  # begins the argument that processes of jobs are not given: they would sweep, too
+CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The jobs of a grid, and the configuration that they share."""
+
+    loader: ConfigLoader
+    config: DictConfig  # Hydra's part included
+    jobs: Sequence[Sequence[str]]  # the overrides of each
+
+    def configs(self) -> Iterator[tuple[int, DictConfig]]:
+        """Yield the jobs to check: their numbers and configurations.
+
+        Raises:
+            ConfigError: a job cannot be composed.
+        """
+        met: set[str] = set()
+        in_processes = self.config.hydra.launcher._target_ != BASIC_LAUNCHER
+        for number, job in enumerate(self.jobs):
+            if len(self.jobs) > CHECKED_JOBS and met.issuperset(job):
+                continue
+            if in_processes and not met.issuperset(item for item in job if item.startswith(SWEEP_FILE)):
+                check_sweep_file(self.loader, self.config, job)
+            met.update(job)
+            yield number, job_config(load_job(self.loader, self.config, job, number))
+
+    def rehearse(self, show: TaskFunction) -> None:
+        """Show every job. Hydra itself would make their folders."""
+        if self.config.hydra.launcher._target_ != BASIC_LAUNCHER:
+            make_launcher(self.loader, show, self.config).launch([list(job) for job in self.jobs], 0)
+            return
+        for number, job in enumerate(self.jobs):
+            show(job_config(load_job(self.loader, self.config, job, number)))
+
+
+def compose_grid(arguments: argparse.Namespace) -> Grid | None:
+    """Compose a multirun; None where its sweeper chooses values as it goes.
+
+    Raises:
+        ConfigError: it cannot be composed, or an override lists no values.
+    """
+    loader = open_loader(arguments)
+    try:
+        overrides = [*arguments.overrides, "hydra.mode=MULTIRUN"]
+        config = loader.load_configuration(arguments.config_name or "config", overrides, RunMode.MULTIRUN)
+        sweeper = config.hydra.sweeper
+        if sweeper._target_ != BASIC_SWEEPER:
+            return None
+        swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
+        parsed = OverridesParser.create(loader).parse_overrides([*swept, *config.hydra.overrides.task])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(error, arguments, loader) from error
+    return Grid(loader, config, list(itertools.product(*map(_values, parsed))))
+
+
+def _values(override: Override) -> list[str]:
+    """Return the overrides that one of a sweep stands for."""
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    values = [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
+    remedy = "list some, as KEY=1,2, or have them chosen by hydra/sweeper=optuna"
+    require(bool(values), f"{override.input_line} lists no values, of which a grid is made; {remedy}")
+    return values
+
+
+def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]) -> None:
+    """Raise ConfigError if the file of `sweep=` sets something that the process of a job, started without it, lacks."""
+    files = [item for item in job if item.startswith(SWEEP_FILE)]
+    if not files:
+        return
+    rest, name = [item for item in job if item not in files], sweep.hydra.job.config_name
+    try:
+        alone = loader.load_configuration(name, rest, RunMode.RUN)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise explain(error, argparse.Namespace(overrides=rest, config_name=name), loader) from error
+    configs = (load_job(loader, sweep, job, 0), alone)
+    had, has = (flatten(OmegaConf.to_container(config, resolve=False)) for config in configs)
+    lost = [key for key in had.keys() | has.keys() if had.get(key) != has.get(key) and not key.startswith("hydra.")]
+    remedy = "say it on the command line or in an experiment"
+    require(not lost, f"{files[-1]} sets {', '.join(sorted(lost))}, which no process of the sweep would have; {remedy}")
