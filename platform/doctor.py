@@ -52,17 +52,16 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         key, equals, _ = argument.partition("=")
         if not equals or not (key in KEYS or key.startswith(BELOW)):
             raise ConfigError(f"{argument} is not an argument of doctor; {nearest(key, KEYS)} (see --help)")
-    recipe, servers, root, missing = None, None, Path("runs"), None
+    missing = None
     try:
         from .config.build import build
         from .config.compose import compose_sections
+        from .health import checks
 
         sections = compose_sections(["compute", "run", "vec"], arguments)
-        root = Path(sections["run"]["root"])
-        if any(argument.startswith("compute") for argument in arguments):
-            recipe = build("compute", sections["compute"])
-        if "vec=remote" in arguments:
-            servers = build("vec", sections["vec"])
+        asks_pool = any(argument.startswith("compute") for argument in arguments)
+        pool = build("compute", sections["compute"]) if asks_pool else None
+        servers = build("vec", sections["vec"]) if "vec=remote" in arguments else None
     except ImportError as error:
         missing = error
     yield "python", check_python()
@@ -71,20 +70,13 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     if missing is not None:
         yield "the rest", Finding("FAIL", in_words(missing), "install the packages first")
         return
-    # Late, since the first lines should not wait for what these bring along.
-    from .health import checks
-
-    yield "disk", checks.check_disk(root)
-    yield "memory", checks.check_memory()
-    yield "cores", checks.check_cores()
-    yield "slurm", checks.check_slurm()
-    yield "box2d", checks.check_box2d()
+    yield "disk", checks.check_disk(Path(sections["run"]["root"]))
     yield "native", checks.check_native()
-    yield "video", checks.check_video()
-    yield "wandb", checks.check_wandb()
     yield "gpu", checks.check_gpu()
-    if recipe is not None:
-        yield from checks.check_compute(recipe)
+    yield "wandb", checks.check_wandb()
+    yield "slurm", checks.check_slurm()
+    if pool is not None:
+        yield from checks.check_compute(pool)
     if servers is not None:
         from .health.server import check_server  # only who asks for it needs gRPC
 

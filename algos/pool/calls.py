@@ -1,9 +1,6 @@
 """Calls as `multiprocessing.Pool` makes them, on the worker: an initializer before the first, then the function."""
 
-import os
-import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,11 +46,3 @@ def call(setup: Broadcast[Initializer] | None, task: Call) -> Any:
                 _initialized.add(setup.value.id)
     function, arguments, keywords = task
     return function(*arguments, **keywords)
-
-
-class Witness:
-    """Tells of the worker process that it lives in."""
-
-    def tell(self) -> tuple[str, int, float]:
-        """Host, process id, and the time of its clock."""
-        return socket.gethostname(), os.getpid(), time.time()

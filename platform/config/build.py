@@ -1,4 +1,4 @@
-"""Where configuration becomes objects: every name, type and range is checked here, once, with one clear line.
+"""Build what a section of the configuration names; keys, types and ranges are checked here, once.
 
 A section of the configuration names its class by `_target_`; the class's own signature says which keys there are
 and of which types, so nothing is declared twice.
@@ -18,11 +18,6 @@ from .vocabulary import find_usual
 
 Section = Mapping[str, Any]
 
-EXAMPLES = {
-    "env": "paddock.envs.spec.EnvSpec",
-    "vec": "paddock.envs.vector.Serial",
-    "compute": "paddock.compute.recipes.Local",
-}
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -56,12 +51,11 @@ def call_checked(path: str, function: Callable[..., Any], settings: Section, **p
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """What a section names, and its settings."""
+    """Return what a section names, and its settings."""
     require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
-    said = f"{path} has no _target_" if target is None else f"{path}._target_={target} names no class"
-    example = EXAMPLES.get(path, "my_package.es.MyES")
-    require(isinstance(target, str), f"{said}; write there what is to be made, as `_target_: {example}`")
+    remedy = "name a class there, such as `_target_: my_package.es.MyES`"
+    require(isinstance(target, str), f"{path} has no _target_; {remedy}")
     settings = {key: value for key, value in section.items() if key != "_target_"}
     return resolve(str(target), f"{path}._target_"), settings
 
@@ -69,13 +63,9 @@ def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, A
 def _check(
     path: str, function: Callable[..., Any], settings: Section, parts: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings as the function takes them, and those of the parts that it names."""
+    """Return the settings as the function takes them, and the parts that it names."""
     require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError as error:
-        remedy = "name a class or a function that is written in Python"
-        raise ConfigError(f"{path}: nobody can say what {function.__qualname__} takes; {remedy}") from error
+    parameters = inspect.signature(function).parameters.values()
     hints = _hints(function)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}
@@ -85,16 +75,14 @@ def _check(
     for name, value in settings.items():
         if name not in known and not (open_ended and name not in offered):
             usual = [key for key in known if f"{path}.{key}" in find_usual(str(name))]
-            raise ConfigError(
-                f"{path}.{name} is not a key of {path}; {nearest(usual[0] if usual else str(name), known)}"
-            )
+            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest([*usual, str(name)][0], known)}")
         require(value != "???", f"{path}.{name} has no value; give one: {path}.{name}=...")
         # A number such as 1e6 is a float in YAML, whole or not.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)
         if not _fits(value, hints.get(name)):
             shown = name.removesuffix("_")  # an argument whose key is a word of Python's own
-            raise ConfigError(f"{path}.{shown}={value!r} has the wrong type; allowed: {_spell(hints[name])}")
+            raise ConfigError(f"{path}.{shown}={value!r} has the wrong type; allowed: {_describe(hints[name])}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
@@ -129,36 +117,40 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in arguments
     if hint is type(None):
         return value is None
-    if hint is bool:
-        return isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
         # Whole ones may be too large to be told by math.isfinite.
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if hint is str:
-        return isinstance(value, str)
     kind = origin or hint
+    if kind in (bool, str):
+        return isinstance(value, kind)
     if isinstance(kind, type) and issubclass(kind, Mapping):
         return isinstance(value, Mapping)
     if isinstance(kind, type) and issubclass(kind, Sequence):
-        items = [argument for argument in arguments if argument is not Ellipsis]
+        items = _items(arguments)
         return isinstance(value, list | tuple) and (len(items) != 1 or all(_fits(item, items[0]) for item in value))
     return True
 
 
-def _spell(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_spell(choice) for choice in arguments))
+        return " or ".join(dict.fromkeys(_describe(choice) for choice in arguments))
     if origin is Literal:
         return ", ".join(map(str, arguments))
-    if hint is type(None):
-        return "null"
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    if hint in names:
+        return names[hint]
     kind = origin or hint
     if isinstance(kind, type) and issubclass(kind, Mapping):
         return "a mapping"
-    if isinstance(kind, type) and issubclass(kind, Sequence) and kind is not str:
-        items = [argument for argument in arguments if argument is not Ellipsis]
-        return "a list" + (f", each {_spell(items[0])}" if len(items) == 1 else "")
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
+    if isinstance(kind, type) and issubclass(kind, Sequence):
+        items = _items(arguments)
+        return "a list" + (f", each {_describe(items[0])}" if len(items) == 1 else "")
+    return str(hint)
+
+
+def _items(arguments: Sequence[Any]) -> list[Any]:
+    """Return the types of a sequence's items."""
+    return [argument for argument in arguments if argument is not Ellipsis]

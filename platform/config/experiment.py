@@ -196,19 +196,11 @@ def last_path(root: Path) -> Path:
     Raises:
         FolderError: there is none.
     """
-    provenances = {path.parent: read_json(path) for path in root.glob("*/provenance.json")}
-    runs = [path for path, facts in provenances.items() if "repeats" not in facts]
-    if not runs:
+    runs = {path.parent: read_json(path) for path in root.glob("*/provenance.json")}
+    started = {path: facts.get("started", "") for path, facts in runs.items() if "repeats" not in facts}
+    if not started:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
-    return max(runs, key=lambda path: (_started(provenances[path], path), path.stat().st_mtime))
-
-
-def _started(provenance: Mapping[str, Any], path: Path) -> datetime.datetime:
-    """Return when a run was started; where its provenance is damaged, when its folder was changed."""
-    try:
-        return datetime.datetime.fromisoformat(str(provenance.get("started"))).astimezone()
-    except ValueError:
-        return datetime.datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+    return max(started, key=lambda path: (started[path], path.stat().st_mtime))
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
@@ -216,24 +208,14 @@ def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
     identity = {"run_dir": path, "run_name": path.name, "config": config}
 
     def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
-        return [_check_mirror(name, build(f"track.mirrors.{name}", each, **identity)) for name, each in mirrors.items()]
+        return [build(f"track.mirrors.{name}", each, **identity) for name, each in mirrors.items()]
 
     return call_checked("track", built, config["track"])
 
 
-def _check_mirror(name: str, mirror: Any) -> Mirror:
-    has = [*Mirror.__annotations__, *(member for member in vars(Mirror) if not member.startswith("_"))]
-    lacks = ", ".join(member for member in has if not hasattr(mirror, member))
-    what = f"track.mirrors.{name}: {type(mirror).__name__} lacks {lacks}"
-    require(not lacks, f"{what}; a mirror has {', '.join(has)} (Mirror in paddock.tracking.tracker)")
-    return mirror
-
-
 def packages(config: Mapping[str, Any]) -> set[str]:
     """Return the packages that tasks import, on whatever worker they run."""
-    env = config["env"]
-    paths = [config["algo"]["_target_"], env["_target_"], config["vec"]["_target_"]]
-    paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
-    paths += [config["algo"]["member"]["_target_"]] if isinstance(config["algo"].get("member"), dict) else []
+    sections = [config["algo"], config["algo"].get("member") or {}, config["env"], config["vec"]]
+    paths = [section.get("_target_") for section in (*sections, *config["env"].get("wrappers", ()))]
     paths += [env_name(config).rpartition(":")[0]]
     return {"paddock", *(re.split("[.:]", path)[0] for path in paths if path)}

@@ -15,19 +15,17 @@ SHOWN = 12  # numbers in a message
 
 
 def settle_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
-    """Replace a section env that names a niche by its recipe; any other section stays as it is.
-
-    The folder of a run then describes itself, and the run goes on, whatever becomes of the POET run.
+    """Replace a section env that names a niche by its recipe, so that a run's folder describes itself.
 
     Args:
-        run_dir: the folder of the run that is to be there, which may have begun on that niche.
+        section: the section env; one that names no niche is returned as it is.
+        run_dir: the folder of the run, which may have begun on that niche.
     """
     named = name_niche(section)
     if named is None:
         return section
-    began = Path(run_dir) if isinstance(run_dir, str) else None
-    if began is not None and read_json(began / "provenance.json").get("niche") == named:
-        return read_config(began)["env"]
+    if isinstance(run_dir, str) and read_json(Path(run_dir) / "provenance.json").get("niche") == named:
+        return read_config(Path(run_dir))["env"]
     return build("env", section)
 
 
@@ -38,7 +36,7 @@ def name_niche(section: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_recipe(run: str, niche: int) -> dict[str, Any]:
-    """How to make the environment of a niche, as a section env.
+    """Return how to make the environment of a niche, as a section env.
 
     Args:
         run: the POET run's folder; the run may be going on.
@@ -55,7 +53,7 @@ def read_recipe(run: str, niche: int) -> dict[str, Any]:
 
 
 def list_numbers(numbers: Iterable[int]) -> str:
-    """The numbers that there are, for a message; of many, the first and the last."""
+    """List numbers for a message; of many, the first and the last."""
     known = [str(number) for number in sorted(numbers)]
     if len(known) > SHOWN:
         known[SHOWN // 2 : -SHOWN // 2] = ["..."]

@@ -72,20 +72,13 @@ def find_changes(parts: Experiment) -> list[str]:
 
 
 def _has_own_numbers(target: str, parts: Experiment) -> bool:
-    """Whether a vector environment steps otherwise than the environment itself, which the others share."""
-    # Help and errors do not wait for Gymnasium.
-    from paddock.envs.native.settings import native_task
+    """Return whether a vector environment steps otherwise than the environment itself."""
+    from paddock.envs.native.settings import native_task  # late: help and errors do not wait for Gymnasium
     from paddock.envs.vector import Auto, Multiprocess, Native, Remote, Serial
 
-    try:
-        vec = resolve(target, "vec._target_")
-        return (
-            not native_task(parts.algorithm.env).exact
-            if vec is Native
-            else vec not in (Serial, Multiprocess, Remote, Auto)
-        )
-    except ConfigError:  # a class of somebody's that is not here any more
-        return True
+    vec = resolve(target, "vec._target_")
+    exact = vec in (Serial, Multiprocess, Remote, Auto) or (vec is Native and native_task(parts.algorithm.env).exact)
+    return not exact
 
 
 def _with_vec(parts: Experiment, section: dict[str, Any]) -> Experiment:

@@ -7,6 +7,8 @@ from typing import NoReturn
 
 from paddock.envs.errors import closest
 
+from .. import COMMANDS
+
 _NAMES = {
     # groups
     "algo": "agent algorithm learner model optimizer policy strategy trainer",
@@ -91,20 +93,7 @@ _NAMES = {
     "hydra.sweeper.n_trials": "n_trials num_samples trials",
 }
 USUAL = {key: tuple(names.split()) for key, names in _NAMES.items()}
-COMMANDS = {  # a command: other names for it
-    "paddock": "experiment launch learn main run start sweep train",
-    "paddock.evaluate": "enjoy eval film play render test video",
-    "paddock.export": "convert onnx",
-    "paddock.plot": "curves draw graph",
-    "paddock.report": "compare html summary",
-    "paddock.rerun": "repeat replay reproduce",
-    "paddock.status": "jobs list ls ps queue runs",
-    "paddock.check": "check_env validate verify",
-    "paddock.doctor": "diagnose health info version",
-    "paddock.sanity": "selftest suite",
-    "paddock.serve": "host remote server",
-    "paddock.upload": "mirror push sync",
-}
+COMMAND_NAMES = {"train": "paddock", "eval": "paddock.evaluate", "onnx": "paddock.export", "test": "paddock.evaluate"}
 
 
 def find_usual(name: str) -> list[str]:
@@ -152,10 +141,9 @@ def refuse_command(module: str) -> NoReturn:
 def suggest_command(name: str) -> str:
     """Suggest the command that is meant by a name that is none's, or list them."""
     name = _name(name).lower()
-    usual = [command for command, names in COMMANDS.items() if name in names.split()]
-    near = closest(name, map(_name, COMMANDS))
-    usual += [command for command in COMMANDS if _name(command) == near]
-    return f"did you mean python -m {usual[0]}?" if usual else f"there are {', '.join(COMMANDS)}"
+    near = closest(name, COMMANDS)
+    meant = COMMAND_NAMES.get(name, f"paddock.{near}" if near else None)
+    return f"did you mean python -m {meant}?" if meant else f"there are paddock, paddock.{', paddock.'.join(COMMANDS)}"
 
 
 def _section(key: str) -> str:

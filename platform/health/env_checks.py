@@ -1,4 +1,4 @@
-"""What is wrong with an environment for who needs repeatable results: it is played, and compared with itself."""
+"""Check of an environment for repeatable results: it is played, and compared with itself."""
 
 import random
 import time
@@ -10,15 +10,13 @@ import gymnasium
 import numpy as np
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.spaces.legal import sample_legal
 from paddock.envs.spec import EnvSpec
 
-from .episodes import Episode, find_mask, larger, play, shorten, tell_duration
+from .episodes import Episode, play, shorten, tell_duration
 from .installed import Finding
-from .world_checks import check_lives, check_paid, check_roles, check_world_speed, play_world
+from .world_checks import check_lives, check_paid, check_roles, play_world
 
 OWN_GENERATORS = "paddock.envs.seeding.OwnGenerators"  # for worlds, OwnGeneratorsOfWorld
-TIMED_STEPS = 1000
 EPISODES = 4  # at most, that are compared
 OTHER_SEED = 2**20  # of the environment beside
 
@@ -34,21 +32,21 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     yield "made", Finding("ok", f"{spec.id} in {tell_duration(time.perf_counter() - started)}")
     world = spec.seats > 1
     yield "spaces", check_roles(spec) if world else _check_spaces(spec)
+    started = time.perf_counter()
     first = _play_on(env, steps)
+    seconds = time.perf_counter() - started
     env.close()
     yield "steps", _check_steps(first)
     if first[-1].ended == "raised":
         return
     if world:
         yield "lives", check_lives([episode.lives for episode in first])
-    elif lacking := _unbounded(spec, first):
-        yield "sizes", lacking
     yield "rewards", check_paid([episode.lives for episode in first]) if world else _check_rewards(first)
     yield "ends", _check_ends(spec, first)
     yield from _check_seeds(spec, [len(episode.rewards) for episode in first[:EPISODES]])
     yield (
         "speed",
-        check_world_speed(spec, min(steps, TIMED_STEPS)) if world else _check_speed(spec, min(steps, TIMED_STEPS)),
+        Finding("ok", f"{tell_duration(seconds / max(_total(first), 1))} a step, with resets and these checks"),
     )
 
 
@@ -108,30 +106,22 @@ def _check_seeds(spec: EnvSpec, lengths: list[int]) -> Iterator[tuple[str, Findi
     history = _differ(alone, _after_others(spec, lengths))
     if history and not spec.fresh:
         yield "history", Finding("FAIL", f"the same seed after other episodes: {history}", "set env.fresh=true")
-    elif history:
-        yield "history", Finding("ok", "reset does not forget all, and env.fresh=true makes it anew for each episode")
     elif spec.fresh:
-        yield (
-            "history",
-            Finding("ok", "episodes after others are the same here; if they always are, env.fresh=false is faster"),
-        )
+        need = "reset does not forget all" if history else "episodes after others are the same here"
+        yield "history", Finding("ok", f"{need}; env.fresh=true makes it anew for each episode")
     else:
         yield "history", Finding("ok", "episodes after others, and twice in a row, are the same")
 
     if beside := _differ(alone[:1], [_beside_another(spec, lengths[0])]):
         mended = not _differ(_in_new(own, lengths[:1]), [_beside_another(own, lengths[0])])
-        remedy = (
-            wrap if mended else "keep to one environment in a process: vec=multiprocess vec.num_workers=vec.num_envs"
-        )
+        alone_in_process = "keep to one environment in a process: vec=multiprocess vec.num_workers=vec.num_envs"
+        remedy = wrap if mended else alone_in_process
         yield "others", Finding("FAIL", f"beside another environment in the process: {beside}", remedy)
     elif touched:
         text = "it draws from a global generator, or seeds one, which disturbs other programs' numbers"
         yield "others", Finding("warn", text, wrap)
     else:
-        yield (
-            "others",
-            Finding("ok", "an episode beside another environment's is the same, and global generators are untouched"),
-        )
+        yield "others", Finding("ok", "an episode beside another is the same, and global generators are untouched")
 
 
 def _in_new(spec: EnvSpec, lengths: Sequence[int]) -> list[Episode]:
@@ -191,26 +181,6 @@ def _check_spaces(spec: EnvSpec) -> Finding:
     return Finding("ok", f"observation {shorten(observation)} ({size}), action {shorten(action)}")
 
 
-def _unbounded(spec: EnvSpec, episodes: Sequence[Episode]) -> Finding | None:
-    """Propose bounds for what varies in size, where they are not said and all there was has been seen."""
-    try:
-        spec.observations  # noqa: B018, which is made when it is asked for
-    except ConfigError:
-        most: dict[str, tuple[int, ...]] = {}
-        for episode in episodes:
-            for path, count in episode.sizes.items():
-                most[path] = larger(most.get(path), count)
-        said = [f"{' and '.join(map(str, count))} at {path}" for path, count in most.items()]
-        twice = [(path, [max(2 * one, 1) for one in count]) for path, count in most.items()]
-        given = [
-            f"'+env.bounds.{path}={count if len(count) > 1 else count[0]}'".replace(" ", "") for path, count in twice
-        ]
-        if said:
-            seen = f"at the most there were {', '.join(said)} in {_total(episodes):,} steps"
-            return Finding("warn", seen, f"say how much there may be, such as twice as much: {' '.join(given)}")
-    return None
-
-
 def _check_steps(episodes: Sequence[Episode]) -> Finding:
     wrong = next((episode.wrong for episode in episodes if episode.wrong), "")
     if wrong:
@@ -234,24 +204,6 @@ def _check_ends(spec: EnvSpec, episodes: Sequence[Episode]) -> Finding:
     lengths = [len(episode.rewards) for episode in episodes if episode.ended] or [_total(episodes)]
     counts = f"{ends.count('terminated')} terminated, {ends.count('truncated')} truncated"
     return Finding("ok", f"{counts}, {min(lengths):,} to {max(lengths):,} steps long")
-
-
-def _check_speed(spec: EnvSpec, steps: int) -> Finding:
-    env = spec.make()
-    stepping, resets, reset_time, over, seen, info = 0.0, 0, 0.0, True, None, {}
-    for _ in range(steps):
-        if over:
-            started = time.perf_counter()
-            seen, info = env.reset(seed=resets)
-            reset_time += time.perf_counter() - started
-            resets += 1
-        action = sample_legal(env.action_space, find_mask(seen, info))
-        started = time.perf_counter()
-        seen, _, terminated, truncated, info = env.step(action)
-        stepping += time.perf_counter() - started
-        over = terminated or truncated
-    env.close()
-    return Finding("ok", f"{tell_duration(stepping / steps)} a step, {tell_duration(reset_time / resets)} a reset")
 
 
 def _total(episodes: Sequence[Episode]) -> int:

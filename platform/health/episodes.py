@@ -1,4 +1,4 @@
-"""Episodes of actions that their seeds alone choose, told so that they can be compared."""
+"""Episodes of actions that their seeds alone choose, recorded so that they can be compared."""
 
 import copy
 import hashlib
@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 
 from paddock.envs.spaces.legal import MASK, sample_legal
-from paddock.envs.spaces.parts import dotted
 
 CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
 
@@ -25,7 +24,6 @@ class Episode:
         rewards: one for each step.
         ended: "terminated", "truncated", "raised" (or paid what is no number), or "" where it was left.
         wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
-        sizes: by the dotted path of what varies in size, how much of it there was at the most.
         lives: of a world, how often agents were born, died, and so on, and what they were paid.
     """
 
@@ -33,7 +31,6 @@ class Episode:
     rewards: tuple[float, ...] = field(compare=False)  # NaN is not equal to itself, and digests have them
     ended: str
     wrong: str
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lives: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
@@ -48,8 +45,6 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
     except Exception as error:
         return Episode((), (), "raised", f"reset(seed={seed}) raised {tell_error(error)}")
     digests.append(digest_of(observation))
-    sizes = dict[str, tuple[int, ...]]()
-    widen(sizes, env.observation_space, observation, ())
     wrong = f"reset on seed {seed}: {own}" if (own := find_misfit(env.observation_space, observation)) else ""
     while len(rewards) < most and not ended:
         here = f"step {len(rewards) + 1} on seed {seed}"
@@ -65,14 +60,13 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
             break
         digests.append(digest_of((observation, float(reward), bool(terminated), bool(truncated))))
         rewards.append(float(reward))
-        widen(sizes, env.observation_space, observation, ())
         ended = "terminated" if terminated else "truncated" if truncated else ""
         own = find_misfit(env.observation_space, observation) or (
             "" if math.isfinite(reward) else f"the reward is {reward}"
         )
         wrong = wrong or (f"{here}: {own}" if own else "")
         yield
-    return Episode(tuple(digests), tuple(rewards), ended, wrong, sizes)
+    return Episode(tuple(digests), tuple(rewards), ended, wrong)
 
 
 def is_number(reward: Any) -> bool:
@@ -91,15 +85,12 @@ def find_misfit(space: gymnasium.Space[Any], observation: Any) -> str:
 
 def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
     where = f" at {at}" if at else ""
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, Mapping):
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, dict):
         if value.keys() != space.spaces.keys():
-            return (
-                f"the observation{where} has keys {sorted(map(str, value))}, and {sorted(map(str, space))} are declared"
-            )
-        parts = {f"{at}[{key!r}]": (part, value[key]) for key, part in space.items()}
+            keys, declared = sorted(map(str, value)), sorted(map(str, space))
+            return f"the observation{where} has keys {keys}, and {declared} are declared"
         return next(
-            (_outside(part, one, where) for where, (part, one) in parts.items() if one not in part),
-            f"the observation{where} is a {type(value).__name__}, and a dict is declared",
+            _outside(part, value[key], f"{at}[{key!r}]") for key, part in space.items() if value[key] not in part
         )
     if isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space):
         return next(_outside(part, value[k], f"{at}[{k}]") for k, part in enumerate(space) if value[k] not in part)
@@ -139,44 +130,6 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(value.tobytes())
     else:
         digest.update(repr(value).encode())
-
-
-def widen(sizes: dict[str, tuple[int, ...]], space: gymnasium.Space[Any], value: Any, path: tuple[Any, ...]) -> None:
-    """Take notice of how much there is of each part that varies in size; what is not of its space is left out."""
-    key = dotted(path) or "element"
-    counts: tuple[int, ...] = ()
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, Mapping):
-        for name, part in space.items():
-            if name in value:
-                widen(sizes, part, value[name], (*path, name))
-    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple):
-        for k, (part, one) in enumerate(zip(space, value, strict=False)):
-            widen(sizes, part, one, (*path, k))
-    elif isinstance(space, gymnasium.spaces.OneOf) and isinstance(value, tuple):
-        widen(sizes, space.spaces[int(value[0])], value[1], (*path, int(value[0])))
-    elif isinstance(space, gymnasium.spaces.Graph) and isinstance(value, gymnasium.spaces.GraphInstance):
-        counts = (len(_any_part(value.nodes)), 0 if value.edge_links is None else len(_any_part(value.edge_links)))
-    elif isinstance(space, gymnasium.spaces.Sequence) and space.stack:
-        counts = (len(_any_part(value)),)
-    elif isinstance(space, gymnasium.spaces.Sequence) and isinstance(value, tuple):
-        counts = (len(value),)
-        for item in value:
-            widen(sizes, space.feature_space, item, (*path, "items"))
-    elif isinstance(value, str) and not isinstance(space, gymnasium.spaces.Text):
-        counts = (len(value),)
-    if counts:
-        sizes[key] = larger(sizes.get(key), counts)
-
-
-def _any_part(value: Any) -> Any:
-    """Return an array of a batch of items, each of which is as long as all others."""
-    while isinstance(value, Mapping | tuple) and len(value):
-        value = next(iter(value.values() if isinstance(value, Mapping) else value))
-    return value
-
-
-def larger(one: tuple[int, ...] | None, other: tuple[int, ...]) -> tuple[int, ...]:
-    return other if one is None else tuple(map(max, one, other))
 
 
 def shorten(thing: Any) -> str:

@@ -1,19 +1,16 @@
-"""What can be said of an installation when nothing is installed: the interpreter, the packages, the project itself."""
+"""Checks that need no package: the interpreter, the packages, the project itself."""
 
 import importlib.metadata
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .. import CONF, ROOT
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
 
 OLDEST = (3, 11)
 INSTALL = "pip install -c constraints.txt -e . in the repository's root"
@@ -40,23 +37,23 @@ def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
     return int(failed)
 
 
-def check_python(version: Sequence[int] = sys.version_info[:3], oldest: tuple[int, int] = OLDEST) -> Finding:
-    """Python is new enough."""
-    found = ".".join(map(str, version))
-    if tuple(version[:2]) < oldest:
-        return Finding("FAIL", f"{found} at {sys.executable}", f"use Python {oldest[0]}.{oldest[1]} or newer")
-    return Finding("ok", f"{found} at {sys.executable}")
+def check_python(version: Sequence[int] = sys.version_info[:3]) -> Finding:
+    """Check that Python is new enough."""
+    found = f"{'.'.join(map(str, version))} at {sys.executable}"
+    if tuple(version[:2]) < OLDEST:
+        return Finding("FAIL", found, f"use Python {OLDEST[0]}.{OLDEST[1]} or newer")
+    return Finding("ok", found)
 
 
 def check_packages(requirements: Sequence[str] | None = None) -> Finding:
-    """The required packages are here, in the versions that are asked for."""
+    """Check that the required packages are installed, in the versions that are asked for."""
     try:
-        import packaging.requirements  # noqa: F401, comes with several of them
+        from packaging.requirements import Requirement  # comes with several of them
     except ImportError:
         return Finding("FAIL", "none is installed", INSTALL)
-    wanted = [*_all(requirements if requirements is not None else _required())]
+    wanted = [Requirement(line) for line in (_required() if requirements is None else requirements)]
     wrong = []
-    for requirement in wanted:
+    for requirement in (one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})):
         try:
             version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
@@ -69,9 +66,9 @@ def check_packages(requirements: Sequence[str] | None = None) -> Finding:
     return Finding("ok", f"all {len(wanted)} that are required")
 
 
-def check_import(names: Sequence[str] = ("paddock.algos", "paddock.envs")) -> Finding:
-    """A process that starts in another folder, as workers do, imports the project, and the same one."""
-    code = f"import {', '.join(names)}; print(paddock.CONF)"
+def check_import() -> Finding:
+    """Check that a process started in another folder, as workers are, imports this project."""
+    code = "import paddock.algos, paddock.envs; print(paddock.CONF)"
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True)
     remedy = "pip install -e . in the repository's root"
@@ -90,34 +87,12 @@ def _required() -> list[str]:
     return importlib.metadata.requires("paddock") or []
 
 
-def _all(requirements: Sequence[str]) -> Iterator["Requirement"]:
-    """Requirements that hold on this machine, with those of their extras."""
-    from packaging.requirements import Requirement
-
-    for requirement in map(Requirement, requirements):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        yield requirement
-        for extra in requirement.extras:
-            for further in map(Requirement, _requires(requirement.name)):
-                marker = further.marker
-                if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
-                    yield further
-
-
-def _requires(name: str) -> list[str]:
-    try:
-        return importlib.metadata.requires(name) or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-
-
 def last_line(text: str) -> str:
-    """What a failed command says in the end."""
+    """Return the last line that a failed command printed."""
     lines = text.strip().splitlines()
     return lines[-1] if lines else "nothing"
 
 
 def in_words(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

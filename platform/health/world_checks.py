@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from .episodes import (
     find_misfit,
     is_number,
     shorten,
-    tell_duration,
     tell_error,
 )
 from .installed import Finding
@@ -114,32 +112,6 @@ def check_lives(lives: Sequence[Mapping[str, float]]) -> Finding:
         what = f"what they saw did not change once in {count['shown']} steps"
         return Finding("warn", f"{text}; {what}", "images may need env.kwargs.render_mode=rgb_array to be drawn at all")
     return Finding("ok", text)
-
-
-def check_world_speed(spec: EnvSpec, steps: int) -> Finding:
-    """Say how long a step of the whole world takes, choosing actions left out."""
-    world = spec.make()
-    for agent in world.possible_agents:
-        world.action_space(agent).seed(CHOICES_SEED)
-    stepping, resets, reset_time, seen, infos = 0.0, 0, 0.0, {}, {}
-    for _ in range(steps):
-        if not resets or not world.agents:
-            started = time.perf_counter()
-            seen, infos = world.reset(seed=resets)
-            reset_time += time.perf_counter() - started
-            resets += 1
-        acting = world.acting if takes_turns(world) else world.agents
-        actions = {
-            agent: sample_legal(world.action_space(agent), find_mask(seen[agent], infos.get(agent, {})))
-            for agent in acting
-        }
-        started = time.perf_counter()
-        seen, _, _, _, infos = world.step(actions)
-        stepping += time.perf_counter() - started
-    world.close()
-    return Finding(
-        "ok", f"{tell_duration(stepping / steps)} a world step, {tell_duration(reset_time / resets)} a reset"
-    )
 
 
 def _by_seat(told: Mapping[str, Any], agents: Sequence[str]) -> dict[str, Any]:

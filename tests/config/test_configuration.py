@@ -55,10 +55,6 @@ NEEDED = {  # what an option cannot do without
 MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
 
 
-def name_file(path: Path) -> str:
-    return str(path.relative_to(CONF))
-
-
 @pytest.fixture(scope="module")
 def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What options need of a run of POET."""
@@ -119,17 +115,16 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     parts = assemble(compose_alone([option, *(need.format(poet=poet, served=served) for need in needs)]))
     assert set(parts.config) == {*SECTIONS, *VALUES}
     assert callable(parts.algorithm.plan)
+    assert not option.startswith("experiment=") or any(bound is not None for bound in parts.config["budget"].values())
     assert parts.pool.describe()
     assert len(parts.mirrors) == MIRRORS.get(option, 0)
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", WORLDS)
-def test_who_takes_no_worlds_refuses_an_option_of_several_agents_in_one_line(option: str) -> None:
-    need_of([f"env={option}"])
-    with pytest.raises(ConfigError, match=r"\S+ is one environment, and poet co-evolves a family of them") as error:
-        assemble(compose_alone([f"env={option}", "algo=poet"]))
-    assert "\n" not in str(error.value)
+def test_poet_refuses_an_environment_of_several_agents() -> None:
+    need_of(["env=tag"])
+    with pytest.raises(ConfigError, match=r"\S+ is one environment, and poet co-evolves a family"):
+        assemble(compose_alone(["env=tag", "algo=poet"]))
 
 
 # compute=slurm opens where there is a Slurm: tests/cluster/test_slurm_workers.py.
@@ -144,11 +139,6 @@ def test_every_compute_option_describes_a_pool_that_opens(option: str) -> None:
         assert [done.value for done in opened.imap_unordered(abs, [-3])] == [3]
     finally:
         pool.close()
-
-
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("experiment=")])
-def test_every_experiment_is_bounded(option: str) -> None:
-    assert any(bound is not None for bound in compose_alone([option]).budget.values())
 
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("sweep=")])
@@ -177,25 +167,20 @@ def keys_of(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node
         yield from keys_of(value)
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_file)
-def test_every_file_says_first_what_it_chooses(path: Path) -> None:
-    first, second = path.read_text().splitlines()[:2]
-    line = second if first.startswith("# @package") else first
-    assert line.startswith("# ") and summary(path) == line[2:]
-    assert 20 <= len(summary(path)) <= 110
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_file)
-def test_every_key_carries_a_comment(path: Path) -> None:
-    text = path.read_text()
-    lines = text.splitlines()
-    bare = [
-        f"{path}:{key.start_mark.line + 1}: {key.value}"
-        for key, value in keys_of(yaml.compose(text))
-        if key.value != "defaults" and not (isinstance(value, yaml.MappingNode) and value.value)
-        if len(lines[key.start_mark.line].partition("#")[2].strip()) < 5
-    ]
-    assert not bare
+def test_every_file_says_first_what_it_chooses_and_comments_each_key() -> None:
+    for path in FILES:
+        text = path.read_text()
+        lines = text.splitlines()
+        line = lines[1] if lines[0].startswith("# @package") else lines[0]
+        assert line.startswith("# ") and summary(path) == line[2:]
+        assert 20 <= len(summary(path)) <= 110
+        bare = [
+            f"{path}:{key.start_mark.line + 1}: {key.value}"
+            for key, value in keys_of(yaml.compose(text))
+            if key.value != "defaults" and not (isinstance(value, yaml.MappingNode) and value.value)
+            if len(lines[key.start_mark.line].partition("#")[2].strip()) < 5
+        ]
+        assert not bare
 
 
 def mappings_of(node: Any, path: str = "") -> Iterator[str]:
@@ -213,25 +198,21 @@ def mappings_of(node: Any, path: str = "") -> Iterator[str]:
 WIDE = ["track=all", "compute=dask"]  # with as many keys as there are
 
 
-def test_the_mappings_with_keys_of_ours_are_these() -> None:
-    mappings = set(mappings_of(OmegaConf.to_container(compose_alone(WIDE))))
-    mirrors = {"track.mirrors", "track.mirrors.tensorboard", "track.mirrors.wandb"}
-    assert mappings == {"", *SECTIONS, *mirrors, "compute.workers", "compute.tls", "env.training"}
+def test_an_unknown_key_is_an_error_in_every_section() -> None:
+    sections = set(mappings_of(OmegaConf.to_container(compose_alone(WIDE))))
+    assert sections > {"", *SECTIONS, "track.mirrors.wandb", "compute.tls"}
+    for section in sections:
+        # In track.mirrors any name is allowed, and what it names must be a class.
+        allowed = "is not a mapping" if section == "track.mirrors" else r"is not a (key|section) of "
+        key = f"{section}.never".lstrip(".")
+        with pytest.raises(ConfigError, match=rf"{re.escape(key)}(=1)? {allowed}"):
+            assemble(compose_alone([*WIDE, f"+{key}=1"]))
 
 
-@pytest.mark.parametrize("section", sorted(mappings_of(OmegaConf.to_container(compose_alone(WIDE)))))
-def test_an_unknown_key_is_an_error_in_every_section(section: str) -> None:
-    # In track.mirrors any name is allowed, and what it names must be a class.
-    allowed = "is not a mapping" if section == "track.mirrors" else r"is not a (key|section) of "
-    key = f"{section}.never".lstrip(".")
-    with pytest.raises(ConfigError, match=rf"{re.escape(key)}(=1)? {allowed}"):
-        assemble(compose_alone([*WIDE, f"+{key}=1"]))
-
-
-@pytest.mark.parametrize(("text", "value"), [("1e6", 1_000_000), ("25", 25), ("null", None)])
-def test_a_whole_number_may_be_written_as_people_do(text: str, value: int | None) -> None:
-    steps = assemble(compose_alone([f"budget.steps={text}"])).budget.steps
-    assert steps == value and isinstance(steps, int | None)
+def test_a_whole_number_may_be_written_as_people_do() -> None:
+    for text, value in (("1e6", 1_000_000), ("25", 25), ("null", None)):
+        steps = assemble(compose_alone([f"budget.steps={text}"])).budget.steps
+        assert steps == value and isinstance(steps, int | None)
 
 
 def test_the_border_takes_any_signature() -> None:
@@ -273,43 +254,38 @@ def test_every_usual_name_stands_for_a_key_that_there_is(keys: set[str]) -> None
             assert name == name.lower().replace("-", "_")
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        *(
-            ("lr", "algo.learning_rate"),
-            ("algo.lr", "algo.learning_rate"),
-            ("agent.learning_rate", "algo.learning_rate"),
-        ),
-        *(("discount", "algo.gamma"), ("algo.lambda", "algo.gae_lambda"), ("algo.lam", "algo.gae_lambda")),
-        *(
-            ("batch_size", "algo.minibatch_size"),
-            ("algo.n_epochs", "algo.epochs"),
-            ("rollout_length", "algo.num_steps"),
-        ),
-        *(("n_envs", "vec.num_envs"), ("algo.num_envs", "vec.num_envs"), ("vec.n-envs", "vec.num_envs")),
-        *(("ent_coef", "algo.entropy_coef"), ("vf_coef", "algo.value_coef"), ("clip_range", "algo.clip_coef")),
-        *(
-            ("agent", "algo"),
-            ("trainer", "algo"),
-            ("environment", "env"),
-            ("env_id", "env.id"),
-            ("device", "algo.device"),
-        ),
-        *(("total_timesteps", "budget.steps"), ("run.steps", "budget.steps"), ("num_workers", "compute.workers")),
-        *(("output_dir", "run.dir"), ("wandb", "track"), ("sedd", "seed")),
-        *(("comput.workers", "compute.workers"), ("hiden", "algo.hidden"), ("checkpoint.every", "checkpoint.every_s")),
-    ],
-)
-def test_a_key_is_found_by_its_usual_name_and_by_its_spelling(written: str, meant: str) -> None:
-    composed = OmegaConf.to_container(compose_alone(["algo=ppo", "compute=dask"]))
-    found = suggest_key(written, paths_of(composed))
-    assert (found or "").startswith(f"did you mean '{meant}'"), found
+MEANT = {
+    "lr": "algo.learning_rate",
+    "agent.learning_rate": "algo.learning_rate",
+    "discount": "algo.gamma",
+    "algo.lam": "algo.gae_lambda",
+    "batch_size": "algo.minibatch_size",
+    "algo.n_epochs": "algo.epochs",
+    "algo.num_envs": "vec.num_envs",
+    "vec.n-envs": "vec.num_envs",
+    "ent_coef": "algo.entropy_coef",
+    "trainer": "algo",
+    "env_id": "env.id",
+    "total_timesteps": "budget.steps",
+    "run.steps": "budget.steps",
+    "num_workers": "compute.workers",
+    "output_dir": "run.dir",
+    "wandb": "track",
+    "sedd": "seed",
+    "comput.workers": "compute.workers",
+    "hiden": "algo.hidden",
+    "net_arch": "algo.hidden",
+    "checkpoint.every": "checkpoint.every_s",
+}
 
 
-@pytest.mark.parametrize("written", ["gamma", "algo.gamma", "device", "foo", "algo.foo", "env.name", "algo.members"])
-def test_where_no_key_is_near_none_is_guessed(written: str) -> None:
-    assert suggest_key(written, paths_of(OmegaConf.to_container(compose_alone(["algo=es"])))) is None
+def test_a_key_is_found_by_its_usual_name_and_by_its_spelling() -> None:
+    known = list(paths_of(OmegaConf.to_container(compose_alone(["algo=ppo", "compute=dask"]))))
+    for written, meant in MEANT.items():
+        assert (suggest_key(written, known) or "").startswith(f"did you mean '{meant}'"), written
+    known = list(paths_of(OmegaConf.to_container(compose_alone(["algo=es"]))))
+    for written in ("gamma", "algo.gamma", "device", "foo", "algo.foo", "env.name", "algo.members"):
+        assert suggest_key(written, known) is None
 
 
 # The commands
@@ -329,15 +305,15 @@ def test_help_explains_the_groups_and_their_options_in_a_page(call: Callable[...
     assert call("-h") == out
 
 
-@pytest.mark.parametrize("arguments", [["--config-dir", "mine"], ["hydra.searchpath=[file://{}/mine]"]])
-def test_help_lists_the_users_own_options(arguments: list[str], call: Callable[..., str], tmp_path: Path) -> None:
+def test_help_lists_the_users_own_options(call: Callable[..., str], tmp_path: Path) -> None:
     for name in ("algo/random", "terrain/flat"):
         path = tmp_path / "mine" / f"{name}.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(f"# My own {name}\nkey: 1\n")
-    out = call(*(argument.format(tmp_path) for argument in arguments), "--help")
-    assert "    random  My own algo/random" in out
-    assert "terrain=\n    flat  My own terrain/flat" in out
+    for arguments in (["--config-dir", "mine"], [f"hydra.searchpath=[file://{tmp_path}/mine]"]):
+        out = call(*arguments, "--help")
+        assert "    random  My own algo/random" in out
+        assert "terrain=\n    flat  My own terrain/flat" in out
 
 
 def test_cfg_shows_the_configuration_that_a_run_would_have(call: Callable[..., str]) -> None:
@@ -349,37 +325,15 @@ def test_cfg_shows_the_configuration_that_a_run_would_have(call: Callable[..., s
     assert "sweeper:" in call("--cfg", "hydra")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        ("--info", "Config search path"),
-        ("--info defaults", "algo/es"),
-        ("--info searchpath", str(CONF)),
-        ("--hydra-help", "--multirun"),
-        ("--version", "Hydra 1.3"),
-        ("-sc install=bash", "complete -o nospace"),
-        ("-sc install=zsh", "complete"),
-        ("-sc install=fish", "complete"),
-    ],
-)
-def test_flags_of_hydra_work(arguments: str, part: str, call: Callable[..., str]) -> None:
-    assert part in call(*arguments.split())
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("paddock env=mountain", {"env=mountaincar", "env=mountaincar_continuous"}),
-        ("paddock algo.sigma", {"algo.sigma=", "algo.sigma_decay=", "algo.sigma_floor="}),
-        ("paddock experiment=es_c", {"experiment=es_cartpole"}),
-    ],
-)
-def test_the_tab_key_completes(
-    line: str, words: set[str], call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_of_hydra_work(call: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(CONF) in call("--info", "searchpath")
+    assert "--multirun" in call("--hydra-help")
+    assert "Hydra 1.3" in call("--version")
+    assert "complete -o nospace" in call("-sc", "install=bash")
+    line = "paddock env=mountain"
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
-    assert set(call("-sc", "query=bash").split()) == words
+    assert set(call("-sc", "query=bash").split()) == {"env=mountaincar", "env=mountaincar_continuous"}
 
 
 # Sweeps
@@ -387,23 +341,23 @@ def test_the_tab_key_completes(
 TINY_RUN = [*TINY, "algo.population=4", "compute=serial", "budget.iterations=2"]
 
 
-@pytest.mark.parametrize(
-    ("sweep", "values"),
-    [
-        (["--multirun", "seed=1,2", "algo.sigma=0.1,0.2"], [(1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2)]),
-        (["seed=range(3,5)", "-m"], [(3, 0.1), (4, 0.1)]),
-        (["algo.sigma=choice(0.3,0.4)", "--multirun", "seed=5"], [(5, 0.3), (5, 0.4)]),
-    ],
-)
-def test_a_sweep_is_one_run_for_each_value(
-    sweep: list[str], values: list[tuple[int, float]], call: Callable[..., str], tmp_path: Path
-) -> None:
-    call(*sweep, *TINY_RUN, "hydra.sweep.dir=sweep")
+def test_a_sweep_is_one_run_for_each_value_and_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path) -> None:
+    sweep = ["--multirun", "seed=1,2", "algo.sigma=0.1,0.2", *TINY_RUN, "hydra.sweep.dir=sweep"]
+    call(*sweep)
     runs = sorted(path.parent for path in (tmp_path / "sweep").glob("*/config.yaml"))
-    assert [run.name for run in runs] == [str(number) for number in range(len(values))]
     configs = [read_config(run) for run in runs]
-    assert [(config["seed"], config["algo"]["sigma"]) for config in configs] == values
+    expected = [(1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2)]
+    assert [(config["seed"], config["algo"]["sigma"]) for config in configs] == expected
     assert all((run / "done.json").exists() for run in runs)
+    before = (runs[1] / "metrics.jsonl").read_bytes()
+    call(*sweep, "budget.iterations=3")
+    after = (runs[1] / "metrics.jsonl").read_bytes()
+    assert after.startswith(before) and after.count(b"\n") == 4
+
+
+def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(call: Callable[..., str]) -> None:
+    shown = call("-m", "algo=ppo,sac", "env=pendulum", "algo.gamma=0.9", "dry_run=true", "hydra.sweep.dir=sweep")
+    assert [shown.count(f"algos.{name}") for name in ("ppo.PPO", "sac.SAC")] == [1, 1]
 
 
 def test_a_sweeps_job_is_the_run_that_it_would_be_alone(call: Callable[..., str], tmp_path: Path) -> None:
@@ -418,23 +372,10 @@ def test_a_sweeps_job_is_the_run_that_it_would_be_alone(call: Callable[..., str]
     assert len(metrics[1].read_text().splitlines()) == 4  # the last is the evaluation at its end
 
 
-@pytest.mark.parametrize("where", [["--config-dir", "mine"], ["hydra.searchpath=[file://{}/mine]"]])
-def test_what_a_sweeps_job_says_of_itself_finds_the_users_own_options(
-    where: list[str], call: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_sweeps_job_finds_the_users_own_options_when_it_goes_on(call: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "mine/env").mkdir(parents=True)
     shutil.copy(CONF / "env/cartpole.yaml", tmp_path / "mine/env/pole.yaml")
-    said = call(
-        *(word.format(tmp_path) for word in where), "--multirun", *TINY_RUN, "env=pole", "seed=1", "hydra.sweep.dir=s"
-    )
+    where = f"hydra.searchpath=[file://{tmp_path}/mine]"
+    said = call(where, "--multirun", *TINY_RUN, "env=pole", "seed=1", "hydra.sweep.dir=s")
     again = shlex.split(re.findall(r"python -m paddock (.*env=pole.*)  #", said)[0])
     assert "going on in" in call(*again, "budget.iterations=3")
-
-
-def test_a_sweep_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path) -> None:
-    sweep = ["--multirun", *TINY_RUN, "seed=1,2", "hydra.sweep.dir=sweep"]
-    call(*sweep)
-    before = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
-    call(*sweep, "budget.iterations=3")
-    after = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
-    assert after.startswith(before) and after.count(b"\n") == 4

@@ -13,28 +13,17 @@ import composed
 import optuna
 import pytest
 import torch
-from conftest import call_main
 from distributed import LocalCluster
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 import paddock.compute
-from paddock import CONF
 from paddock.algos.learning.distributed import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.script import is_beginning
 from paddock.compute.slurm import SLURMCluster
-from paddock.config.compose import compose_alone, loading
-from paddock.config.hydra_private import (
-    BASIC_LAUNCHER,
-    BASIC_SWEEPER,
-    make_parser,
-    run_hydra,
-    split_grid,
-    write_element,
-)
+from paddock.config.compose import compose_alone, open_loader, parse_arguments
+from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
 from paddock.config.plugins import PLUGINS, register_plugin
 from paddock.envs.native.games.minigrid import draws_places
 from paddock.envs.native.games.sanity import find_distribution
@@ -59,15 +48,10 @@ def test_dask_jobqueue_leaves_ctrl_c_as_it_was(monkeypatch: pytest.MonkeyPatch) 
         signal.signal(signal.SIGINT, before)
 
 
-def test_hydra_composes_and_splits_a_grid() -> None:
-    arguments = make_parser().parse_intermixed_args(["seed=1,2", "algo=es"])
-    assert arguments.overrides == ["seed=1,2", "algo=es"]
-    with loading(arguments) as loader:
-        [group] = [source for source in loader.get_search_path().get_path() if str(CONF) in str(source.path)]
-        assert loader.get_group_options("hydra/launcher") and group
-        parsed = OverridesParser.create(loader).parse_overrides(arguments.overrides)
-    assert [list(job) for job in split_grid(parsed)] == [["seed=1", "algo=es"], ["seed=2", "algo=es"]]
-    assert BASIC_LAUNCHER.endswith(".BasicLauncher") and BASIC_SWEEPER.endswith(".BasicSweeper")
+def test_hydra_writes_elements_and_names_its_own_launcher_and_sweeper() -> None:
+    with composed.forgotten():
+        defaults = open_loader(parse_arguments([])).load_configuration("config", [], RunMode.RUN).hydra
+    assert (defaults.launcher._target_, defaults.sweeper._target_) == (BASIC_LAUNCHER, BASIC_SWEEPER)
     assert write_element([1, "a b"]) == r"[1,a\ b]"
 
 
@@ -82,8 +66,7 @@ def test_hydra_composes_and_splits_a_grid() -> None:
 )
 def test_what_tests_keep_is_what_hydra_composes(words: list[str]) -> None:
     def compose() -> Any:
-        with loading(make_parser().parse_intermixed_args(["-m", *words])) as loader:
-            return loader.load_configuration("config", words, RunMode.MULTIRUN)
+        return open_loader(parse_arguments(["-m", *words])).load_configuration("config", words, RunMode.MULTIRUN)
 
     with composed.forgotten():
         plain = compose()
@@ -100,42 +83,6 @@ def test_tests_keep_nothing_of_a_folder_that_may_change(tmp_path: Path) -> None:
     for value in (1, 2):
         file.write_text(f"a: {value}")
         assert compose_alone([f"hydra.searchpath=[{tmp_path}]", "algo=mine"]).algo.a == value
-
-
-def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(tmp_path: Path) -> None:
-    own = ["algo=ppo,sac", "algo.gamma=0.9", "seed=1"]
-    arguments = make_parser().parse_intermixed_args(["-m", *own, f"hydra.sweep.dir={tmp_path}"])
-    with loading(arguments) as loader:
-        sweep = loader.load_configuration("config", arguments.overrides, RunMode.MULTIRUN)
-    assert sweep.algo.gamma == 0.9 and sweep.hydra.overrides.task == own
-    jobs: list[Any] = []
-    run_hydra(arguments, make_parser(), lambda job: jobs.append((job.algo._target_, job.algo.gamma)))
-    assert jobs == [("paddock.algos.ppo.PPO", 0.9), ("paddock.algos.sac.SAC", 0.9)]
-
-
-@pytest.mark.parametrize("words", [["hydra/launcher=local,dask", "seed=1,2"], ["hydra/sweeper=basic,optuna"]])
-def test_a_sweep_over_what_makes_it_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call_main("--multirun", "algo=es", "env=cartpole", "dry_run=true", *words) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_glob_that_finds_no_option_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    call_main("--multirun", "algo=glob(nothing*)", "env=cartpole", "dry_run=true")
-    assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("arguments", "times"), [([], 1), (["hydra.mode=RUN"], 2)])
-def test_hydra_composes_a_run_once(arguments: list[str], times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    composed: list[Any] = []
-    load = ConfigLoaderImpl.load_configuration
-
-    def counted(*arguments: Any, **named: Any) -> Any:
-        composed.append(named)
-        return load(*arguments, **named)
-
-    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
-    assert call_main(*arguments, "dry_run=true") == 0
-    assert len(composed) == times
 
 
 def test_hydra_finds_a_plugin_of_ours() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 from conftest import TINY, call_main, command_line, rows, wait_until
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna.trial import TrialState
 from run_folders import write
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
@@ -143,66 +142,6 @@ def test_a_launchers_scheduler_out_of_reach_is_named_by_the_launchers_key(monkey
     given: dict[str, Any] = {"address": "tcp://compute.a:1", "scheduler_file": None, "workers": None, "tls": None}
     with pytest.raises(PoolError, match=r"^hydra\.launcher\.address=tcp://compute\.a:1 does not answer"):
         DaskKeys(**given, cpus=1, memory_gb=0.0, gpus=0, retries=1).open()
-
-
-class Planned:
-    """Stands for the session of a sweep that chooses: shows two trials, and starts none."""
-
-    ended_by = None
-
-    def __init__(self, study: Any, folder: Path, _settings: Any, _target: Any, plan: Callable[..., Any]) -> None:
-        self._study, self._folder, self._plan = study, folder, plan
-
-    def run(self) -> None:
-        for number in range(2):
-            _, plan = self._plan(self._study.ask(), self._folder / str(number))
-            print(shlex.join(plan.command))
-
-
-@pytest.mark.parametrize("sweep", [["seed=1,2", "dry_run=true"], ["hydra/sweeper=optuna", "seed=choice(1,2)"]], ids=str)
-def test_processes_of_runs_have_the_variables_that_hydra_is_to_set(
-    sweep: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paddock.sweep.sweeper.SweepSession", Planned)
-    monkeypatch.setenv("SECRET", "two, words")  # which is not to be told on a command line
-    line = [
-        *TINY,
-        "compute=serial",
-        "--multirun",
-        *sweep,
-        "hydra/launcher=local",
-        """hydra.sweep.dir="it's (\\"here\\")\"""",
-        "hydra.sweep.subdir='a, b${hydra.job.num}'",
-        "budget.steps=1",
-    ]
-    told = {
-        "MINE=a b": "a b",
-        "TOLD='${oc.env:NONE,${oc.env:SECRET}}'": "${oc.env:NONE,${oc.env:SECRET}}",
-        "LATE=${oc.env:NONE}": "${oc.env:NONE}",  # as Slurm sets it for jobs alone
-        "PLACE=${hydra.sweep.dir}/${hydra:job.num}": """it's ("here")/{}""",  # a job knows of no sweep
-        "SPACED='${ hydra.sweep.dir }/${hydra: job.num}'": """it's ("here")/{}""",
-        "ONE=${hydra.sweep.subdir}": "a, b{}",
-        "WITHIN='${oc.env:NONE,${hydra.sweep.subdir}}'": r"${oc.env:NONE,a\,\ b{}}",
-        "BY=${hydra.runtime.choices.hydra/launcher}": "local",
-        "BOTH=${oc.env:SECRET}${hydra[sweep].dir}": """${oc.env:SECRET}it's ("here")""",
-        "SAME=${hydra.job.env_set.TOLD}": "${hydra.job.env_set.TOLD}",
-        "KEY=${seed}": "${seed}",  # which Hydra does not find there, in a job as anywhere
-        "ALL=${hydra.job}": "${hydra.job}",
-        "PLAIN=\\${hydra.sweep.dir}": "\\${hydra.sweep.dir}",
-        r"SLASH='a\\${hydra:job.num}'": r"a\\{}",
-    }
-    assert (
-        call_main(*line, *(f"+hydra.job.env_set.{word}" for word in told), "++hydra.job.env_set={A: ${hydra.mode}}")
-        == 0
-    )
-    jobs = [job for job in capsys.readouterr().out.splitlines() if "env_set" in job]
-    assert len(jobs) == 2
-    for number, job in enumerate(jobs):
-        said = [OverridesParser.create().parse_override(word) for word in shlex.split(job) if "env_set" in word]
-        values = {item.key_or_group.rpartition(".")[2]: item.value() for item in said}
-        expected = {word.partition("=")[0]: value.replace("{}", str(number)) for word, value in told.items()}
-        assert values == expected | {"env_set": {"A": "RunMode.MULTIRUN"}}
 
 
 def test_a_grid_whose_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
