@@ -117,7 +117,7 @@ def test_a_signal_in_the_midst_of_a_line_ends_a_grid_all_the_same(
 def test_an_interrupted_grid_says_the_line_that_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise SystemExit(130)  # as a run does that a signal ends
 
     (tmp_path / "own groups").mkdir()
