@@ -31,7 +31,7 @@ from scripts.bench import harness  # noqa: E402
 harness.require_package("grpc", "remote")
 
 from paddock.config.build import build  # noqa: E402
-from paddock.config.overrides import compose_sections  # noqa: E402
+from paddock.config.compose import compose_sections  # noqa: E402
 from paddock.envs.machine import usable_cores  # noqa: E402
 from paddock.envs.spec import EnvSpec  # noqa: E402
 from paddock.envs.vector import Vec, VectorEnv, in_groups  # noqa: E402

@@ -219,9 +219,7 @@ def test_numbers_do_not_depend_on_how_the_work_is_cut(change: dict[str, Any]) ->
     assert advance(POET(**settings(**change)), 14) == advance(POET(**settings()), 14)
 
 
-def test_resuming_after_any_iteration_gives_the_same_run(
-    tmp_path: Path, whole: tuple[POET, str, str]
-) -> None:
+def test_resuming_after_any_iteration_gives_the_same_run(tmp_path: Path, whole: tuple[POET, str, str]) -> None:
     poet, rows, events = whole
     for stop in (1, 6, 13, 18):  # among them before and after transfers and reproduction
         first = POET(**settings())
