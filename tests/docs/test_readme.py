@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ import pytest
 from bindings import need_of
 from conftest import ROOT, call_main
 
-import paddock
 from paddock import serve
 from paddock.check import check_run, read_run
 from paddock.envs.native.library import built
@@ -58,17 +57,11 @@ ONE_LESSON = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity su
 # Whoever learns learns it: tests/sanity asks for more.
 AT_A_GLANCE = replace(BANDIT, steps=64, memoryless=Bar(), recurrent=Bar(), deterministic=Bar())
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
-OUR_WORDS = {
-    *("actor", "broadcast", "budget", "chunk", "Done", "driver", "encoding", "evaluation", "event", "experiment"),
-    *("extras", "family", "fresh", "generation", "journal", "keyed", "lane", "launcher", "learner", "member", "mirror"),
-    *("multirun", "native", "niche", "plan", "pool", "recipe", "row", "run", "seam", "session", "slot", "step"),
-    *("stream", "study", "takeover", "target", "task", "transfer", "trial", "vector", "worker"),
-}
 
 
-def read_commands() -> Iterator[str]:
-    """Every command of ours in a block of shell, before what it prints, or with arguments in a line of text."""
-    for page in PAGES.values():
+def read_commands(pages: Iterable[str]) -> Iterator[str]:
+    """Yield every command of ours in a block of shell, before what it prints, or with arguments in a line of text."""
+    for page in pages:
         lines = [line for kind, _, body in BLOCK.findall(page) if kind == "bash" for line in body.splitlines()]
         lines += re.findall(r"^\$ (python -m platform .*)\n(?!paddock: )", page, re.M)
         spans = re.findall(r"`(\S*python -m [^`]+)`", BLOCK.sub("", page))
@@ -78,7 +71,9 @@ def read_commands() -> Iterator[str]:
                 yield shlex.join(["python", *words[1:]])
 
 
-COMMANDS = list(dict.fromkeys(read_commands()))
+COMMANDS = list(dict.fromkeys(read_commands(PAGES.values())))
+README = set(read_commands([PAGES["README.md"], PAGES["docs/start.md"]]))
+ASKS = {"--help", "--cfg", "dry_run=true"}  # commands with these run nothing
 MAIN = [line for line in COMMANDS if re.match(r"python -m (platform|paddock) ", line) and "my_package" not in line]
 BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.") and "my_package" not in line]
 OF_PACKAGE = [line for line in COMMANDS if "my_package" in line and not line.startswith("python -m paddock.")]
@@ -91,7 +86,7 @@ def shorten(command: str) -> str:
 
 
 def shrunk(words: Sequence[str]) -> list[str]:
-    """What makes a command short: few steps and members, in this process where it does not say where."""
+    """Return what makes a command short: few steps and members, in this process where it does not say where."""
     said = " ".join(words)
     if {"--help", "--cfg", "dry_run=true"} & set(words):
         return []
@@ -184,24 +179,17 @@ def test_the_first_command_works_in_a_process_of_its_own(here: Path) -> None:
     assert list(here.glob("*/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" not in line], ids=shorten)
+@pytest.mark.parametrize("command", MAIN[1:], ids=shorten)
 def test_a_command_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     if "vec=native" in command and not built():
         pytest.skip("nothing was compiled here")
     need_of(shlex.split(command))
-    _works(filled(command, request), here)
-
-
-@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" in line], ids=shorten)
-def test_a_command_that_needs_a_run_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
-    _works(filled(command, request), here)
-
-
-def _works(words: list[str], here: Path) -> None:
-    short = shrunk(words)
-    assert call_main(*words, *short) == 0
-    asks_only = {"--help", "--cfg", "dry_run=true"} & {*words, *short}
-    assert asks_only or list(here.rglob("metrics.jsonl"))
+    words = [re.sub(r"^seed=(\d+),.*", r"seed=\1", word) for word in filled(command, request)]  # a sweep of one
+    # The README's commands run; those of other pages are composed and built.
+    played = command in README or "niche" in command or "sweep" in command
+    short = shrunk(words) if played else ["dry_run=true"]
+    assert call_main(*words, *(short if not ASKS & set(words) else [])) == 0
+    assert ASKS & {*words, *short} or list(here.rglob("metrics.jsonl"))
 
 
 @pytest.mark.parametrize("command", BESIDE, ids=shorten)
@@ -209,8 +197,6 @@ def test_a_command_beside_the_run_works(
     command: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = shlex.split(command)[2]
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"there is no {module}")
     need_of(shlex.split(command))
     words = filled(command, request)
     for folder in {word for word in words if word.startswith("multirun/") or word == "SWEEP"}:
@@ -293,8 +279,6 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
     for kind, title, body in BLOCK.findall(PAGES[page]):
         if kind != "python" or title:
             continue
-        if "paddock.run(" in body and not hasattr(paddock, "run"):
-            pytest.skip("there is no paddock.run")
         if "mpe2" in body or "tictactoe" in body:
             pytest.importorskip("mpe2")
         if "__main__" in body:
@@ -304,19 +288,6 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
     if "venv" in known:
         assert known["observations"].shape == (64, 4)
         known["venv"].close()
-
-
-def test_the_polars_it_shows_reads_a_multirun_of_which_a_run_failed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number, rows in enumerate(['{"iteration": 1, "step": 8}\n', ""]):
-        (tmp_path / f"multirun/grid/{number}").mkdir(parents=True)
-        (tmp_path / f"multirun/grid/{number}/metrics.jsonl").write_text(rows)
-    monkeypatch.chdir(tmp_path)
-    known: dict[str, Any] = {}
-    [body] = (body for kind, _, body in BLOCK.findall(PAGES["docs/results.md"]) if "read_ndjson" in body)
-    exec(body, known)
-    assert known["metrics"].rows() == [(1, 8, "multirun/grid/0/metrics.jsonl")]
 
 
 def _run(script: str) -> str:
@@ -344,38 +315,14 @@ def test_the_readme_is_short() -> None:
     assert len(PAGES["README.md"].splitlines()) <= 100
 
 
-def test_the_architecture_knows_every_room_and_where_things_are() -> None:
-    page = PAGES["docs/architecture.md"]
-    floors = [ROOT / name for name in ("platform", "algos", "envs")]
-    rooms = [room for floor in floors for room in floor.iterdir() if (room / "__init__.py").exists()]
-    assert [room for room in rooms if f"`{room.relative_to(ROOT)}/`" not in page] == []
-    picture = (ROOT / "docs" / "images" / "house.svg").read_text()
-    algorithms = [path for path in (ROOT / "algos").glob("[!_]*.py") if path.stem != "protocol"]
-    assert [path for path in [*rooms, *algorithms] if not re.search(rf"\b{path.stem}\b", picture)] == []
-    orders = re.findall(r"^\| `(\S+)` \| (\d+) \|", page, re.M)
-    assert len(orders) >= 20
-    for file, about in orders:
-        assert abs(len((ROOT / file).read_text().splitlines()) - int(about)) <= 0.2 * int(about), file
-    for row in re.findall(r"^\| where .*$", page, re.M):
-        files = [ROOT / name for name in re.findall(r"`([\w/]+\.\w+)`", row)]
-        sources = "\n".join(file.read_text() for file in files)
-        names = re.findall(r"`(\w+)`", row.rsplit("|", 2)[1])
-        assert files and all(re.search(rf"\b{name}\b", sources) for name in names), row
+def test_every_file_on_the_architecture_page_exists() -> None:
+    named = re.findall(r"`((?:platform|algos|envs|tests|scripts|conf)/[\w/.]*)`", PAGES["docs/architecture.md"])
+    assert len(named) > 40 and [name for name in named if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize(("algorithm", "most_files", "most_lines"), [("ES", 12, 2000), ("PPO", 20, 4500)])
-def test_an_algorithm_is_read_in_few_files(algorithm: str, most_files: int, most_lines: int) -> None:
-    order = PAGES["docs/architecture.md"].split(f"## Read {algorithm} in this order")[1].split("\n##")[0]
-    files = re.findall(r"^\| `(\S+)` \| \d+ \|", order, re.M)
-    lines = sum(len((ROOT / file).read_text().splitlines()) for file in files)
-    assert len(files) <= most_files and lines <= most_lines, (len(files), lines)
-
-
-def test_the_glossary_has_our_words_in_order() -> None:
+def test_the_glossary_is_in_order() -> None:
     entries = re.findall(r"^(\S.*)\n:   \S", PAGES["docs/glossary.md"], re.M)
-    words = {word.strip() for entry in entries for word in re.sub(r" \(.*\)", "", entry).split(",")}
-    assert sorted(entries, key=str.lower) == entries
-    assert words >= OUR_WORDS, OUR_WORDS - words
+    assert len(entries) > 30 and sorted(entries, key=str.lower) == entries
 
 
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
@@ -389,11 +336,4 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
         assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//", html), page
         assert not re.findall(r"<link[^>]* rel=\"?stylesheet[^>]* href=\"?(?:https?:)?//", html), page
     reference = (tmp_path / "reference" / "seams.html").read_text()
-    assert all(
-        name in reference
-        for name in (
-            "paddock.envs.spec.EnvSpec",
-            "paddock.algos.pool.protocol.Done",
-            "paddock.algos.protocol.Algorithm",
-        )
-    )
+    assert "paddock.envs.spec.EnvSpec" in reference and "paddock.algos.protocol.Algorithm" in reference

@@ -80,7 +80,7 @@ def test_another_copy_on_the_path_fails(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copy(ROOT / "paddock.py", tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     finding = installed.check_import()
-    assert finding.level == "FAIL" and f"another one, of {tmp_path}" in finding.text
+    assert finding.level == "FAIL" and "outside this folder" in finding.text
 
 
 def test_native_libraries_that_are_not_built_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
