@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.envs.errors import ConfigError, install, require
 from paddock.envs.family import Family
-from paddock.envs.remote.polling import poll_where_one_waits
 
 from .config.build import build, call_checked
 from .config.command import run_command
@@ -53,7 +52,6 @@ def _command(arguments: Sequence[str]) -> int:
     if sections["serve"]["submit"] is not None:
         return _submit(arguments, sections)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    poll_where_one_waits()
     with closing(start(arguments)) as server:
         return _wait(server)
 

@@ -1,15 +1,15 @@
 """What a server offers: an environment, who sits there, and how observations and actions lie in rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.remote.frames import MOST_SIGNAL
+from paddock.envs.remote.frames import MAX_SIGNAL
 from paddock.envs.remote.spaces import build_space, describe_space
-from paddock.envs.remote.values import Garbled, Unsayable, are_same, decode, encode, settle
+from paddock.envs.remote.values import DecodeError, EncodeError, copy_value, decode, encode
 from paddock.envs.remote.versions import describe_others
 from paddock.envs.remote.view import View
 from paddock.envs.spaces.layout import Layout
@@ -29,8 +29,8 @@ COMPARED: tuple[str, ...] = (
     "bounds",
     "action_bounds",
     "without",
+    "agents",
 )
-COMPARED += ("agents",)
 MOST_KEY = 1000  # letters of a signal's key
 LONG = 100_000  # steps that limit no episode but of environments without a limit of their own
 
@@ -45,14 +45,12 @@ class Offer:
         vec: how the server steps it.
         view: whose seats clients of a joint world are told of.
         free_arguments: whether a client may choose the arguments of the environment and its wrappers.
-        limit: steps after which the environment truncates its episodes; None: none are known, as servers of before
-            tell of any.
+        limit: steps after which the environment truncates its episodes; None: none are known.
         capacity, free: environments, and those that nobody has.
         most: environments that a session may have.
     """
 
     address: str
-    server: str
     environment: dict[str, Any]
     roles: tuple[Role, ...]
     metadata: dict[str, Any]
@@ -74,25 +72,11 @@ class Offer:
             ConfigError: it is no such server.
         """
         try:
-            environment = told["environment"]
-            roles = tuple(_read_role(role, environment) for role in told["roles"])
+            own = {field.name: told[field.name] for field in fields(cls) if field.name not in ("address", "roles")}
             return cls(
-                address,
-                told["server"],
-                environment,
-                roles,
-                told["metadata"],
-                told["takes_signals"],
-                told["vec"],
-                told["view"],
-                told["free_arguments"],
-                told["versions"],
-                told.get("limit"),
-                told["capacity"],
-                told["free"],
-                told.get("most", told["capacity"]),  # which servers of before do not tell
+                address=address, roles=tuple(_read_role(one, told["environment"]) for one in told["roles"]), **own
             )
-        except (KeyError, TypeError, ValueError, Garbled) as error:
+        except (KeyError, TypeError, ValueError, DecodeError) as error:
             raise ConfigError(f"vec.address={address} is no server of environments ({error})") from error
 
     def layouts(self) -> Layouts:
@@ -200,8 +184,8 @@ class Offer:
         if type(key) is not str or len(key) > MOST_KEY:
             raise VectorMisuse(f"signal: the key is no text of at most {MOST_KEY} letters")
         try:
-            return settle(value, MOST_SIGNAL)
-        except Unsayable as error:
+            return copy_value(value, MAX_SIGNAL)
+        except EncodeError as error:
             raise VectorMisuse(f"signal: the value of {key!r} cannot be sent: {error}") from None
 
     def check_same(self, other: "Offer") -> None:
@@ -235,19 +219,19 @@ def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     """Return a recipe with the arguments that a client asks for: plain data, for the same constructors.
 
     Raises:
-        Garbled: they are not as `Offer.arguments` has them.
+        DecodeError: they are not as `Offer.arguments` has them.
         ConfigError: a constructor refuses them, they hold text that the server does not have, or another observation or
             action comes of them.
     """
     wrappers: list[dict[str, Any]] = spec.fields["wrappers"]
     good = isinstance(arguments, list) and len(arguments) == 2 and isinstance(arguments[1], list)
     if not good or len(arguments[1]) != len(wrappers) or not all(map(_is_named, [arguments[0], *arguments[1]])):
-        raise Garbled(f"arguments are two: a mapping, and a list of one for each of {len(wrappers)} wrappers")
+        raise DecodeError(f"arguments are two: a mapping, and a list of one for each of {len(wrappers)} wrappers")
     for theirs, own in zip([arguments[0], *arguments[1]], [spec.fields["kwargs"], *wrappers], strict=True):
         for key, value in theirs.items():
             text = "text is the server's to choose, as it may name a file"
             require(
-                are_same(value, own.get(key)) or not _holds_text(value),
+                encode(value) == encode(own.get(key)) or not _holds_text(value),
                 f"arguments: {key}={value}: {text}; leave it out",
             )
     targets = [{"_target_": wrapper["_target_"]} for wrapper in wrappers]

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.remote.infos import read_info
-from paddock.envs.remote.rows import pack_actions
-from paddock.envs.remote.served import Served
+from paddock.envs.remote.served import Served, read_info
 from paddock.envs.remote.view import Seen
+from paddock.envs.spaces.parts import Misfit
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.remote import check_meeting
-from paddock.envs.worlds.roles import narrow
+from paddock.envs.worlds.roles import Role, narrow, widen
 from paddock.envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class RemoteParallelEnv:
         acting: those whose action the next step takes.
         over: whether the world's episode has ended, or none has begun.
         seen: what each agent of a joint world was told last, and did, where the server has serve.view=all; else empty.
-        timed: whether the server acted for a client that was late or lost, so that numbers depend on the clock.
     """
 
     render_mode = None
@@ -83,7 +82,7 @@ class RemoteParallelEnv:
         self._roles = self.offer.pick_roles(self.possible_agents)
         self.agents: list[str] = []
         self.acting: list[str] = []
-        self.over, self.timed = True, False
+        self.over = True
         self.seen: dict[str, Seen] = {}
         # One each: PettingZoo's users seed them.
         self._spaces = {
@@ -167,7 +166,6 @@ class RemoteParallelEnv:
         """See who lives and who acts, and what everybody was told."""
         if venv.everybody is not None:
             self.seen = venv.everybody.read(self._whole, self.offer.roles)
-        self.timed = self.timed or "timed" in infos
         self.agents = [a for a, alive in zip(self.possible_agents, venv.alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 
@@ -200,4 +198,28 @@ class RemoteParallelEnv:
             raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
         if missing := [agent for agent in self.acting if agent not in actions]:
             raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
-        return pack_actions(self._layouts, self._roles, {agent: actions[agent] for agent in self.acting})
+        own = {agent: actions[agent] for agent in self.acting}
+        parts = [_pack_role(role, own) for role in self._roles]
+        if self._layouts.roles is None:
+            return parts[0]
+        row = self._layouts.roles[1].row
+        rows = np.zeros(self._layouts.seats, row)
+        for role, part in zip(self._roles, parts, strict=True):
+            assert role.actions is not None
+            rows[list(role.seats)] = widen(part, role.actions, row)
+        return rows
+
+
+def _pack_role(role: Role, actions: Mapping[str, Any]) -> NDArray[Any]:
+    """Return rows of a role's actions; zeros for agents that have none."""
+    assert role.actions is not None
+    rows = role.actions.zeros(len(role.seats))
+    write = role.actions.writer(rows)
+    for k, agent in enumerate(role.agents):
+        if agent in actions:
+            try:
+                write(k, actions[agent])
+            except Misfit as misfit:
+                allowed = f"take one of {role.action_space}"
+                raise VectorMisuse(f"step: the action of {agent} has {misfit}; {allowed}") from None
+    return rows

@@ -9,10 +9,9 @@ from typing import Any
 import gymnasium
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.remote.infos import read_info
 from paddock.envs.remote.offer import REMOTE_ID
 from paddock.envs.remote.parallel import RemoteParallelEnv
-from paddock.envs.remote.served import Served
+from paddock.envs.remote.served import Served, read_info
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.vector.contract import VectorMisuse
 

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.remote.values import Garbled
+from paddock.envs.remote.values import DecodeError
 
 REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, OverflowError, NotImplementedError)
 
@@ -49,13 +49,13 @@ def build_space(plain: Any) -> Space:
     """Build the space that `describe_space` told of.
 
     Raises:
-        Garbled: it is told of none.
+        DecodeError: it is told of none.
     """
     try:
         kind, *parts = plain
         return _build(kind, parts)
     except REFUSALS as error:
-        raise Garbled(f"no space: {' '.join(str(error).split())[:200]}") from error
+        raise DecodeError(f"no space: {' '.join(str(error).split())[:200]}") from error
 
 
 def _build(kind: str, parts: list[Any]) -> Space:
@@ -80,4 +80,4 @@ def _build(kind: str, parts: list[Any]) -> Space:
             return spaces.Graph(build_space(node), None if edge is None else build_space(edge))
         case "one_of", [each]:
             return spaces.OneOf([build_space(part) for part in each])
-    raise Garbled(f"{kind!r} is no kind of space")
+    raise DecodeError(f"{kind!r} is no kind of space")

@@ -44,7 +44,7 @@ class Everybody:
 
     @classmethod
     def take(cls, cursor: Cursor, layouts: Layouts) -> "Everybody":
-        """Read it from where a frame has it; raises Garbled as `Cursor.take` does."""
+        """Read it from where a frame has it; raises DecodeError as `Cursor.take` does."""
         S = layouts.seats
         flag, observation, action = (
             np.zeros(S, np.bool_),

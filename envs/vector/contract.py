@@ -127,14 +127,6 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         if list(numbers) != list(range(self.worlds)):
             raise VectorMisuse(f"renumber: {type(self).__name__} keys seeds by rows alone; choose vec=multiprocess")
 
-    def by_parts(self, call: Callable[[slice], None]) -> None:
-        """Call with the rows of all environments, between a `begin` and the first `send`.
-
-        Where others play in them too: with those of each, in a thread of its own, in which it is sent to and received.
-        None then waits for whom another waits for.
-        """
-        call(slice(0, self.num_envs))
-
     def state_dict(self) -> dict[str, Any] | None:
         """Return all that `load_state_dict` of another such vector goes on from, as arrays and plain data.
 

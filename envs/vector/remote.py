@@ -14,7 +14,7 @@ from paddock.envs.vector.contract import VectorEnv
 from paddock.envs.vector.recipes import Form, NumEnvs
 
 if TYPE_CHECKING:
-    from paddock.envs.remote.client.place import Place
+    from paddock.envs.remote.client.endpoint import Endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Remote:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it, and so many."""
-        offers = self.place().offers()
+        offers = self.endpoint().offers()
         offers[0].check_serves(spec, self.agents, joint=self.world is not None)
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
@@ -56,13 +56,13 @@ class Remote:
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
-        place = self.place()
+        endpoint = self.endpoint()
         from paddock.envs.remote.client.vector import RemoteVectorEnv
 
         return RemoteVectorEnv(
             spec,
             self.num_envs,
-            place,
+            endpoint,
             **form,
             replay=self.lost == "replay",
             journal_mb=self.journal_mb,
@@ -81,17 +81,17 @@ class Remote:
             ConfigError: a server refuses, or has others.
             EnvError: one cannot be reached.
         """
-        offers = self.place().offers()
+        offers = self.endpoint().offers()
         if began and self.same_versions != "none":
             first, before = next(iter(began.items()))
             for offer in offers:
                 offer.check_versions(before, f"when the run began at {first}")
         return {offer.address: offer.versions for offer in offers}
 
-    def place(self) -> "Place":
-        """Return where the servers are."""
+    def endpoint(self) -> "Endpoint":
+        """Return the servers and how they are reached."""
         tls = dict(thaw(self.tls))
-        return replace(make_place(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
+        return replace(make_endpoint(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
 
 
 def check_meeting(addresses: Sequence[str], world: str | None) -> None:
@@ -100,20 +100,20 @@ def check_meeting(addresses: Sequence[str], world: str | None) -> None:
     require(world is None or len(addresses) == 1, f"{said}; name it alone, or as file:PATH that it writes")
 
 
-def make_place(
+def make_endpoint(
     address: str | Sequence[str], token_file: str | None, tls: Mapping[str, str | None], wait_s: float
-) -> "Place":
-    """Return where servers are.
+) -> "Endpoint":
+    """Return servers and how they are reached.
 
     Raises:
         ConfigError: gRPC is not installed, or an address or a file is no good.
     """
     try:
-        from paddock.envs.remote.client.place import Place
-        from paddock.envs.remote.guard import check_tls, read_address
+        from paddock.envs.remote.client.endpoint import Endpoint
+        from paddock.envs.remote.security import check_address, check_tls
     except ImportError as error:
         raise ConfigError(f"environments at a server need {error.name}; {install('remote')}") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)
     for one in addresses:
-        read_address(one)
-    return Place(addresses, token_file, check_tls(tls), wait_s)
+        check_address(one)
+    return Endpoint(addresses, token_file, check_tls(tls), wait_s)

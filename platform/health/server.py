@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from paddock.envs.errors import ConfigError, PaddockError, nearest, require
-from paddock.envs.remote.client.place import CALL_S, Lost, Place
+from paddock.envs.remote.client.endpoint import CALL_S, ConnectionLost, Endpoint
 from paddock.envs.remote.versions import describe_others, read_versions
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 
 from .installed import Finding
 
@@ -27,20 +27,20 @@ def read_status(arguments: Sequence[str]) -> dict[str, Any]:
     for key in given:
         require(key in KEYS, f"{key} is not a key of status; {nearest(key, KEYS)}")
     tls = {key.removeprefix("tls."): value for key, value in given.items() if key.startswith("tls.")}
-    return ask(make_place(addresses[0], given.get("token_file"), tls, 0.0))
+    return ask(make_endpoint(addresses[0], given.get("token_file"), tls, 0.0))
 
 
-def ask(place: Place) -> dict[str, Any]:
+def ask(endpoint: Endpoint) -> dict[str, Any]:
     """Return what a server says of itself, and how long that took: `round_trip_s`.
 
     Raises:
         ConfigError: there is none.
     """
     try:
-        offer = place.describe(place.addresses[0])
+        offer = endpoint.describe(endpoint.addresses[0])
         before = time.perf_counter()
-        told = place.call(place.addresses[0], "Stats", {}, CALL_S)
-    except Lost as lost:
+        told = endpoint.call(endpoint.addresses[0], "Stats", {}, CALL_S)
+    except ConnectionLost as lost:
         raise ConfigError(f"{lost}; start it: python -m paddock.serve env=NAME serve.address=...") from None
     return {**told, "round_trip_s": time.perf_counter() - before, "versions": offer.versions}
 
@@ -66,7 +66,7 @@ def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
     """
     for address in recipe.address:
         try:
-            told = ask(replace(recipe, address=address, wait_s=0.0).place())
+            told = ask(replace(recipe, address=address, wait_s=0.0).endpoint())
         except PaddockError as error:
             yield "server", Finding("FAIL", str(error))
             continue

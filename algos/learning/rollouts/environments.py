@@ -105,21 +105,17 @@ class Environments:
         over = np.zeros(len(length), np.bool_)
         steps = np.concatenate(point.played) if point.played else np.zeros(0)
 
-        def play(own: slice) -> None:
-            worlds = slice(own.start // seats, own.stop // seats)
-            for t in range(int(length[worlds].max(initial=0))):
-                ids = worlds.start + np.flatnonzero((length[worlds] > t) & ~over[worlds])
-                if not len(ids):
-                    break
-                rows = ids if seats == 1 else (ids[:, None] * seats + np.arange(seats)).ravel()
-                actions = steps[len(steps) - np.repeat(length[ids], seats) + t, rows]
-                self.venv.send(parts.unpack(actions, None if who is None else who[rows]), rows)
-                latest[rows], _, terminated, truncated, infos = self.venv.recv(rows)
-                over[ids] = terminated | truncated if acts is None else infos["over"]
-                if acts is not None:
-                    acts[rows] = infos["acts"]
-
-        self.venv.by_parts(play)
+        for t in range(int(length.max(initial=0))):
+            ids = np.flatnonzero((length > t) & ~over)
+            if not len(ids):
+                break
+            rows = ids if seats == 1 else (ids[:, None] * seats + np.arange(seats)).ravel()
+            actions = steps[len(steps) - np.repeat(length[ids], seats) + t, rows]
+            self.venv.send(parts.unpack(actions, None if who is None else who[rows]), rows)
+            latest[rows], _, terminated, truncated, infos = self.venv.recv(rows)
+            over[ids] = terminated | truncated if acts is None else infos["over"]
+            if acts is not None:
+                acts[rows] = infos["acts"]
         self._take(latest, {} if acts is None else {"acts": acts}, point.episode + over)
         if not over.any():
             return point

@@ -1,14 +1,14 @@
-"""What servers tell, entered into a vector's arrays and into what is kept to come back there."""
+"""Outcomes of a server, entered into a vector's arrays and into the journal."""
 
-import threading
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.envs.remote.client.connection import Connection
 from paddock.envs.remote.client.journal import Order
-from paddock.envs.remote.client.link import Link
-from paddock.envs.remote.frames import Cursor, Frame, JointEpisode, Kind, count_rows, shift_rows
-from paddock.envs.remote.infos import take_infos
+from paddock.envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
+from paddock.envs.remote.values import DecodeError, decode
 from paddock.envs.remote.view import Everybody
 from paddock.envs.vector.contract import EnvError, VectorMisuse
 from paddock.envs.vector.storage import Layouts, RowIndex
@@ -19,77 +19,69 @@ class Outcomes:
     """Enters outcomes into the rows of N environments.
 
     Attributes:
-        everybody: of a joint world whose server shows all seats, what they were told last; else None.
-        batching: held where infos are entered or taken, as worlds that others play in too are called in threads.
+        everybody: what all agents of a joint environment received last, where its server shows them; else None.
     """
 
-    def __init__(self, arrays: Arrays, table: Table, layouts: Layouts, shown: Layouts | None, joint: bool) -> None:
+    def __init__(self, arrays: Arrays, table: Table, layouts: Layouts, shown: Layouts | None) -> None:
         """Take the arrays.
 
         Args:
-            shown: the seats of which outcomes tell; None: they tell of none but the client's.
-            joint: whether others play in these worlds too.
+            shown: the agents of which outcomes tell; None: of none but the client's.
         """
         self.everybody: Everybody | None = None
-        self.batching = threading.Lock()
-        self._arrays, self._table, self._seats = arrays, table, layouts.seats
-        self._shown, self._joint = shown, joint
+        self._arrays, self._table, self._seats, self._shown = arrays, table, layouts.seats, shown
 
-    def enter(self, link: Link, order: Order, frame: Frame) -> None:
+    def enter(self, connection: Connection, order: Order, frame: Frame) -> None:
         """Enter what came of an order.
 
         Raises:
-            VectorMisuse: that it was none to be done.
+            VectorMisuse: the order was refused.
             EnvError: an environment raised, or its process died or hung.
         """
-        rows = shift_rows(order.rows, link.rows.start)
+        rows = shift_rows(order.rows, connection.rows.start)
         if frame.kind is Kind.FAILED:
-            self._fail(link, order, rows, frame)
+            self._fail(connection, order, rows, frame)
         if order.kind is Kind.SIGNAL:
             return
-        _, said, count, episode = frame.header
+        _, infos, extra = frame.header
         arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
         arrays.observation[rows] = cursor.take_like(arrays.observation, n)
-        if order.kind is not Kind.TURN:
+        if order.kind is not Kind.STEP:
             arrays.running_return[rows] = arrays.running_length[rows] = 0
             if arrays.lives is not None:
                 arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
                 arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
-            if order.kind is Kind.RESET and self._joint and order.arguments[0] == [None] and count is not None:
-                link.journal.choose(order, count)
-            rows = link.rows  # whose infos come with it
+            if order.kind is Kind.RESET and extra is not None:
+                connection.journal.choose(order, *extra)
+            rows = connection.rows  # whose infos come with it
         else:
-            self._step(link, order, rows, cursor, n, count)
+            self._step(connection, order, rows, cursor, n, extra)
             self._table.mark(READY, rows)
-        if self._joint:
-            link.journal.tell(order, JointEpisode.read(episode))
         if self._shown is not None:
             self.everybody = Everybody.take(cursor, self._shown)
-        if said is not None:
-            with self.batching:
-                self._table.note(rows, take_infos(said, link.offer.environment["id"]))
+        if infos is not None:
+            self._table.note(rows, _decode_infos(infos, connection.offer.environment["id"]))
 
-    def _fail(self, link: Link, order: Order, rows: RowIndex, frame: Frame) -> None:
-        """Note that nothing came of an order, and raise what did."""
-        _, kind, text, _ = frame.header
-        misuse = kind == "VectorMisuse" and order.kind is Kind.TURN
+    def _fail(self, connection: Connection, order: Order, rows: RowIndex, frame: Frame) -> None:
+        """Note that nothing came of an order, and raise the reason."""
+        _, kind, text = frame.header
+        misuse = kind == "VectorMisuse" and order.kind is Kind.STEP
+        order.answered = False  # it leads nowhere
         if order.kind is not Kind.SIGNAL:
             self._table.mark(FREE if misuse else NEW, rows)
-        order.answered = False  # nothing that leads anywhere
-        if not misuse and order.kind is not Kind.SIGNAL:
-            self._table.forget(rows)
-            link.journal.drop(order.rows)
-            if self._joint and kind != "VectorMisuse":
-                link.journal.doubt_signals()
+            if not misuse:
+                self._table.forget(rows)
+                connection.journal.drop(order.rows)
         raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
 
-    def _step(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:
-        """Enter what a step gave."""
+    def _step(self, connection: Connection, order: Order, rows: RowIndex, cursor: Cursor, n: int, ended: int) -> None:
+        """Enter what a step gave, with the last observations of the rows that `ended`."""
         arrays = self._arrays
         reward, terminated, truncated = (
             cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
         )
         arrays.enter(rows, reward, terminated, truncated)
+        every = np.arange(len(arrays.reward))[rows]
         if arrays.lives is not None:
             arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
             arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
@@ -97,15 +89,20 @@ class Outcomes:
             arrays.lives.over[worlds_of(rows, self._seats)] = over
             if over.any():
                 arrays.episode[worlds_of(rows, self._seats)] += over
-                link.journal.end(self._ids(rows)[np.repeat(over, self._seats)] - link.rows.start, order)
-        if count:
-            ids = self._ids(rows)[terminated | truncated]
+                connection.journal.end(every[np.repeat(over, self._seats)] - connection.rows.start, order)
+        if ended:
+            ids: NDArray[np.intp] = every[terminated | truncated]
             arrays.end(ids)
-            arrays.final[ids] = cursor.take_like(arrays.final, count)
-            arrays.final_return[ids] = cursor.take_like(arrays.final_return, count)
-            arrays.final_length[ids] = cursor.take_like(arrays.final_length, count)
+            arrays.final[ids] = cursor.take_like(arrays.final, ended)
+            arrays.final_return[ids] = cursor.take_like(arrays.final_return, ended)
+            arrays.final_length[ids] = cursor.take_like(arrays.final_length, ended)
             if arrays.lives is None:
-                link.journal.end(ids - link.rows.start, order)
+                connection.journal.end(ids - connection.rows.start, order)
 
-    def _ids(self, rows: RowIndex) -> NDArray[np.intp]:
-        return np.arange(len(self._arrays.reward))[rows]
+
+def _decode_infos(data: bytes, id: str) -> dict[str, Any]:
+    try:
+        infos: dict[str, Any] = decode(data)
+    except DecodeError as error:
+        raise EnvError(f"the infos of {id} cannot be read ({error}); start the server with serve.infos=none") from None
+    return infos

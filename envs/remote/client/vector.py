@@ -1,8 +1,7 @@
 """Environments at servers, behind the interface that those of this process have."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.remote.client.apart import CallsApart
+from paddock.envs.remote.client.connection import Connection
+from paddock.envs.remote.client.endpoint import ConnectionLost, Endpoint
 from paddock.envs.remote.client.journal import Order, OrderJournal
-from paddock.envs.remote.client.link import Link
 from paddock.envs.remote.client.outcomes import Outcomes
-from paddock.envs.remote.client.place import Lost, Place
-from paddock.envs.remote.frames import MOST_OPTIONS, Kind, count_rows, shift_rows
-from paddock.envs.remote.values import Unsayable, settle
+from paddock.envs.remote.frames import MAX_OPTIONS, Kind, count_rows, shift_rows
+from paddock.envs.remote.values import EncodeError, copy_value
 from paddock.envs.remote.view import Everybody
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
@@ -38,15 +36,15 @@ from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
 
 
 class RemoteVectorEnv(VectorEnv):
-    """N environments at one server, or in equal parts at several; of worlds, their rows."""
+    """N environments at one server, or in equal parts at several; with several agents each, their rows."""
 
-    _links: list[Link]
+    _connections: list[Connection]
 
     def __init__(
         self,
         spec: EnvSpec | None,
         num_envs: int,
-        place: Place,
+        endpoint: Endpoint,
         *,
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
@@ -61,12 +59,11 @@ class RemoteVectorEnv(VectorEnv):
 
         Args:
             spec: what is to be served; None: whatever is.
-            num_envs: how many environments, or worlds.
             packed: whether observations come as rows; see `Vec.make`.
             replay: whether another server may go on where one was lost.
             journal_mb: megabytes of actions that are kept for that, in all.
-            worlds: the names of so many joint worlds, in which other clients have seats; None: worlds of its own.
-            agents: whose seats are asked for in them.
+            worlds: the names of `num_envs` joint environments, in which other clients have agents; None: not joint.
+            agents: whose actions this client chooses in them.
             groups: in which environments are stepped, of as many each; a server is told how many it has, if they are
                 whole.
 
@@ -74,26 +71,25 @@ class RemoteVectorEnv(VectorEnv):
             ConfigError: a server refuses, or serves another environment.
             EnvError: a server cannot be reached.
         """
-        self._links = []
-        offers = place.offers()
+        self._connections = []
+        offers, joint = endpoint.offers(), worlds is not None
         arguments: dict[str, Any] = {}
         if spec is not None:
-            offers[0].check_serves(spec, agents, joint=worlds is not None)
+            offers[0].check_serves(spec, agents, joint=joint)
             arguments = offers[0].arguments(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(offers[0].order(agents))
         if spec is not None and "seat_feature" in arguments:
             layouts = Layouts.of_roles(spec.roles)
-        shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         describe(self, said, layouts, rows_in_all, autoreset)
         self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
-        if worlds and self._arrays.lives is None:  # one seat, of several that there are
-            lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
-            self._arrays = replace(self._arrays, lives=lives)
+        if joint and self._arrays.lives is None:  # one agent, of several that there are
+            self._arrays = replace(self._arrays, lives=Lives.allocate(rows_in_all, layouts.seats, np.zeros))
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
-        self._outcomes = Outcomes(self._arrays, self._table, layouts, shown, worlds is not None)
-        # Each joint world has a session of its own, as it waits for its own clients.
+        shown = offers[0].layouts() if joint and offers[0].view == "all" else None
+        self._outcomes = Outcomes(self._arrays, self._table, layouts, shown)
+        # Each joint environment has a session of its own, as it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
         bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
         try:
@@ -103,35 +99,35 @@ class RemoteVectorEnv(VectorEnv):
                 asked = asked | {"groups": count_groups(rows, rows_in_all, groups)}
                 if rows.start < rows.stop:
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
-                    known = self._knower(rows)
-                    self._links.append(
-                        Link(place, at, offers[at], rows, autoreset.name, journal, known, replay, asked, layouts.seats)
+                    known, seats = self._knower(rows), layouts.seats
+                    self._connections.append(
+                        Connection(endpoint, at, offers[at], rows, autoreset.name, journal, known, replay, asked, seats)
                     )
         except BaseException:
             self.close()
             raise
-        self._joint, self._keyed = worlds is not None, False  # whether episodes follow by the keys of `begin`
-        self._apart = CallsApart(self._links)
+        self._signals = 0
+        self._joint, self._keyed = joint, False  # whether episodes follow by the keys of `begin`
 
     @property
     def everybody(self) -> Everybody | None:
-        """What all seats of a joint world were told last, where its server shows them; else None."""
+        """What all agents of a joint environment received last, where its server shows them; else None."""
         return self._outcomes.everybody
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
         """Servers replaced so far."""
-        return sum(link.restarts for link in self._links)
+        return sum(connection.restarts for connection in self._connections)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
-        self._check("reset")
+        check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
         try:
-            options = settle(options, MOST_OPTIONS)
-        except Unsayable as error:
+            options = copy_value(options, MAX_OPTIONS)
+        except EncodeError as error:
             raise VectorMisuse(f"reset: the options cannot be sent: {error}") from None
         rows = self._table.rows(chosen, "reset")
         seeds = read_seeds(seed, self.worlds)
@@ -140,65 +136,58 @@ class RemoteVectorEnv(VectorEnv):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
         parts = list(self._split(rows))
-        if self._keyed and len(parts) < len(self._links):  # which would go on by their keys, unlike anywhere else
-            said = f"reset: of {len(self._links)} servers or worlds {len(parts)} would know that keys of begin are over"
+        if self._keyed and len(parts) < len(self._connections):  # which would go on by their keys, unlike anywhere else
+            said = f"reset: of {len(self._connections)} servers {len(parts)} would know that keys of begin are over"
             raise VectorMisuse(f"{said}; reset an environment of each, or all")
         self._settle(rows)
         self._keyed = False
         orders = []
-        for link, part in parts:
-            mine = shift_rows(part, -link.rows.start)
+        for connection, part in parts:
+            mine = shift_rows(part, -connection.rows.start)
             own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
-            orders.append((link, Order(Kind.RESET, mine, [own, options])))
+            joint = [0, connection.journal.next_seed] if self._joint else None
+            orders.append((connection, Order(Kind.RESET, mine, [own, options, joint])))
         return self._start(rows, orders)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
-        self._check("begin")
+        check_open(self, "begin")
         first = np.array(read_episodes(episodes, self.worlds), np.int64)
         self._settle(self._table.everyone)
         self._keyed = True
         orders = []
-        for link in self._links:
-            worlds = slice(link.rows.start // self.seats, link.rows.stop // self.seats)
+        for connection in self._connections:
+            worlds = slice(connection.rows.start // self.seats, connection.rows.stop // self.seats)
             own = [int(seed), first[worlds].copy(), np.arange(worlds.start, worlds.stop)]
-            orders.append((link, Order(Kind.BEGIN, slice(0, link.num_envs), own)))
+            orders.append((connection, Order(Kind.BEGIN, slice(0, connection.num_envs), own)))
         started = self._start(self._table.everyone, orders)
         self._arrays.episode[:] = first
         return started
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
-        self._check("send")
+        check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
         self._table.accept(actions, rows)
         with Uninterrupted():  # or what is waited for may not have been asked for
             self._table.mark(SENT, rows)
             orders = []
-            for link, part in self._split(rows):
-                mine = shift_rows(part, -link.rows.start)
-                orders.append((link, Order(Kind.TURN, mine, [], self._arrays.action[part].copy())))
-            self._ask(orders)
+            for connection, part in self._split(rows):
+                mine = shift_rows(part, -connection.rows.start)
+                orders.append((connection, Order(Kind.STEP, mine, [], self._arrays.action[part].copy())))
+            self._order(orders)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
-        self._check("recv")
+        check_open(self, "recv")
         rows = self._table.outstanding(env_ids)
-        for link, part in self._split(rows):
+        for connection, part in self._split(rows):
             while SENT in self._table.waiting(part):
-                self._receive(link)
+                self._receive(connection)
             if NEW in self._table.waiting(part):
-                raise EnvError(f"environments of {link.offer.environment['id']} have failed; start them anew by reset")
-        with self._outcomes.batching:
-            return self._table.batch(rows)
-
-    def by_parts(self, call: Callable[[slice], None]) -> None:
-        """See `VectorEnv.by_parts`."""
-        self._check("by_parts")
-        if self._joint:
-            self._apart.call([partial(call, link.rows) for link in self._links])
-        else:
-            super().by_parts(call)
+                id = connection.offer.environment["id"]
+                raise EnvError(f"environments of {id} have failed; start them anew by reset")
+        return self._table.batch(rows)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -211,12 +200,14 @@ class RemoteVectorEnv(VectorEnv):
         Raises:
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
-        self._check("signal")
-        value = self._links[0].offer.take_signal(key, value)
-        for link in self._links:
-            self._ask([(link, order := Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value]))])
+        check_open(self, "signal")
+        value, self._signals = self._connections[0].offer.take_signal(key, value), self._signals + 1
+        for connection in self._connections:
+            self._order(
+                [(connection, order := Order(Kind.SIGNAL, slice(0, connection.num_envs), [key, value, self._signals]))]
+            )
             while not order.answered:
-                self._receive(link)
+                self._receive(connection)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Refuse: a server tells nothing of its environments but what a step gives."""
@@ -228,77 +219,71 @@ class RemoteVectorEnv(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the sessions; Gymnasium's `close` calls this once."""
-        for link in self._links:
-            link.close()
+        for connection in self._connections:
+            connection.close()
 
-    def _check(self, verb: str) -> None:
-        """Raise VectorMisuse if this was closed; wait for what Ctrl-C or an error of another call left under way."""
-        check_open(self, verb)
-        if not self._apart.is_here:
-            self._apart.wait()
-
-    def _split(self, rows: RowIndex) -> Iterator[tuple[Link, RowIndex]]:
+    def _split(self, rows: RowIndex) -> Iterator[tuple[Connection, RowIndex]]:
         """Return each server's part of some environments."""
-        if len(self._links) == 1:
-            yield self._links[0], rows
+        if len(self._connections) == 1:
+            yield self._connections[0], rows
             return
-        for link in self._links:
+        for connection in self._connections:
             if isinstance(rows, slice):
-                part: RowIndex = slice(max(rows.start, link.rows.start), min(rows.stop, link.rows.stop))
+                part: RowIndex = slice(max(rows.start, connection.rows.start), min(rows.stop, connection.rows.stop))
             else:
-                part = rows[(rows >= link.rows.start) & (rows < link.rows.stop)]
+                part = rows[(rows >= connection.rows.start) & (rows < connection.rows.stop)]
             if count_rows(part) > 0:
-                yield link, part
+                yield connection, part
 
-    def _start(self, rows: RowIndex, orders: list[tuple[Link, Order]]) -> tuple[Any, dict[str, Any]]:
+    def _start(self, rows: RowIndex, orders: list[tuple[Connection, Order]]) -> tuple[Any, dict[str, Any]]:
         """Start episodes in some environments, and wait for them."""
         self._table.mark(NEW, rows)
         self._table.forget(rows)
         self._arrays.episode[worlds_of(rows, self.seats)] = 0
-        self._ask(orders)
-        for link, order in orders:
+        self._order(orders)
+        for connection, order in orders:
             while not order.answered:
-                self._receive(link)
+                self._receive(connection)
         return self._table.start(rows)
 
-    def _ask(self, orders: Sequence[tuple[Link, Order]]) -> None:
+    def _order(self, orders: Sequence[tuple[Connection, Order]]) -> None:
         """Send orders, each of which is noted before one goes out: while that waits for room, Ctrl-C may come."""
         with Uninterrupted():
-            for link, order in orders:
-                link.order(order)  # first: what has no form in bytes leads nowhere
+            for connection, order in orders:
+                connection.order(order)  # first: what has no form in bytes leads nowhere
                 if order.kind is Kind.BEGIN:
-                    link.journal.begin(*order.arguments)
+                    connection.journal.begin(*order.arguments)
                 else:
-                    link.journal.note(order)
-            for link, _ in orders:
-                link.flush()
+                    connection.journal.note(order)
+            for connection, _ in orders:
+                connection.flush()
 
     def _settle(self, rows: RowIndex) -> None:
         """Wait for what is under way at servers where environments start anew."""
-        for link, _ in self._split(rows):
-            while due := link.due:
+        for connection, _ in self._split(rows):
+            while due := connection.due:
                 try:
-                    self._receive(link)
+                    self._receive(connection)
                 except EnvError:
-                    if link.due < due and (link.due or NEW in self._table.waiting(rows)):
+                    if connection.due < due and (connection.due or NEW in self._table.waiting(rows)):
                         continue  # they start anew
                     raise
 
-    def _receive(self, link: Link) -> None:
+    def _receive(self, connection: Connection) -> None:
         """Enter the next outcome of a server, or get a stream again that was lost.
+
+        Clients of joint environments recover all of them in the same order, as each waits for others in every one.
 
         Raises:
             EnvError: an environment raised, or its process died or hung, or no server goes on.
         """
         with Uninterrupted():  # or what has come may be lost
-            found = link.receive()
-            if not isinstance(found, Lost):
-                self._outcomes.enter(link, *found)
+            found = connection.receive()
+            if not isinstance(found, ConnectionLost):
+                self._outcomes.enter(connection, *found)
                 return
-        if self._joint and not self._apart.is_here:
-            self._apart.recover(link, found)
-        else:
-            link.recover(found)
+        for one in self._connections if self._joint else [connection]:
+            one.recover(found)
 
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays

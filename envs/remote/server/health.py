@@ -1,4 +1,4 @@
-"""gRPC's health service: whether a server takes sessions. It has no token, and who asks learns nothing else."""
+"""gRPC's health service (grpc.health.v1): whether a server takes sessions. It has no token."""
 
 import threading
 from collections.abc import Iterator
@@ -6,47 +6,28 @@ from typing import Any
 
 import grpc
 
-from paddock.envs.remote import guard
-
-HEALTH = "grpc.health.v1.Health"
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # messages of grpc.health.v1
-WATCHERS = 2  # at most
+MAX_WATCHERS = 2
 LOOK_S = 0.5  # between looks for watchers that have gone
 
 
-class Health:
-    """Answers whoever can connect."""
+def health_handler(going: threading.Event) -> Any:
+    """Return gRPC's handler of the service, which says that the server serves until `going` is set."""
+    watching = threading.BoundedSemaphore(MAX_WATCHERS)
 
-    def __init__(self, going: threading.Event) -> None:
-        """Answer that the server serves until it is going."""
-        self._going = going
-        self._watching = threading.BoundedSemaphore(WATCHERS)
+    def check(request: bytes, context: Any) -> bytes:
+        return NOT_SERVING if going.is_set() else SERVING
 
-    def handler(self) -> Any:
-        """Return gRPC's handler of the service."""
-        calls = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-        }
-        return grpc.method_handlers_generic_handler(HEALTH, calls)
-
-    def _check(self, request: bytes, context: Any) -> bytes:
-        if request not in (b"", _named(guard.SERVICE)):
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return NOT_SERVING if self._going.is_set() else SERVING
-
-    def _watch(self, request: bytes, context: Any) -> Iterator[bytes]:
-        if not self._watching.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {WATCHERS} watch; ask by Check")
+    def watch(request: bytes, context: Any) -> Iterator[bytes]:
+        if not watching.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_WATCHERS} watch; ask by Check")
         try:
-            yield self._check(request, context)
-            while context.is_active() and not self._going.wait(LOOK_S):
+            yield check(request, context)
+            while context.is_active() and not going.wait(LOOK_S):
                 pass
             yield NOT_SERVING
         finally:
-            self._watching.release()
+            watching.release()
 
-
-def _named(service: str) -> bytes:
-    """Return grpc.health.v1's request for a service."""
-    return b"\x0a" + bytes([len(service)]) + service.encode()
+    calls = {"Check": grpc.unary_unary_rpc_method_handler(check), "Watch": grpc.unary_stream_rpc_method_handler(watch)}
+    return grpc.method_handlers_generic_handler("grpc.health.v1.Health", calls)

@@ -13,8 +13,8 @@ import grpc
 from gymnasium.vector import AutoresetMode
 
 from paddock.envs.remote.offer import give_arguments
-from paddock.envs.remote.server.joint import JointWorld
-from paddock.envs.remote.server.seats import SeatsVectorEnv, WorldBusy
+from paddock.envs.remote.server.joint import JointEnv
+from paddock.envs.remote.server.seats import JointBusy, SeatsVectorEnv
 from paddock.envs.remote.server.session import Session
 from paddock.envs.remote.server.settings import ServerSettings
 from paddock.envs.spec import EnvSpec
@@ -54,7 +54,7 @@ class Sessions:
         self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
         self._rows = 0  # in use, or reserved
         self._lock = threading.Lock()
-        self._joint: dict[str, futures.Future[JointWorld]] = {}  # by name
+        self._joint: dict[str, futures.Future[JointEnv]] = {}  # by name
         self._going = going
         self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
         self._leases.start()
@@ -86,17 +86,14 @@ class Sessions:
             NotOpened: the request is no good, or there is no room.
             PaddockError: its environments cannot be made.
         """
-        nonce: Any = asked.get("nonce")
-        num_envs: Any = asked.get("num_envs")
-        autoreset: Any = asked.get("autoreset")
-        groups: Any = asked.get("groups", 1)
-        good = type(nonce) is bytes and len(nonce) == 16 and type(num_envs) is int and num_envs >= 1
-        good = good and type(groups) is int and groups >= 1
-        if not good or type(autoreset) is not str or autoreset not in ("SAME_STEP", "DISABLED"):
-            said = "a session is opened with nonce, num_envs and autoreset, and may say in how many groups"
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
-        id = asked.get("environment")
-        if type(id) is not str or id != self._spec.id:
+        try:
+            nonce, num_envs, mode = bytes(asked["nonce"]), int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
+            groups, seat_feature = int(asked.get("groups", 1)), bool(asked.get("seat_feature", False))
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, f"no session is opened with {error!r}") from None
+        if num_envs < 1 or groups < 1:
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, f"num_envs={num_envs} and groups={groups} must be >= 1")
+        if asked.get("environment") != self._spec.id:
             raise NotOpened(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"another environment is asked for than {self._spec.id}, which is served here now",
@@ -105,10 +102,6 @@ class Sessions:
         if arguments is not None and (world is not None or not self._settings.free_arguments):
             said = "arguments are those of the server here; start it with serve.free_arguments=true"
             raise NotOpened(grpc.StatusCode.FAILED_PRECONDITION, said)
-        seat_feature = asked.get("seat_feature", False)
-        if type(seat_feature) is not bool or (seat_feature and world is not None):
-            said = "seat_feature is whether agents are told their seats, which those of joint worlds are not"
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
         with self._lock:
             mine = nonce not in self._opened
             if mine:
@@ -123,9 +116,9 @@ class Sessions:
                     spec = dataclasses.replace(spec, seat_feature=True)
                     layouts = Layouts.of_seats(spec, spec.seating)
                 if world is None:
-                    venv = self._make(spec, num_envs, AutoresetMode[autoreset], groups)
+                    venv = self._make(spec, num_envs, mode, groups)
                 else:
-                    venv = self._join(world, asked.get("agents"), num_envs, autoreset)
+                    venv = self._join(world, str(asked.get("client")), asked.get("agents"), mode)
                 session = Session(venv, spec, layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:
@@ -168,7 +161,7 @@ class Sessions:
                     self._rows -= venv.worlds
                 elif venv.last:
                     self._rows -= 1
-                    del self._joint[venv.world]
+                    del self._joint[venv.joint.name]
                 self._opened.pop(session.nonce, None)
 
     def close(self) -> bool:
@@ -205,30 +198,21 @@ class Sessions:
             )
         self._rows += num_envs
 
-    def _join(self, name: Any, agents: Any, num_envs: int, autoreset: str) -> SeatsVectorEnv:
-        """Return seats in the joint world of a name, which is made for the first who asks.
+    def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> SeatsVectorEnv:
+        """Return agents in the joint environment of a name, which is made for the first who asks.
 
         Raises:
-            NotOpened: there are no such seats, somebody has them, or there is no room.
+            NotOpened: there are no such agents, somebody has them, or there is no room.
         """
         known, refusal = self._layouts.agents, grpc.StatusCode.FAILED_PRECONDITION
-        if type(name) is not str or num_envs != 1:
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, "a joint world has a name, and a session one of them")
         if len(known) == 1:
             raise NotOpened(refusal, f"{self._spec.id} has one agent, and a joint world several clients")
-        if (
-            not isinstance(agents, list)
-            or not agents
-            or not all(type(agent) is str for agent in agents)
-            or not set(agents) <= set(known)
-            or len(set(agents)) < len(agents)
-        ):
-            raise NotOpened(
-                refusal, f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
-            )
+        if not agents or not set(agents) <= set(known) or len(set(agents)) < len(agents):
+            said = f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
+            raise NotOpened(refusal, said)
         try:
-            return SeatsVectorEnv(self._world(name), agents, self._settings.view, AutoresetMode[autoreset])
-        except WorldBusy as error:
+            return SeatsVectorEnv(self._joint_env(name), client, agents, self._settings.view, mode)
+        except JointBusy as error:
             raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from None
         except VectorMisuse as error:
             if self._are_away(name, agents):
@@ -236,8 +220,8 @@ class Sessions:
                 raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, said) from None
             raise NotOpened(refusal, str(error)) from None
 
-    def _world(self, name: str) -> JointWorld:
-        """Return the joint world of a name; others that are made, or at work, hold up nobody here."""
+    def _joint_env(self, name: str) -> JointEnv:
+        """Return the joint environment of a name; others that are made, or at work, hold up nobody here."""
         with self._lock:
             mine = name not in self._joint
             if mine:
@@ -246,9 +230,7 @@ class Sessions:
             made = self._joint[name]
         if mine:
             try:
-                venv = self._make(self._spec, 1, autoreset=AutoresetMode.DISABLED)
-                told = self._layouts, self._spec.roles, self._settings.policies
-                made.set_result(JointWorld(name, venv, *told, history_bytes=1e6 * self._settings.history_mb))
+                made.set_result(JointEnv(name, self._make(self._spec, 1, AutoresetMode.DISABLED), self._layouts))
             except BaseException as error:
                 with self._lock:
                     self._rows -= 1
@@ -260,7 +242,7 @@ class Sessions:
         """Return whether no client that has one of these seats is connected."""
         known = [(one.venv, one.is_attached) for one in self.list()]
         return not any(
-            attached and venv.world == world and set(venv.agents) & set(agents)
+            attached and venv.joint.name == world and set(venv.agents) & set(agents)
             for venv, attached in known
             if isinstance(venv, SeatsVectorEnv)
         )

@@ -1,17 +1,16 @@
-"""What a server is started with."""
+"""Settings of a server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
-from paddock.envs.remote.server.policies import Policies, Policy
+from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, Range, check_fields
 from paddock.envs.remote.view import View
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Where a server listens, to whom, and for how much it has room."""
+    """Where a server listens, whom it admits, and how much room it has."""
 
     address: str
     address_file: str | None
@@ -25,16 +24,6 @@ class ServerSettings:
     infos: Literal["all", "none"]
     free_arguments: bool
     view: View
-    late: Policy
-    late_s: Annotated[float, POSITIVE]
-    lost: Policy
-    lost_s: NonNegativeFloat
-    history_mb: NonNegativeFloat
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def policies(self) -> Policies:
-        """What joint worlds do about clients that are late, or lost."""
-        return Policies(self.late, self.late_s, self.lost, self.lost_s)

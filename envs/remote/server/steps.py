@@ -8,10 +8,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.remote.frames import MOST_SIGNAL, Cursor, Frame, JointEpisode, Kind, count_rows, join, read_rows
-from paddock.envs.remote.server.history import Signal
+from paddock.envs.remote.frames import MAX_SIGNAL, Cursor, Frame, Kind, count_rows, decode_rows, join
 from paddock.envs.remote.server.seats import SeatsVectorEnv
-from paddock.envs.remote.values import Garbled, Unsayable, encode, find_unsayable
+from paddock.envs.remote.values import DecodeError, EncodeError, encode, find_unencodable
 from paddock.envs.remote.view import put
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
@@ -67,7 +66,7 @@ class SessionEnvs:
         """Take environments over.
 
         Args:
-            infos: whether the client is told what environments say beside observation, reward and end.
+            infos: whether the client receives the environments' infos.
         """
         self._venv, self._spec, self._infos = venv, spec, infos
         self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
@@ -82,24 +81,24 @@ class SessionEnvs:
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
 
     def send(self, frame: Frame, rows: RowIndex) -> None:
-        """Have environments step by a turn's actions."""
+        """Have environments step by actions."""
         cursor = Cursor(frame.body)
         actions = cursor.take(self._action.dtype, count_rows(rows), *self._action.shape)
         cursor.finish()
         self._venv.send(actions, rows)
 
     def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Do an order that is no turn; return what came of it."""
+        """Do an order that is no step; return what came of it."""
         match frame.kind:
             case Kind.STATE:
                 return self._state(seq)
             case Kind.SIGNAL:
-                return self._signal(seq, *self._arguments(frame.header, 3))
+                return self._signal(seq, *frame.header[2:])
         return self._start(seq, frame, quiet)
 
-    def receive(self, turn: PendingStep) -> bytes:
+    def receive(self, step: PendingStep) -> bytes:
         """Return the outcome of a step."""
-        rows = turn.rows
+        rows = step.rows
         observation, reward, terminated, truncated, infos = self._venv.recv(rows)
         self.steps += len(reward)
         self._return[rows] += reward
@@ -112,7 +111,7 @@ class SessionEnvs:
             self._return[ids] = self._length[ids] = 0
         if self._several:
             self._acts[rows] = infos["acts"]
-        if turn.quiet:
+        if step.quiet:
             self._note(rows, observation)
             return b""
         if len(ended):
@@ -121,7 +120,7 @@ class SessionEnvs:
             for k, row in enumerate(ended.tolist()):
                 put(last, k, infos["final_obs"][row])
             finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
-        said = self._say(infos)
+        encoded = self._encode_infos(infos)
         lives = [*self._lives(rows), infos["over"]] if self._several else []
         arrays = [
             observation,
@@ -132,88 +131,63 @@ class SessionEnvs:
             *finals,
             *(() if self._joint is None else self._joint.look()),
         ]
-        return join(Kind.OUTCOME, [turn.seq, said, len(ended), self._where()], arrays)
+        return join(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
         """Start episodes."""
-        Cursor(frame.body).finish()
+        seed: list[int] | None = None
         if frame.kind is Kind.BEGIN:
-            rows, infos, observation = self._begin(*self._arguments(frame.header, 4))
+            rows, infos, observation = self._begin(*frame.header[2:])
+        elif self._joint is None:
+            rows, infos, observation = self._reset(*frame.header[2:5])
         else:
-            rows, infos, observation = self._reset(*self._arguments(frame.header, 4))
+            (asked,), options, (step, next_seed) = frame.header[3:]
+            rows = slice(0, self.num_envs)
+            observation, infos, seed = self._joint.reset_at(asked, options, step, next_seed, quiet)
         self._return[rows] = self._length[rows] = 0
         if self._several:
             self._acts[:] = infos["acts"]
         if quiet:
             self._note(rows, observation[rows])
             return b""
-        arrays, seed = [observation[rows], *self._lives(rows)], None
-        if self._joint is not None:
-            arrays, seed = [*arrays, *self._joint.look()], self._joint.seed
-        return join(Kind.OUTCOME, [seq, self._say(infos), seed, self._where()], arrays)
+        arrays = [observation[rows], *self._lives(rows), *(() if self._joint is None else self._joint.look())]
+        return join(Kind.OUTCOME, [seq, self._encode_infos(infos), seed], arrays)
 
-    def _where(self) -> list[Any] | None:
-        """Return where the episode of a joint world is that has just begun for the client; None where none has."""
-        told = None if self._joint is None else self._joint.told
-        return None if told is None else told.say()
-
-    def _come_back(self, said: Any) -> None:
-        """Note where in which episode of a joint world an order to begin one leads."""
-        back = JointEpisode.read(said)
-        if self._joint is not None:
-            self._joint.back = back
-
-    def _begin(self, key: Any, episodes: Any, numbers: Any, back: Any) -> tuple[RowIndex, dict[str, Any], Any]:
-        N = self._venv.worlds
-        for array in (episodes, numbers):
-            if not isinstance(array, np.ndarray) or array.shape != (N,) or array.dtype.kind not in "iu":
-                raise Garbled(f"episodes and numbers are not whole numbers, one for each of {N} environments")
-        if type(key) is not int:
-            raise Garbled("a key is no whole number")
-        self._come_back(back)
+    def _begin(self, key: int, episodes: NDArray[Any], numbers: NDArray[Any]) -> tuple[RowIndex, dict[str, Any], Any]:
         self._venv.renumber(numbers.tolist())
         observation, infos = self._venv.begin(key, episodes.tolist())
         return slice(0, self.num_envs), infos, observation
 
-    def _reset(self, said: Any, seeds: Any, options: Any, back: Any) -> tuple[RowIndex, dict[str, Any], Any]:
-        rows = read_rows(said, self.num_envs)
-        good = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
-        if not good or not are_whole(rows, self._seats) or not isinstance(options, dict):
-            raise Garbled("a reset has not whole environments, seeds and options")
-        worlds = numbers(worlds_of(rows, self._seats))
-        if len(seeds) != len(worlds):
-            raise Garbled(f"a reset has {len(seeds)} seeds for {len(worlds)} environments")
+    def _reset(
+        self, encoded: Any, seeds: list[int | None], options: dict[str, Any]
+    ) -> tuple[RowIndex, dict[str, Any], Any]:
+        rows = decode_rows(encoded, self.num_envs)
+        if not are_whole(rows, self._seats):
+            raise DecodeError("a reset has not whole environments")
         every: list[int | None] = [None] * self._venv.worlds
-        for i, seed in zip(worlds, seeds, strict=True):
+        for i, seed in zip(numbers(worlds_of(rows, self._seats)), seeds, strict=True):
             every[i] = seed
         mask = np.zeros(self.num_envs, np.bool_)
         mask[rows] = True
         chosen = {} if mask.all() else {"reset_mask": mask}
-        self._come_back(back)
         observation, infos = self._venv.reset(seed=every, options={**options, **chosen})
         return rows, infos, observation
 
-    def _arguments(self, header: list[Any], count: int) -> list[Any]:
-        if len(header) != 2 + count:
-            raise Garbled("an order's header is not as such orders' are")
-        return header[2:]
-
-    def _signal(self, seq: int, key: Any, value: Any, place: Any) -> bytes:
+    def _signal(self, seq: int, key: str, value: Any, number: int) -> bytes:
         """Give every environment a key and a value."""
-        if type(key) is not str or len(encode(value)) > MOST_SIGNAL:
-            raise Garbled(f"a signal is a text and a value of at most {MOST_SIGNAL} bytes")
+        if len(encode(value)) > MAX_SIGNAL:
+            raise DecodeError(f"the value of a signal has more than {MAX_SIGNAL} bytes")
         if not self._spec.takes_signals:
             raise VectorMisuse(f"signal: {self._spec.id} has no method receive_signal(key, value)")
         if self._joint is not None:
-            self._joint.signal(Signal(key, value, JointEpisode.read(place)))
+            self._joint.signal(number, key, value)
         else:
             self._venv.call("receive_signal", key, value)
         return join(Kind.OUTCOME, [seq, None, 0])
 
     def _state(self, seq: int) -> bytes:
         """Return where the environments are after a replay."""
-        if self._latest is None:
-            raise Garbled("a state is asked for where nothing was replayed")
+        assert self._latest is not None  # as a client asks after a replay
         latest, self._latest = self._latest, None
         return join(Kind.OUTCOME, [seq, None, 0], [latest, self._return, self._length])
 
@@ -227,7 +201,7 @@ class SessionEnvs:
         given = np.ascontiguousarray(observation)
         self._latest[rows] = given.view(self._latest.dtype).reshape(-1, *self._observation.shape)
 
-    def _say(self, infos: dict[str, Any]) -> bytes | None:
+    def _encode_infos(self, infos: dict[str, Any]) -> bytes | None:
         """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
         if not self._infos:
             return None
@@ -241,9 +215,9 @@ class SessionEnvs:
             return None
         try:
             return encode(left)
-        except Unsayable as error:
-            key = find_unsayable(left)
+        except EncodeError as error:
+            key = find_unencodable(left)
             raise EnvError(
-                f"the info {key!r} of {self._spec.id} cannot be said to a client ({error}); wrap the environment, or "
+                f"the info {key!r} of {self._spec.id} cannot be sent ({error}); wrap the environment, or "
                 "start the server with serve.infos=none"
             ) from None

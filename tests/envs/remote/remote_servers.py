@@ -17,12 +17,12 @@ from vector_cases import N
 
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Multiprocess, Remote, Serial
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import place  # noqa: E402
-from paddock.envs.remote.client.session import OPEN_S  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
+from paddock.envs.remote.client.connection import OPEN_S  # noqa: E402
 from paddock.envs.remote.frames import Kind, join  # noqa: E402
 from paddock.envs.remote.server.service import EnvironmentServer  # noqa: E402
 from paddock.envs.remote.server.settings import ServerSettings  # noqa: E402
@@ -42,11 +42,6 @@ def settings(**changes: Any) -> ServerSettings:
         "infos": "all",
         "free_arguments": False,
         "view": "own",
-        "late": "wait",
-        "late_s": 30.0,
-        "lost": "wait",
-        "lost_s": 60.0,
-        "history_mb": 64.0,
     }
     return ServerSettings(**(given | changes))
 
@@ -190,17 +185,6 @@ def undisturbed_fixture() -> str:
         return play(venv)
 
 
-@pytest.fixture(name="over_grpc")
-def over_grpc_fixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have clients go the way of those on other machines."""
-    monkeypatch.setattr(place, "open_unix_stream", lambda *given: None)
-
-
-def make_other(*_: Any) -> None:
-    """Stand in for what another version of gRPC has not."""
-    raise AttributeError("segregated_call")
-
-
 def call(venv: Any, key: str, value: Any) -> None:
     venv.call("receive_signal", key, value)
 
@@ -213,24 +197,24 @@ class Raw:
     """A client that says whatever it is told to."""
 
     def __init__(self, server: EnvironmentServer, num_envs: int = 2, environment: str = "Counting-v0") -> None:
-        self.place = make_place(server.address, None, {}, 1.0)
+        self.endpoint = make_endpoint(server.address, None, {}, 1.0)
         request = {"nonce": os.urandom(16), "environment": environment, "num_envs": num_envs}
-        opened = self.place.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, OPEN_S)
-        self.session, self.secret, self.unix_name = opened["session"], opened["secret"], opened["unix"]
+        opened = self.endpoint.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, OPEN_S)
+        self.session, self.secret = opened["session"], opened["secret"]
         self.address = server.address
 
-    def attach(self, secret: bytes | None = None, received: int = 0, unix: bool = False) -> place.Wire:
-        wire = place.Wire(self.place, self.address, 60.0, unix_name=self.unix_name if unix else None)
-        wire.send(join(Kind.ATTACH, [self.session, secret or self.secret, received]))
-        return wire
+    def attach(self, secret: bytes | None = None, received: int = 0) -> endpoint.Channel:
+        channel = endpoint.Channel(self.endpoint, self.address, 60.0)
+        channel.send(join(Kind.ATTACH, [self.session, secret or self.secret, received]))
+        return channel
 
 
 def begin(seq: int, key: int = 1) -> bytes:
-    return join(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2), None])
+    return join(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2)])
 
 
 def turn(seq: int, action: int = 1) -> bytes:
-    return join(Kind.TURN, [seq, 0, [0, 2]], [np.full(2, action, np.int64)])
+    return join(Kind.STEP, [seq, 0, [0, 2]], [np.full(2, action, np.int64)])
 
 
 def start_process(address: str = "127.0.0.1:0", vec: str = "serial") -> tuple["subprocess.Popen[str]", str]:

@@ -38,20 +38,17 @@ from vector_cases import (  # noqa: F401
 )
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.remote.infos import read_info
 from paddock.envs.vector import Serial, VectorMisuse, in_groups
-from paddock.envs.vector.infos import add_info
 
-msgpack = pytest.importorskip("msgpack")
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.frames import Frame, Kind, join, split  # noqa: E402
 from paddock.envs.remote.spaces import build_space, describe_space  # noqa: E402
-from paddock.envs.remote.values import INTEGER, Garbled, Unsayable, decode, encode  # noqa: E402
+from paddock.envs.remote.values import EncodeError, decode, encode  # noqa: E402
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["parts", "discrete"])
 def test_a_server_gives_what_gymnasiums_gives(make: Any, task: str) -> None:
     contract.test_every_backend_gives_what_gymnasiums_gives(make, Served(), TASKS[task])
 
@@ -95,13 +92,6 @@ def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
     contract.test_misuse_is_one_clear_line(make, Served(), misuse, named)
 
 
-def test_the_info_of_a_row_is_read_whatever_its_keys_are() -> None:
-    infos: Any = {}
-    said: Any = {7: 1.5, None: {(1, 2): 3}, "_x": True}
-    add_info(infos, said, 1, 2)
-    assert read_info(infos, 1) == said and read_info(infos, 0) == {}
-
-
 def test_a_remote_environment_is_one_of_gymnasiums(serve: Any) -> None:
     address = serve(COUNTING).address
     with closing(
@@ -132,7 +122,7 @@ def test_every_kind_of_space_comes_back_as_it_was() -> None:
 def test_every_value_comes_back_as_it_was() -> None:
     odd = np.array([0x7FF8000000000123, 0xFFF0000000000001], np.uint64).view(np.float64)  # NaNs with bits of their own
     values: dict[Any, Any] = {
-        "é": (1, [2**70, -(2**64), None]),
+        "é": (1, [2**63, -(2**63), None]),
         "numbers": [
             odd,
             np.float32(-0.0),
@@ -150,13 +140,8 @@ def test_every_value_comes_back_as_it_was() -> None:
     assert again["é"] == values["é"] and list(again) == list(values)
     for one, other in zip(again["numbers"], values["numbers"], strict=True):
         assert type(one) is type(other) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    with pytest.raises(Unsayable, match=r"builtins\.object has no form in bytes"):
+    with pytest.raises(EncodeError, match=r"builtins\.object cannot be encoded"):
         encode({"deep": [(object(),)]})
-    with pytest.raises(Unsayable, match="a whole number of 4097 bits has no form in bytes"):
-        encode([1 << 4096])
-    assert decode(encode([-1 << 4094])) == [-1 << 4094]
-    with pytest.raises(Garbled, match="a whole number of 2000 bytes"):  # which Python makes no text of
-        decode(msgpack.packb(msgpack.ExtType(INTEGER, b"1" * 2000)))
 
 
 # Two servers
@@ -187,7 +172,7 @@ def test_keys_are_over_at_all_servers_or_at_none(serve: Any) -> None:
     ):
         for venv in (here, there):
             venv.begin(5)
-        with pytest.raises(VectorMisuse, match=r"of 2 servers or worlds 1 would know .*; reset an environment of each"):
+        with pytest.raises(VectorMisuse, match=r"of 2 servers 1 would know .*; reset an environment of each"):
             there.reset(seed=7, options={"reset_mask": masks[0]})
         for venv in (here, there):
             venv.reset(seed=7, options={"reset_mask": masks[0] | masks[N - 1]})
@@ -283,6 +268,6 @@ def test_only_who_chooses_a_server_needs_grpc() -> None:
 
 
 def test_frames_are_what_they_were() -> None:
-    frame = split(join(Kind.TURN, [1, "é"], [np.arange(3, dtype=np.int16), np.zeros((0, 2)), np.ones(1)], flags=1))
-    assert isinstance(frame, Frame) and (frame.kind, frame.flags, frame.header) == (Kind.TURN, 1, [1, "é"])
+    frame = split(join(Kind.STEP, [1, "é"], [np.arange(3, dtype=np.int16), np.zeros((0, 2)), np.ones(1)], flags=1))
+    assert isinstance(frame, Frame) and (frame.kind, frame.flags, frame.header) == (Kind.STEP, 1, [1, "é"])
     assert bytes(frame.body) == np.arange(3, dtype=np.int16).tobytes() + bytes(2) + np.ones(1).tobytes()

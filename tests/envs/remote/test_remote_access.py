@@ -34,13 +34,13 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.remote.offer import FACTORY_ID
 from paddock.envs.remote.versions import read_versions
 from paddock.envs.vector import EnvError, VectorMisuse
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock import serve as serving  # noqa: E402
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.server.health import HEALTH, SERVING  # noqa: E402
 from paddock.health import server as health  # noqa: E402
@@ -151,7 +151,7 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
     with pytest.raises(ConfigError, match="can be read by others"):
         remote(server.address, token_file=str(token)).make(COUNTING)
     with pytest.raises(ConfigError, match="a token is not sent without encryption"):
-        make_place("10.1.2.3:3003", str(other), {}, 0.0).connect("10.1.2.3:3003")
+        make_endpoint("10.1.2.3:3003", str(other), {}, 0.0).connect("10.1.2.3:3003")
     for short in (b"short", bytes(range(128, 192)), b"\0" * 64):
         other.write_bytes(short)
         with pytest.raises(ConfigError, match="at least 32 printable"):
@@ -188,10 +188,10 @@ def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
         serve(COUNTING, tls=pair)
     with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
-        remote(server.address, tls={"ca": str(keys / "ca.pem"), **pair}).place()
+        remote(server.address, tls={"ca": str(keys / "ca.pem"), **pair}).endpoint()
     with pytest.raises(ConfigError, match=r"tls.ca=.*ca.key holds no certificate; name the authority's"):
-        remote(server.address, tls={"ca": str(keys / "ca.key")}).place()
-    gone = remote(server.address, tls={"ca": shutil.copy(keys / "ca.pem", keys / "gone.pem")}).place()
+        remote(server.address, tls={"ca": str(keys / "ca.key")}).endpoint()
+    gone = remote(server.address, tls={"ca": shutil.copy(keys / "ca.pem", keys / "gone.pem")}).endpoint()
     (keys / "gone.pem").unlink()
     with pytest.raises(ConfigError, match=r"tls: .*gone.pem cannot be read \(No such file or directory\)"):
         gone.offers()

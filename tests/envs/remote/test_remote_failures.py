@@ -30,7 +30,7 @@ from paddock.envs.vector.serial import SerialVectorEnv
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import place, session  # noqa: E402
+from paddock.envs.remote.client import endpoint, session  # noqa: E402
 from paddock.envs.remote.frames import Kind  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.server import seats, sessions, steps  # noqa: E402

@@ -174,8 +174,8 @@ def test_ctrl_c_is_not_lost_where_a_stream_is_closed_that_was_forgotten(
         gc.collect()
 
     gc.collect()  # those of other tests
-    close, closed, server = place.Wire.close, list[Any](), serve(COUNTING)
-    monkeypatch.setattr(place.Wire, "close", interrupt)
+    close, closed, server = endpoint.Channel.close, list[Any](), serve(COUNTING)
+    monkeypatch.setattr(endpoint.Channel, "close", interrupt)
     with pytest.raises(KeyboardInterrupt), Uninterrupted():
         forget()
     assert len(closed) == 1
@@ -273,8 +273,8 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*given: Any) -> Any:
-        monkeypatch.setattr(session, "Wire", place.Wire)
-        wire = place.Wire(*given)
+        monkeypatch.setattr(session, "Wire", endpoint.Channel)
+        wire = endpoint.Channel(*given)
         signal.raise_signal(signal.SIGINT)
         return wire
 
@@ -349,7 +349,7 @@ def test_ctrl_c_while_several_joint_worlds_come_back_leaves_them_to_whoever_goes
     let, waits, describes = threading.Event(), apart.CallsApart.wait, place.Place.describe
     server, ones = serve(WORLD, Serial(num_envs=2)), np.ones(2, np.int64)
     first, second = (
-        RemoteVectorEnv(None, 2, remote(server.address).place(), worlds=["a", "b"], agents=[agent], packed=True)
+        RemoteVectorEnv(None, 2, remote(server.address).endpoint(), worlds=["a", "b"], agents=[agent], packed=True)
         for agent in "ab"
     )
     with closing(first), closing(second), ThreadPoolExecutor(1) as pool:

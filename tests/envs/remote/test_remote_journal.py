@@ -23,7 +23,7 @@ from paddock.envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
 
 
 @pytest.mark.parametrize("lost", ["replay", "fail"])

@@ -35,12 +35,12 @@ from remote_servers import (  # noqa: F401
 from vector_cases import assert_same
 
 from paddock.envs.vector import EnvError, Serial, VectorMisuse
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.server.steps import SessionEnvs  # noqa: E402
 from paddock.envs.remote.single import RemoteEnv  # noqa: E402
@@ -265,7 +265,7 @@ def test_another_server_goes_on_where_one_is_lost(serve: Any, undisturbed: str) 
 
 def test_a_lost_answer_to_open_leaves_one_session(serve: Any) -> None:
     server = serve(COUNTING)
-    place = make_place(server.address, None, {}, 1.0)
+    place = make_endpoint(server.address, None, {}, 1.0)
     request = {"nonce": b"n" * 16, "environment": "Counting-v0", "num_envs": 4, "autoreset": "SAME_STEP"}
     one, other = (place.call(server.address, "Open", request, 10.0) for _ in range(2))
     assert one == other

@@ -27,7 +27,7 @@ from paddock.envs.vector import Serial
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.frames import FIXED, START, SUMS, Kind, join, split  # noqa: E402
 from paddock.envs.remote.server.session import Session  # noqa: E402
 from paddock.envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
@@ -42,9 +42,9 @@ from paddock.envs.remote.values import Garbled, Unsayable, decode, encode  # noq
         ([begin(1), turn(3)], "order 3 came where 2 is due"),
         ([begin(2**64 - 1)], f"order {2**64 - 1} came where 1 is due"),
         ([begin(-1, key=2)], None),
-        ([join(Kind.TURN, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
-        ([join(Kind.TURN, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
-        ([join(Kind.TURN, [1, 0, np.array([0, 0], "<u4").tobytes()], [np.zeros(2, np.int64)])], "rows are not"),
+        ([join(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
+        ([join(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
+        ([join(Kind.STEP, [1, 0, np.array([0, 0], "<u4").tobytes()], [np.zeros(2, np.int64)])], "rows are not"),
         ([join(Kind.STATE, [1, 0])], "where nothing was replayed"),
         ([join(Kind.OUTCOME, [1, 0])], "is no order"),
         ([join(Kind.BEGIN, [1, 0, "x", np.zeros(2, np.int64), np.arange(2), None])], "a key is no whole number"),
@@ -281,7 +281,7 @@ def test_what_a_client_must_have_is_not_kept_for_it(serve: Any) -> None:
     wire.send(begin(1))
     for k in range(2, 302):  # the second row acts three times as often as both together
         rows = [0, 2] if k % 4 == 0 else [1, 2]
-        wire.send(join(Kind.TURN, [k, 0, rows], [np.zeros(rows[1] - rows[0], np.int64)]))
+        wire.send(join(Kind.STEP, [k, 0, rows], [np.zeros(rows[1] - rows[0], np.int64)]))
     assert [wire.receive().header[0] for _ in range(302)] == [0, *range(1, 302)]
     assert sorted(session._kept) == [1, 301]
     wire.close()

@@ -168,7 +168,7 @@ def test_a_client_that_asks_for_the_next_episode_is_not_led_into_one_that_anothe
 
 def test_a_client_whose_reset_was_done_while_its_session_was_lost_is_told_of_it(serve: Any) -> None:
     server = serve(LIVES, Serial(num_envs=1))
-    place = remote(server.address).place()
+    place = remote(server.address).endpoint()
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         first, second = (
             stack.enter_context(

@@ -13,7 +13,7 @@ from remote_servers import CARTPOLE, remote, serve_fixture, start_process  # noq
 from paddock.envs.errors import ConfigError
 from paddock.envs.tasks.poles import Poles
 from paddock.envs.vector import Serial
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 from paddock.serve import start
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -153,7 +153,7 @@ def test_a_client_chooses_arguments_where_they_are_free(serve: Any) -> None:
 def ask(server: Any, arguments: Any) -> None:
     """Open a session with arguments."""
     request = {"nonce": bytes(16), "environment": "CartPole-v1", "num_envs": 1, "autoreset": "SAME_STEP"}
-    make_place(server.address, None, {}, 1.0).call(server.address, "Open", request | {"arguments": arguments}, 10.0)
+    make_endpoint(server.address, None, {}, 1.0).call(server.address, "Open", request | {"arguments": arguments}, 10.0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from paddock.envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import place  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.journal import Order  # noqa: E402
 from paddock.envs.remote.frames import Kind, join, split  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
@@ -64,7 +64,7 @@ def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
     wire = (raw := Raw(serve(WINDY), environment="Windy-v0")).attach()
     frames = [join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2), None])]
     frames += [join(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}, None])] * 3
-    frames += [join(Kind.TURN, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
+    frames += [join(Kind.STEP, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
     for frame in frames:
         wire.send(frame)
     answers = [wire.receive() for _ in range(6)]

@@ -17,7 +17,7 @@ from vector_cases import assert_same
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.vector import EnvError, Serial
-from paddock.envs.vector.remote import make_place
+from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -118,7 +118,7 @@ class Long(Bidding):
 def test_a_long_step_of_a_world_that_loses_a_client_holds_up_nobody_else(serve: Any) -> None:
     spec = env_spec(f"{__name__}:Long", max_episode_steps=9)
     server = serve(spec, Serial(num_envs=1))
-    place, agents = make_place(server.address, None, {}, 0.0), [seat.agent for seat in spec.seating]
+    place, agents = make_endpoint(server.address, None, {}, 0.0), [seat.agent for seat in spec.seating]
     with ExitStack() as stack, ThreadPoolExecutor(len(agents)) as pool:
         clients = [
             stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))

@@ -59,7 +59,7 @@ def test_each_is_told_of_its_seats_what_one_with_all_seats_is(serve: Any, spec: 
     with closing(Serial(num_envs=WORLDS).make(spec)) as venv:
         expected = [play(venv, actions, own) for own in parts]
     assert sum(sum(one[-1]) for one in expected[0][1:]) > 4  # worlds that ended
-    place = remote(serve(spec, Serial(num_envs=WORLDS)).address).place()
+    place = remote(serve(spec, Serial(num_envs=WORLDS)).address).endpoint()
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         done = []
         for own in parts:
@@ -81,7 +81,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
 
 def test_clients_of_a_server_that_was_lost_meet_in_all_worlds_whichever_each_was_at(serve: Any) -> None:
     server, games = serve(RELAY, Serial(num_envs=2)), ["a", "b"]
-    place = remote(server.address).place()
+    place = remote(server.address).endpoint()
     first, second = (
         RemoteVectorEnv(None, 2, place, worlds=games, agents=[agent, *more], packed=True)
         for agent, more in (("runner_0", ["runner_2"]), ("runner_1", []))
@@ -117,7 +117,7 @@ def test_clients_that_come_back_to_different_steps_of_several_worlds_meet(serve:
     parts = Parts.alone(architecture, 1)
 
     def come_back(agent: str, length: list[int]) -> Any:
-        place = remote(server.address).place()
+        place = remote(server.address).endpoint()
         played = np.ones((max(length), 2, 1), parts.compact_dtype)
         zeros = np.zeros((2, 0), np.float32)
         point = ResumePoint(np.array([2, 5]), np.array(length), zeros, played=(played,))

@@ -1,0 +1,230 @@
+"""Servers and how a client reaches one: calls that are answered once, and the stream of a session."""
+
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from paddock.envs.errors import ConfigError
+from paddock.envs.remote import security
+from paddock.envs.remote.frames import PROTOCOL, Frame, Kind, join, split
+from paddock.envs.remote.offer import Offer
+from paddock.envs.remote.values import DecodeError, decode, encode
+from paddock.envs.remote.versions import SameVersions, read_versions
+from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
+
+log = logging.getLogger(__name__)
+
+RESUME = "start its server again, and go on by the same command with the run's run.dir="
+CALL_S = 10.0  # that a short call may take
+FIRST_DELAY_S, MAX_DELAY_S = 0.05, 2.0  # between attempts
+PATIENCE_S = 15.0  # for which a client waits for the others of a joint environment without a word, the first time
+FATAL = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+class ConnectionLost(Exception):
+    """A server cannot be reached, or has gone; the message says how that was noticed."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Servers, and what a client needs to be admitted.
+
+    Attributes:
+        addresses: of servers that offer the same; `file:PATH` is read again for every connection.
+        wait_s: seconds for which a client tries to reach one.
+        same_versions: whose packages a server must have; see `Remote`.
+    """
+
+    addresses: tuple[str, ...]
+    token_file: str | None
+    tls: dict[str, str]
+    wait_s: float
+    same_versions: SameVersions = "run"
+
+    def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
+        """Return a channel to a server, and the metadata of every call.
+
+        Raises:
+            ConfigError: the address or the files are no good, or the token would be sent in the clear.
+            ConnectionLost: no server has written the file that stands for its address.
+        """
+        found = security.find_address(address)
+        if found is None:
+            raise ConnectionLost(f"vec.address={address} names no server yet")
+        security.check_address(found)
+        token = security.read_token(self.token_file)
+        return security.connect(found, token, self.tls), security.token_metadata(token)
+
+    def call(self, address: str, name: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Return a server's answer.
+
+        Raises:
+            ConnectionLost: it cannot be reached, or has no room.
+            ConfigError: it refuses.
+        """
+        channel, metadata = self.connect(address)
+        try:
+            with channel:
+                method = channel.unary_unary(f"/{security.SERVICE}/{name}")
+                answer = decode(_ask(method, encode(request), timeout_s, metadata))
+        except grpc.RpcError as error:
+            assert isinstance(error, grpc.Call)
+            raise _explain(address, error.code(), str(error.details())) from None
+        except DecodeError as error:
+            raise ConnectionLost(f"vec.address={address}: {error}") from None
+        if not isinstance(answer, dict):
+            raise ConnectionLost(f"vec.address={address} answers no mapping")
+        return answer
+
+    def describe(self, address: str, like: Offer | None = None) -> Offer:
+        """Return what a server offers, which must be what `like` offers; raises as `call` does."""
+        offer = Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
+        if self.same_versions == "here":
+            offer.check_versions(read_versions(), "here")
+        if like is not None:
+            like.check_same(offer)
+            if self.same_versions != "none":
+                offer.check_versions(like.versions, f"at {like.address}")
+        return offer
+
+    def offers(self) -> list[Offer]:
+        """Return what the servers offer.
+
+        Raises:
+            ConfigError: they offer different environments, or one refuses.
+            EnvError: one cannot be reached.
+        """
+        offers: list[Offer] = []
+
+        def attempt(number: int) -> Offer:
+            try:
+                return self.describe(self.addresses[len(offers)], offers[0] if offers else None)
+            except ConnectionLost as error:
+                if number == 0 and self.wait_s > FIRST_DELAY_S:
+                    log.warning("vec=remote: %s; retrying for %g s", error, self.wait_s)
+                raise
+
+        for _ in self.addresses:
+            offers.append(self.retry(attempt, "no server answers", "start one there, or name another address"))
+        return offers
+
+    def retry(self, attempt: Callable[[int], Any], reason: str, fix: str = RESUME) -> Any:
+        """Return the result of the first attempt, given its number, that does not raise ConnectionLost.
+
+        Raises:
+            EnvError: none succeeded in `wait_s`.
+        """
+        deadline, delay, jitter, number = time.monotonic() + self.wait_s, FIRST_DELAY_S, random.Random(), 0
+        while True:
+            try:
+                return attempt(number)
+            except ConnectionLost as error:
+                number += 1
+                if time.monotonic() + delay > deadline:
+                    raise EnvError(f"{error} ({reason}, for {self.wait_s:g} s); {fix}") from None
+            _sleep(delay * jitter.uniform(0.5, 1.0))
+            delay = min(2 * delay, MAX_DELAY_S)
+
+
+class Channel:
+    """One stream of frames to a server; over where Ctrl-C ends a wait for a frame, and its session goes on by another.
+
+    Attributes:
+        waiting_since: when the wait for the next frame began; None while nobody waits.
+    """
+
+    def __init__(self, endpoint: Endpoint, address: str, heartbeat_s: float, joint: str | None = None) -> None:
+        """Open it.
+
+        Args:
+            joint: the name of the joint environment whose other clients are waited for.
+        """
+        self.waiting_since: float | None = None
+        self._address, self._interrupted = address, False
+        self._closed = threading.Event()
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._channel, metadata = endpoint.connect(address)
+        method = self._channel.stream_stream(f"/{security.SERVICE}/Play")
+        self._answers = method(iter(self._requests.get, None), metadata=metadata)
+        threading.Thread(target=self._beat, args=(heartbeat_s, joint), name="heartbeat", daemon=True).start()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; nothing is said where the stream is over."""
+        self._requests.put(frame)
+
+    @waits(throughout=True)
+    def receive(self) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            ConnectionLost: there is none.
+            ConfigError: the server refuses.
+        """
+        Uninterrupted.let_come()
+        self.waiting_since = time.monotonic()
+        try:
+            if self._interrupted:
+                raise ConnectionLost(f"{self._address}: the stream was interrupted")
+            return split(next(self._answers))
+        except StopIteration:
+            raise ConnectionLost(f"{self._address} ended the stream") from None
+        except grpc.RpcError as error:
+            assert isinstance(error, grpc.Call)
+            raise _explain(self._address, error.code(), str(error.details())) from None
+        except DecodeError as error:
+            raise ConnectionLost(f"vec.address={self._address}: {error}") from None
+        except KeyboardInterrupt:  # gRPC has asked for a message, and refuses to be asked for another
+            self._interrupted = True
+            raise
+        finally:
+            self.waiting_since = None
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed.set()
+        self._requests.put(None)
+        self._answers.cancel()
+        self._channel.close()
+
+    def _beat(self, every_s: float, joint: str | None) -> None:
+        heartbeat, patience_s = join(Kind.HEARTBEAT, []), PATIENCE_S
+        while not self._closed.wait(every_s):
+            self.send(heartbeat)
+            since = self.waiting_since
+            if joint is not None and since is not None and time.monotonic() - since > patience_s:
+                patience_s *= 2
+                log.warning("vec=remote: waiting for the other clients of world %s at %s", joint, self._address)
+
+
+@waits(throughout=True)
+def _ask(method: Any, request: bytes, timeout_s: float, metadata: Any) -> Any:
+    Uninterrupted.let_come()
+    return method(request, timeout=timeout_s, metadata=metadata)
+
+
+@waits(throughout=True)
+def _sleep(seconds: float) -> None:
+    Uninterrupted.let_come()
+    time.sleep(seconds)
+
+
+def _explain(address: str, code: grpc.StatusCode, details: str) -> Exception:
+    """Return what to raise for a status of gRPC's."""
+    text = " ".join(details.split())
+    if code in FATAL:
+        return ConfigError(f"vec.address={address}: {text}")
+    return ConnectionLost(f"vec.address={address} cannot be reached ({code.name}: {text})")
