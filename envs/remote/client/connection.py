@@ -79,6 +79,7 @@ class Connection:
         self._unsent: list[Order] = []  # of these, in their order
         self._seq = self._fruitless = 0
         self._channels: list[Channel] = []
+        self._closed = False
         weakref.finalize(self, _close_all, self._channels)  # or heartbeats would go on for who was never closed
         try:
             endpoint.retry(lambda number: self._open(self._address), "no session could be opened")
@@ -140,6 +141,8 @@ class Connection:
         reason = [error]
 
         def attempt(number: int) -> None:
+            if self._closed:
+                raise EnvError(f"{error}, and it was closed")
             if self._session is not None:
                 try:
                     if self._reattach():
@@ -170,6 +173,11 @@ class Connection:
 
     def close(self) -> None:
         """Close the session, and tell the server if it is there."""
+        self._closed = True
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """End the session, and tell the server if it is there."""
         self._hang_up()
         if self._session is not None:
             with contextlib.suppress(ConnectionLost, ConfigError):
@@ -251,7 +259,7 @@ class Connection:
             self._open(address)
             self._replay(pending)
         except BaseException:
-            self.close()  # or its environments would be in use until the end of its lease
+            self._abandon()  # or its environments would be in use until the end of its lease
             self._pending = {order.seq: order for order in pending}
             self._session, self._address, self._at, self._seq = before
             raise
@@ -275,8 +283,6 @@ class Connection:
         compared = self.journal.started
         for order in pending:
             compared[order.begins(self.num_envs, self._seats)] = False
-            if self._joint and order.kind is Kind.RESET:  # of whose seed another client decides
-                compared[:] = False
         led = False
         for order in self.journal.replay(anew=not compared.any()):
             self._number(order, QUIET)

@@ -26,8 +26,8 @@ class Order:
 
     Attributes:
         rows: of the session's environments.
-        arguments: in the header beside its number: of a reset seeds, options and, in a joint environment, the step of
-            its episode that it leads to and the seed if nobody names one.
+        arguments: in the header beside its number: of a reset seeds, options and, in a joint environment, the
+            identifier of its episode, the step of it that it leads to, and the seed if nobody names one.
         actions: of a step, [n, ...].
         position: in the journal.
         seq: its number in the session; 0 before it has one.
@@ -114,9 +114,9 @@ class OrderJournal:
             self._origin[rows] = order.position + 1
             self._begun[1][rows[:: self._seats] // self._seats] += 1
 
-    def choose(self, order: Order, seed: int, step: int) -> None:
+    def choose(self, order: Order, seed: int, episode: str, step: int) -> None:
         """Note at which step of which episode of a joint environment a reset arrived."""
-        self._seed, order.arguments = seed, [[seed], order.arguments[1], [step, None]]
+        self._seed, order.arguments = seed, [[seed], order.arguments[1], [episode, step, None]]
         self._start(order)
 
     def drop(self, rows: RowIndex) -> None:

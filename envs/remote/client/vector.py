@@ -145,7 +145,7 @@ class RemoteVectorEnv(VectorEnv):
         for connection, part in parts:
             mine = shift_rows(part, -connection.rows.start)
             own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
-            joint = [0, connection.journal.next_seed] if self._joint else None
+            joint = [None, 0, connection.journal.next_seed] if self._joint else None
             orders.append((connection, Order(Kind.RESET, mine, [own, options, joint])))
         return self._start(rows, orders)
 

@@ -6,6 +6,7 @@ session is led to where the others are. The numbers are those of one client with
 """
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,12 +39,14 @@ class Start:
     Attributes:
         seed: None: whatever the others ask for.
         episode: its number among those of the client's key, from which the seed comes; None: the seed was named.
+        id: of the episode, where the client comes back to it; None: it is to begin.
         next_seed: the seed if nobody names one; None: a random one.
     """
 
     seed: int | None
     options: dict[str, Any] = field(default_factory=dict)
     episode: int | None = None
+    id: str | None = None
     next_seed: int | None = None
 
     def __str__(self) -> str:
@@ -98,12 +101,14 @@ class JointStep:
     """A reset or a step that was done, and what came of it.
 
     Attributes:
+        id: of the episode.
         seeds: of a reset, by seat: what was asked for, or else the episode's seed.
         actions: rows [A] of a step; None: it is a reset.
         acted: [A], whose of them the environment was given; None: nobody's.
         outcome: what it gave, or what was raised.
     """
 
+    id: str
     seeds: dict[int, int] = field(default_factory=dict)
     actions: NDArray[Any] | None = None
     acted: NDArray[np.bool_] | None = None
@@ -143,7 +148,12 @@ class JointEnv:
         outcome = self.history[-1].outcome if self.history else None
         return outcome if isinstance(outcome, JointOutcome) and not outcome.over else None
 
-    def find(self, seats: Sequence[int], seed: int) -> int | None:
+    def find(self, id: str) -> int | None:
+        """Return the position of the reset of an episode; None if it is not kept."""
+        kept = (k for k in range(self.first, self.end) if self.at(k).id == id and self.at(k).actions is None)
+        return next(kept, None)
+
+    def find_seed(self, seats: Sequence[int], seed: int) -> int | None:
         """Return the position of the latest reset on a seed of these seats'; None if none is kept."""
         for position in range(self.end - 1, self.first - 1, -1):
             if all(self.at(position).seeds.get(seat) == seed for seat in seats):
@@ -211,8 +221,9 @@ class JointEnv:
         starts = [one.start for one in asking if one.start is not None]
         seeds = {one.seed for one in starts if one.episode is None and one.seed is not None}
         episodes = {one.episode for one in starts if one.episode is not None}
+        ids = {one.id for one in starts if one.episode is None}  # those who come back and those who begin another
         options = [one.options for one in starts if one.options]
-        if max(len(seeds), len(episodes), len({encode(one) for one in options})) > 1:
+        if max(len(seeds), len(episodes), len(ids), len({encode(one) for one in options})) > 1:
             told = "; ".join(f"{self._name(one)}: {one.start}" for one in asking)
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
@@ -223,7 +234,7 @@ class JointEnv:
         seed = next(iter([*seeds, *keyed, *following]), None)
         seed = SystemRandom().randrange(2**31) if seed is None else seed
         before, self.begun = self.begun, self.end
-        done = JointStep({})
+        done = JointStep(next(iter(ids), None) or secrets.token_hex(8))
         for one in asking:
             own = seed if one.start is None or one.start.seed is None else one.start.seed
             done.seeds |= dict.fromkeys(one.seats, own)
@@ -249,7 +260,7 @@ class JointEnv:
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
             actions[one.seats], one.actions = one.actions, None
-        done = JointStep(actions=actions, acted=before.acts)
+        done = JointStep(self.history[-1].id, actions=actions, acted=before.acts)
         try:
             self._signal(acting)
             self.venv.send(actions)

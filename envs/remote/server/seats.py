@@ -78,19 +78,19 @@ class SeatsVectorEnv(VectorEnv):
         self,
         seed: int | None,
         options: dict[str, Any] | None = None,
+        id: str | None = None,
         step: int = 0,
         next_seed: int | None = None,
-        replaying: bool = False,
-    ) -> tuple[Any, dict[str, Any], list[int]]:
+    ) -> tuple[Any, dict[str, Any], list[Any]]:
         """Begin anew, once all ask for it; who comes to a running episode is told where it is.
 
         Args:
-            step: of its episode to which a replayed reset leads.
+            id: of the episode, where the client comes back to it; None: it is to begin.
+            step: of it, to which the client comes back.
             next_seed: the seed if no client names one.
-            replaying: whether the client comes back to where it was.
 
         Returns:
-            Observations, infos, and the seed and the step that lead there again.
+            Observations, infos, and the seed, identifier and step that lead there again.
 
         Raises:
             VectorMisuse: others act, or ask for another episode, or these episodes follow each other.
@@ -100,22 +100,25 @@ class SeatsVectorEnv(VectorEnv):
         if client.follows:
             raise VectorMisuse("reset: episodes of a joint world that follow each other start by begin")
         with joint.changed:
-            start: Start | None = Start(seed, dict(options or {}), next_seed=next_seed)
-            if replaying and seed is not None:
-                at = joint.find(client.seats, seed)
-                if at is None and step:
-                    said = f"to world {joint.name} in the midst of an episode whose beginning it does not know"
-                    raise EnvError(f"this client, which came {said}, cannot have it made anew; reset all")
-                if at is None and joint.latest is not None:
-                    raise EnvError(f"the other clients of world {joint.name} have begun another episode; reset all")
-                if at is not None:
-                    client.position, start = at + step, None
+            start: Start | None = Start(seed, dict(options or {}), id=id, next_seed=next_seed)
+            past = self._past()
+            at = None if id is None else joint.find(id)
+            if at is not None:
+                client.position, start = at + step, None
+            elif step:
+                said = f"to world {joint.name} in the midst of an episode whose beginning it does not know"
+                raise EnvError(f"this client, which came {said}, cannot have it made anew; reset all")
+            elif id is not None and joint.latest is not None:
+                raise EnvError(f"the other clients of world {joint.name} have begun another episode; reset all")
+            elif past is not None and past.actions is None:
+                start = None  # which was done before the client lost its session
             elif client.position is None and joint.latest is not None:
                 client.position, start = joint.end - 1, None  # an episode that it has not seen
             observation, infos = self._begin(start)
-            at = joint.end - 1 if client.position is None else client.position - 1
-            step = joint.step_of(at)
-            return observation, infos, [joint.at(at - step).seeds.get(client.seats[0], 0), step]
+            assert client.position is not None
+            step = joint.step_of(client.position - 1)
+            began = joint.at(client.position - 1 - step)
+            return observation, infos, [began.seeds[client.seats[0]], began.id, step]
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin a keyed episode, once all ask for it; who was in it before is told again what came of it.
@@ -128,7 +131,7 @@ class SeatsVectorEnv(VectorEnv):
         with joint.changed:
             start = self._start(self._episode)
             assert start.seed is not None
-            at = joint.find(client.seats, start.seed)
+            at = joint.find_seed(client.seats, start.seed)
             client.position = joint.end if at is None else at
             return self._begin(start if at is None else None)
 

@@ -100,7 +100,7 @@ class Session:
             if self._first is not None:
                 stream.wake = self._first.call_away
             if self._joint is not None:
-                self._joint.called = lambda: stream.over or self.draining or stream.has_news()
+                self._joint.called = lambda: stream.over or self.draining
             yield from self._serve(stream)
         finally:
             stream.wake = lambda: None

@@ -135,15 +135,15 @@ class SessionEnvs:
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
         """Start episodes."""
-        seed: list[int] | None = None
+        seed: list[Any] | None = None
         if frame.kind is Kind.BEGIN:
             rows, infos, observation = self._begin(*frame.header[2:])
         elif self._joint is None:
             rows, infos, observation = self._reset(*frame.header[2:5])
         else:
-            (asked,), options, (step, next_seed) = frame.header[3:]
+            (asked,), options, (episode, step, next_seed) = frame.header[3:]
             rows = slice(0, self.num_envs)
-            observation, infos, seed = self._joint.reset_at(asked, options, step, next_seed, quiet)
+            observation, infos, seed = self._joint.reset_at(asked, options, episode, step, next_seed)
         self._return[rows] = self._length[rows] = 0
         if self._several:
             self._acts[:] = infos["acts"]

@@ -40,7 +40,6 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from paddock import serve as serving  # noqa: E402
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.server.health import HEALTH, SERVING  # noqa: E402
 from paddock.health import server as health  # noqa: E402
@@ -313,21 +312,21 @@ def test_a_fork_of_a_client_is_refused(serve: Any) -> None:
     with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
         venv.begin(1)
         assert isinstance(venv, RemoteVectorEnv)
-        venv._links[0]._pid += 1  # as a fork sees it
+        venv._connections[0]._pid += 1  # as a fork sees it
         with pytest.raises(VectorMisuse, match="before this process was forked"):
             venv.step(np.zeros(N, np.int64))
-        venv._links[0]._pid -= 1
+        venv._connections[0]._pid -= 1
 
 
 def test_a_fork_that_ends_a_client_leaves_it_to_whoever_made_it(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
         venv.begin(1)
-        assert isinstance(venv, RemoteVectorEnv) and venv._links[0]._wire is not None
+        assert isinstance(venv, RemoteVectorEnv) and venv._connections[0].channel is not None
         with monkeypatch.context() as fork:
             fork.setattr(os, "getpid", lambda: 0)
-            venv._links[0]._wire.close()
+            venv._connections[0].channel.close()
         venv.step(np.zeros(N, np.int64))
-        assert venv._links[0].reconnects == 0
+        assert venv._connections[0].reconnects == 0
 
 
 @pytest.mark.parametrize("folder", ["", "."])

@@ -30,7 +30,7 @@ from paddock.envs.vector.serial import SerialVectorEnv
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import endpoint, session  # noqa: E402
+from paddock.envs.remote.client import session  # noqa: E402
 from paddock.envs.remote.frames import Kind  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.server import seats, sessions, steps  # noqa: E402
@@ -246,7 +246,7 @@ def hang_world_fixture(hang: Any) -> Iterator[Any]:
             )
             assert len(list(pool.map(lambda one: one.reset(seed=0), [away, *others]))) == len(agents)
             sessions = server.sessions.list()
-            away._served.open()._links[0]._wire.close()  # type: ignore[union-attr]
+            away._served.open()._connections[0].channel.close()  # type: ignore[union-attr]
             wait_until(lambda: not all(one.is_attached for one in sessions), 20)
             done = [pool.submit(one.step, dict.fromkeys(one.acting, 1)) for one in others]
             assert Hanging.begun.wait(20)

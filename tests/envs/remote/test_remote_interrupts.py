@@ -111,7 +111,7 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
         try:
             observation = venv.recv()[0]
         except KeyboardInterrupt:
-            interrupted.append(venv._links[0].reconnects)
+            interrupted.append(venv._connections[0].reconnects)
             seen.set()
             observation = venv.recv()[0]
         return bytes(observation.tobytes())
@@ -122,13 +122,13 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
     monkeypatch.setattr(Interrupting, "seen", seen if waits else None)
     spec = env_spec("Interrupting-v0")
     with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
-        stream = venv._links[0]._wire._stream
+        stream = venv._connections[0].channel._stream
         if way == "direct":
             stream._call = WatchedCall(stream._call)
         monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
         venv.begin(3)
         told = [step(venv) for _ in range(9)]
-        assert interrupted == [0] and (not waits or venv._links[0].reconnects == (way != "unix"))
+        assert interrupted == [0] and (not waits or venv._connections[0].reconnects == (way != "unix"))
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
         assert told == [step(venv) for _ in range(9)]
@@ -151,14 +151,14 @@ class InterruptingLock:
 def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any, over_grpc: None) -> None:
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
-        stream = venv._links[0]._wire._stream
+        stream = venv._connections[0].channel._stream
         venv.send(np.ones(1, np.int64))
         stream._taking = InterruptingLock(stream._taking)
         with pytest.raises(KeyboardInterrupt):
             venv.recv()
         assert not stream._taking.lock.locked()
         venv.recv()
-        assert venv._links[0].reconnects == 0
+        assert venv._connections[0].reconnects == 0
 
 
 def test_ctrl_c_is_not_lost_where_a_stream_is_closed_that_was_forgotten(
@@ -203,7 +203,7 @@ def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
             venv.send(np.ones(1, np.int64))
             venv.recv()
         told = venv.recv()[0].tobytes()
-        assert venv._links[0].reconnects == 0
+        assert venv._connections[0].reconnects == 0
     with closing(Serial(num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
         assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
@@ -215,7 +215,7 @@ def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_a
     one, other = serve(COUNTING), serve(COUNTING)
     with closing(remote(one.address, other.address).make(COUNTING)) as venv:
         venv.begin(3)
-        stream = venv._links[0]._wire._stream
+        stream = venv._connections[0].channel._stream
         while calls.SENT in stream._due:
             stream._take(lambda: calls.SENT not in stream._due)
         stream._due.add(calls.SENT)  # of a message that nobody takes
@@ -230,9 +230,9 @@ def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_a
         with pytest.raises(KeyboardInterrupt):
             venv.send(np.ones(N, np.int64))
         thread.join()
-        assert venv._links[1]._unsent, "the second would be waited for without having been asked"
+        assert venv._connections[1]._unsent, "the second would be waited for without having been asked"
         told = venv.recv()[0].tobytes()
-        assert [one.reconnects for one in venv._links] == [1, 0]
+        assert [one.reconnects for one in venv._connections] == [1, 0]
     with closing(Serial(num_envs=N).make(COUNTING)) as venv:
         venv.begin(3)
         assert venv.step(np.ones(N, np.int64))[0].tobytes() == told
@@ -260,7 +260,7 @@ def test_ctrl_c_in_the_midst_of_a_replay_leaves_it_to_whoever_goes_on(
         monkeypatch.setattr(link.Link, "_number", interrupt)
         with pytest.raises(KeyboardInterrupt):
             venv.recv()
-        assert venv._links[0].is_lost, "an answer would be waited for that nobody gives"
+        assert venv._connections[0].is_lost, "an answer would be waited for that nobody gives"
         told = venv.recv()[0].tobytes()
     with closing(Serial(num_envs=1).make(COUNTING)) as venv:
         venv.begin(10)  # whose episode goes on
@@ -288,12 +288,12 @@ def test_ctrl_c_while_another_stream_of_the_session_is_begun_leaves_it_to_whoeve
     spec = env_spec("Holding-v0")
     with closing(remote(serve(spec).address, num_envs=2, lost="fail").make(spec)) as venv:
         venv.begin(3)
-        (own,) = venv._links
-        assert own._wire is not None
+        (own,) = venv._connections
+        assert own.channel is not None
         monkeypatch.setattr(session, "Wire", interrupt)
 
         def lose() -> None:
-            own._wire._stream.close()
+            own.channel._stream.close()
             if own.due == 2:
                 with pytest.raises(KeyboardInterrupt):
                     venv.recv(slice(0, 1))
@@ -376,7 +376,7 @@ def test_ctrl_c_while_several_joint_worlds_come_back_leaves_them_to_whoever_goes
             thread.join(20)
             assert not thread.is_alive()
         assert len(other.sessions.list()) == 4 * goes_on
-        assert not goes_on or [one.restarts for one in first._links] == [1, 1]
+        assert not goes_on or [one.restarts for one in first._connections] == [1, 1]
 
 
 def test_a_server_says_what_it_does_about_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:

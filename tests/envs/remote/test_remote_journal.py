@@ -23,8 +23,6 @@ from paddock.envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import endpoint  # noqa: E402
-
 
 @pytest.mark.parametrize("lost", ["replay", "fail"])
 def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_could_not_be_replayed(
@@ -38,15 +36,15 @@ def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_coul
 
     def cut(t: int, k: int) -> None:
         if (t, k) == (8, 1):
-            assert venv._links[0].journal.full
+            assert venv._connections[0].journal.full
             monkeypatch.setattr(place.Place, "connect", connect_later)
-            venv._links[0]._wire.close()
+            venv._connections[0].channel.close()
 
     connect = place.Place.connect
     tried: list[str] = []
     with closing(remote(serve(COUNTING).address, journal_mb=0.001, lost=lost).make(COUNTING)) as venv:
         assert play(venv, cut) == undisturbed
-        assert (venv._links[0].reconnects, venv.restarts) == (1, 0)
+        assert (venv._connections[0].reconnects, venv.restarts) == (1, 0)
 
 
 def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_too_long(serve: Any) -> None:

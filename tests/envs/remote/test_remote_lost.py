@@ -40,7 +40,6 @@ from paddock.envs.vector.remote import make_endpoint
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.server.steps import SessionEnvs  # noqa: E402
 from paddock.envs.remote.single import RemoteEnv  # noqa: E402
@@ -228,7 +227,7 @@ def test_options_that_cannot_be_sent_are_one_line_and_cost_no_session(serve: Any
         with pytest.raises(Unsayable, match="a whole number of 5001 bits has no form in bytes"):
             env.reset(seed=1 << 5000)
         assert (env.reset(seed=0, options={"x": deep(13), "y": np.zeros(60_000)})[0] == begun).all()
-        assert (venv := env._served.open()).restarts == venv._links[0].reconnects == 0
+        assert (venv := env._served.open()).restarts == venv._connections[0].reconnects == 0
 
 
 def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(
@@ -316,9 +315,9 @@ def test_a_server_that_is_stopped_is_noticed(request: pytest.FixtureRequest, way
             wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
             begun = time.monotonic()
             venv.send(np.zeros(N, np.int64))
-            assert isinstance(venv, RemoteVectorEnv) and venv._links[0]._wire is not None
+            assert isinstance(venv, RemoteVectorEnv) and venv._connections[0].channel is not None
             with pytest.raises(place.Lost, match="cannot be reached"):
-                venv._links[0]._wire.receive()
+                venv._connections[0].channel.receive()
             print(f"noticed after {time.monotonic() - begun:.1f} s")
             assert time.monotonic() - begun < guard.PING_S + guard.ANSWER_S + 2
             with pytest.raises(EnvError, match="cannot be reached"):
@@ -399,7 +398,7 @@ def test_who_waits_for_a_server_that_is_not_there_yet_is_told_once(
     with pytest.raises(EnvError, match=r"no server answers, for 0.3 s\); start one there, or name another address"):
         remote(server.address, wait_s=0.3).make(COUNTING)
     [said] = caplog.messages
-    assert "cannot be reached" in said and said.endswith("it is asked again, for 0.3 s")
+    assert "cannot be reached" in said and said.endswith("retrying for 0.3 s")
 
 
 def test_a_reset_where_the_server_stays_away_ends_in_one_line_too(serve: Any) -> None:
@@ -409,14 +408,14 @@ def test_a_reset_where_the_server_stays_away_ends_in_one_line_too(serve: Any) ->
         server.close()
         venv.send(np.zeros(N, np.int64))
         tried: list[Any] = []
-        recover = venv._links[0].recover
+        recover = venv._connections[0].recover
 
         def count(error: place.Lost) -> None:
             assert len(tried) < 9, "it is tried for ever"
             tried.append(error)
             recover(error)
 
-        venv._links[0].recover = count
+        venv._connections[0].recover = count
         for ask in (venv.recv, venv.reset, lambda: venv.begin(2)):
             with pytest.raises(EnvError, match="cannot be reached"):
                 ask()

@@ -27,7 +27,6 @@ from paddock.envs.vector import Serial
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.frames import FIXED, START, SUMS, Kind, join, split  # noqa: E402
 from paddock.envs.remote.server.session import Session  # noqa: E402
 from paddock.envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
@@ -221,7 +220,7 @@ def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
             with suppress(grpc.RpcError):
                 list(channel.stream_stream(f"/{guard.SERVICE}/Play")(iter([mutate(turn(1), chance)]), timeout=10))
 
-        assert play(venv, between) == undisturbed and venv.restarts == venv._links[0].reconnects == 0
+        assert play(venv, between) == undisturbed and venv.restarts == venv._connections[0].reconnects == 0
 
 
 @pytest.mark.parametrize(

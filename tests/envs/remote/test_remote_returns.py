@@ -5,19 +5,16 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import env_spec, wait_until
-from gymnasium.vector import AutoresetMode
-from remote_servers import make_other, remote, serve_fixture  # noqa: F401
+from remote_servers import serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
 from paddock.envs.vector import EnvError, Serial
+from paddock.envs.vector.contract import keyed_seed
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import calls  # noqa: E402
-from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.server import stream  # noqa: E402
 
@@ -66,17 +63,16 @@ def play_both(server: Any, seeds: list[Any], hook: Hook = do_nothing) -> list[An
         ]
         for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
             for world in worlds:
-                world._served.begun()._links[0].close()  # or the others would wait for it
+                world._served.begun()._connections[0].close()  # or the others would wait for it
             failed.result()
         told = [one.result() for one in done]
-        assert not any(world.timed for world in worlds)
     return [{agent: said for part in row for agent, said in part.items()} for row in zip(*told, strict=True)]
 
 
 @pytest.mark.parametrize("seeds", [[[3, None, None], [None] * 3], [[3, None, 3], [3, None, 3]]], ids=["one", "again"])
 def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(serve: Any, seeds: Any) -> None:
     server = serve(LIVES, Serial(num_envs=2))
-    with closing(RemoteParallelEnv(server.address)) as whole:
+    with closing(RemoteParallelEnv(server.address, world="whole")) as whole:
         expected = play(whole, seeds[0])
     lost = []
 
@@ -89,17 +85,13 @@ def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(se
     assert {episode for episode, _ in lost} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
 def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, public: bool
+    serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_ORDERS", 2)  # fewer than are replayed
-    if public:
-        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
-        monkeypatch.setattr(stream, "_find_operations", lambda context: None)
+    monkeypatch.setattr(stream, "MAX_QUEUED", 2)  # fewer than are replayed
     seeds: list[Any] = [[3, None, None], [None] * 3]
     servers = [serve(LIVES, Serial(num_envs=2))]
-    with closing(RemoteParallelEnv(servers[0].address)) as whole:
+    with closing(RemoteParallelEnv(servers[0].address, world="whole")) as whole:
         expected = play(whole, seeds[0])
 
     def lose_both(episode: int, t: int) -> None:
@@ -145,8 +137,9 @@ def test_a_client_that_took_a_seat_in_the_midst_of_an_episode_comes_back_to_wher
         assert isinstance(again.exception(20), EnvError)
 
 
-def test_a_client_that_asks_for_the_next_episode_is_not_led_into_one_that_another_replays(serve: Any) -> None:
-    spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
+@pytest.mark.parametrize("what", ["session", "server"])
+def test_a_reset_that_waits_for_the_others_is_asked_again(serve: Any, what: str) -> None:
+    spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}]})
     server = serve(spec, Serial(num_envs=1))
     with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         first, second = (
@@ -155,50 +148,14 @@ def test_a_client_that_asks_for_the_next_episode_is_not_led_into_one_that_anothe
         )
         list(pool.map(lambda world: world.reset(seed=5), [first, second]))
         list(pool.map(lambda world: world.step({"a" if world is first else "b": 1}), [first, second]))
-        asked = [pool.submit(first.reset, seed=5)]  # the same seed, for another episode
-        joint = server.sessions._joint["game"].result()
-        wait_until(lambda: any(one.asks for one in joint.holders), 20)
-        server.close()
-        serve(spec, Serial(num_envs=1), address=server.address)
-        asked.append(pool.submit(second.reset))  # which is to go on with its random numbers, and so replays the first
-        for one in asked:
-            said = str(one.exception(20))
-            assert "(a: seed=5, which was episode 2 of the world; b: seed=5, which was episode 1 of the world)" in said
-
-
-def test_a_client_whose_reset_was_done_while_its_session_was_lost_is_told_of_it(serve: Any) -> None:
-    server = serve(LIVES, Serial(num_envs=1))
-    place = remote(server.address).endpoint()
-    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        first, second = (
-            stack.enter_context(
-                closing(
-                    RemoteVectorEnv(
-                        None, 1, place, worlds=["game"], agents=part, autoreset=AutoresetMode.DISABLED, packed=True
-                    )
-                )
-            )
-            for part in PARTS
-        )
-        begun = pool.submit(second.reset)
-        first.reset(seed=[3])
-        begun.result(20)
-        stepped = pool.submit(second.step, np.ones(3, np.int64))
-        first.step(np.ones(1, np.int64))
-        stepped.result(20)
-        link = second._links[0]
-        flush = link.flush
-
-        def lose_the_answer() -> None:
-            (mine,) = [one for one in server.sessions.list() if one.venv.agents == tuple(PARTS[1])]
-            mine._stream._tell = lambda answer: None
-            flush()
-            link.flush = flush  # type: ignore[method-assign]
-            pool.submit(first.reset).result(20)
-            lose(server, PARTS[1])
-
-        link.flush = lose_the_answer  # type: ignore[method-assign]
-        told = second.reset()[0]
-        joint = server.sessions._joint["game"].result()
-        assert told.tobytes() == joint.latest.observation[1:].tobytes()
-        assert [one.actions is None for one in joint.history] == [True] and link.restarts == 1
+        asked = pool.submit(first.reset)
+        wait_until(lambda: any(one.asks for one in server.sessions._joint["game"].result().clients), 20)
+        if what == "session":
+            lose(server, ["a"])
+        else:
+            server.close()
+            server = serve(spec, Serial(num_envs=1), address=server.address)
+        told = second.reset(), asked.result(20)
+        assert [list(one[0]) for one in told] == [["b"], ["a"]]
+        history = server.sessions._joint["game"].result().history
+        assert history[-1].seeds == dict.fromkeys(range(2), keyed_seed(5, 0, 1))

@@ -116,7 +116,7 @@ def test_ppo_at_two_servers_has_the_same_bytes_where_processes_are_killed(
             server.kill()
             server.wait()
     assert code == 0 and "going on in" in out, err
-    assert f"going on at {first} where it was" in err or f"going on at {second} where it was" in err
+    assert f"resuming at {first}" in err or f"resuming at {second}" in err
     assert_same_run(run, serial)
 
 
@@ -129,7 +129,7 @@ def test_a_run_says_at_once_that_it_waits_for_its_server(
     away = ["vec=remote", f"vec.address={server.address}", "vec.wait_s=0.3", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*PPO, f"env={env}", *away) != 0
     warning, error = capsys.readouterr().err.splitlines()
-    assert warning.startswith("warning: vec=remote: ") and warning.endswith("it is asked again, for 0.3 s")
+    assert warning.startswith("warning: vec=remote: ") and warning.endswith("retrying for 0.3 s")
     assert "no server answers, for 0.3 s" in error
 
 

@@ -18,7 +18,6 @@ from paddock.envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.journal import Order  # noqa: E402
 from paddock.envs.remote.frames import Kind, join, split  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
@@ -105,7 +104,7 @@ def test_a_message_that_no_server_takes_is_not_sent_for_ever(
 ) -> None:
     with closing(remote(serve(WINDY).address).make(WINDY)) as venv:
         venv.begin(1)
-        venv._ask([(venv._links[0], order)])  # past what is looked at
+        venv._ask([(venv._connections[0], order)])  # past what is looked at
         with pytest.raises(EnvError, match=f"{named}, 11 times in a row; it takes no such message"):
             venv.step(np.zeros(N, np.int64))
         assert sum("another stream is tried for" in said for said in caplog.messages) == 10
@@ -162,7 +161,7 @@ def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None
                     world.signal(agent, t)
                 if agent == "b" and t == 1:
                     joint = server.sessions._joint["game"].result()
-                    session = next(one for one in server.sessions.list() if one.venv._holder is joint.holders[-1])
+                    session = next(one for one in server.sessions.list() if one.venv._client is joint.clients[-1])
                     server.sessions.end(session, "the test says so") if session.venv._own[0] == 1 else None
                 told[agent] = world.step({agent: 0})[4][agent]["told"]
             peer.wait(10)
@@ -190,7 +189,7 @@ def game_fixture(serve: Any) -> Iterator[Any]:
             done = {agent: pool.submit(call, world) for agent, world in clients.items()}
             for failed in [one for one in wait(done.values(), 30, FIRST_EXCEPTION)[0] if one.exception()]:
                 for world in clients.values():
-                    world._served.begun()._links[0].close()  # or the other would wait for it
+                    world._served.begun()._connections[0].close()  # or the other would wait for it
                 failed.result()  # and not what the other says of its link that was closed
             return {agent: one.result(30) for agent, one in done.items()}
 
@@ -239,7 +238,7 @@ def test_signals_of_whoever_was_not_told_what_came_of_them_are_replayed_in_their
         game.clients[agent].signal(agent, 1)
     (mine,) = [one for one in game.servers[0].sessions.list() if one.venv.agents == (lost,)]
     mine._stream._tell = lambda answer: None
-    link = game.clients[lost]._served.begun()._links[0]
+    link = game.clients[lost]._served.begun()._connections[0]
     receive = link.receive
     told: list[int] = []
 
