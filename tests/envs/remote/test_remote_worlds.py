@@ -22,7 +22,7 @@ from paddock.envs.vector import Multiprocess, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client.place import Place  # noqa: E402
+from paddock.envs.remote.client.endpoint import Endpoint  # noqa: E402
 from paddock.envs.remote.offer import Offer  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.single import RemoteEnv, make  # noqa: E402
@@ -169,13 +169,13 @@ def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) 
 
 def test_a_server_is_asked_once_what_it_offers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    describe = Place.describe
+    describe = Endpoint.describe
 
-    def count(place: Place, address: str, like: Any = None) -> Offer:
+    def count(endpoint: Endpoint, address: str, like: Any = None) -> Offer:
         asked.append(address)
-        return describe(place, address, like)
+        return describe(endpoint, address, like)
 
-    monkeypatch.setattr(Place, "describe", count)
+    monkeypatch.setattr(Endpoint, "describe", count)
     for spec in (CARTPOLE, WORLDS["lives"]):
         make(serve(spec, Serial(num_envs=1)).address).close()
     assert len(asked) == 2
@@ -198,7 +198,6 @@ PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1
 SEATED = "algo.seat_feature=true"
 RUNS = {
     "ppo": ("relay", PPO),
-    "seats in a vector": ("relay", [*PPO, SEATED]),
     "seats in a Dict": ("tictactoe", [*PPO, SEATED]),
     "seats of ES": ("relay", ["algo=es", "algo.population=4", SEATED]),
 }
