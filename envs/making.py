@@ -51,11 +51,8 @@ class Made:
     takes_signals: bool
 
 
-def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None, key: str) -> Any:
-    """Return what is registered by an id, or what the factory gives that it names.
-
-    Args:
-        key: where a configuration says the arguments.
+def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> Any:
+    """Make the environment that is registered by an id, or that the factory gives which it names.
 
     Raises:
         ConfigError: unknown id, missing package, or arguments the constructor refuses.
@@ -79,7 +76,7 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None, k
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's own has no name
         raise ConfigError(f"env.id={id} cannot be imported ({one_line(cause)}); {provide(cause)}") from error
     except REFUSALS as error:
-        raise ConfigError(f"{key}={kwargs} is refused by {id}: {one_line(error)}") from error
+        raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={id}: {one_line(error)}") from error
 
@@ -94,20 +91,16 @@ def find_registered(id: str) -> registration.EnvSpec | None:
     return gymnasium.registry.get(registration.get_env_id(namespace, name, version))
 
 
-def wrap(env: Any, wrapper: dict[str, Any], key: str) -> Any:
-    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses.
-
-    Args:
-        key: where a configuration says it.
-    """
+def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
+    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses."""
     target = wrapper.pop("_target_")
-    wrapping = resolve(target, f"{key}: _target_")
+    wrapping = resolve(target, "env.wrappers: _target_")
     try:
         wrapped = wrapping(env, **wrapper)
     except REFUSALS as error:
-        raise ConfigError(f"{key}: {target} refuses {wrapper}: {one_line(error)}") from error
+        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {one_line(error)}") from error
     alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
-    require(alike, f"{key}: {target} does not give an environment; name a wrapper")
+    require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
     return wrapped
 
 

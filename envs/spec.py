@@ -6,8 +6,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import gymnasium
 
@@ -68,7 +67,6 @@ class EnvSpec:
     metrics: tuple[str, ...] = ()
     agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
     seat_feature: bool = False
-    _in_training: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of what `training` changed, where it is said
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -99,14 +97,10 @@ class EnvSpec:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
-        env = make_by_id(self.id, kwargs, self.max_episode_steps, self.spell_key("kwargs"))
+        env = make_by_id(self.id, kwargs, self.max_episode_steps)
         for wrapper in self.wrappers:
-            env = wrap(env, dict(thaw(wrapper)), self.spell_key("wrappers"))
+            env = wrap(env, dict(thaw(wrapper)))
         return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
-
-    def wrapped(self, target: str) -> "EnvSpec":
-        """The same recipe with one more wrapper, without arguments, on the outside."""
-        return self._changed(wrappers=(*self.wrappers, {"_target_": target}))
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -136,28 +130,19 @@ class EnvSpec:
             require(isinstance(value, kinds), f"training.{key}={value} must be {name}")
         if not changes:
             return self
-        other = self._changed(
+        return replace(
+            self,
             kwargs=self.arguments | changes.get("kwargs", {}),
             wrappers=(*self.wrappers, *changes.get("wrappers", ())),
             max_episode_steps=changes.get("max_episode_steps", self.max_episode_steps),
             training={},
         )
-        joined = {name for name in ("kwargs", "wrappers") if getattr(self, name)}  # what is from both
-        other.__dict__["_in_training"] = {
-            name: f"env.{name} and env.training.{name}" if name in joined else f"env.training.{name}"
-            for name in changes
-        }
-        return other
-
-    def spell_key(self, name: str) -> str:
-        """Return where a configuration says a field, for errors: `env.training.NAME` too, if that made a part of it."""
-        return self._in_training.get(name, f"env.{name}")
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
         if self.max_episode_steps is not None or self.limit is not None:
             return self
-        other = self._changed(max_episode_steps=max_episode_steps)
+        other = replace(self, max_episode_steps=max_episode_steps)
         other.__dict__["_made"] = self._made  # the same but for that: none is made for it
         return other
 
@@ -302,17 +287,10 @@ class EnvSpec:
     @functools.cached_property
     def _made(self) -> Made:
         """What an environment made for the purpose says."""
-        given = f"{self.spell_key('kwargs')}={self.arguments}"
-        return look(self.make, self.id, f"env.id={self.id} cannot be made with {given}")
-
-    def _changed(self, **changes: Any) -> "EnvSpec":
-        other = replace(self, **changes)
-        other.__dict__["_in_training"] = self._in_training
-        return other
+        return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
-        return own | ({"_in_training": dict(self._in_training)} if self._in_training else {})
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
 
 
 def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:

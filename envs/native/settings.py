@@ -187,7 +187,7 @@ def _world_task(spec: EnvSpec) -> NativeTask:
 def _check_wrappers(spec: EnvSpec, allowed: tuple[str, ...]) -> None:
     wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
     others = [target for target in wrappers if target not in allowed]
-    require(not others, f"{spec.spell_key('wrappers')}={others} cannot go around native environments; {ELSEWHERE}")
+    require(not others, f"env.wrappers={others} cannot go around native environments; {ELSEWHERE}")
 
 
 def _check_fresh(spec: EnvSpec) -> None:

@@ -134,7 +134,7 @@ class Offer:
             both = replace(spec, seat_feature=False).roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
-            wrappers, limit = map(spec.spell_key, ("wrappers", "max_episode_steps"))
+            wrappers, limit = "env.wrappers", "env.max_episode_steps"
             require(not spec.wrappers, f"{wrappers} are not applied to a server's environment; say them there")
             own_limit, served = spec.max_episode_steps, (self.limit, self.environment.get("max_episode_steps"))
             what = f"{limit}={own_limit} is not applied to a server's environment"
@@ -149,7 +149,7 @@ class Offer:
         for key in COMPARED:
             own_value, value = own_fields.get(key), theirs_fields.get(key)
             same = own_value == value or (key == "max_episode_steps" and self._limits_like(spec))
-            what = f"{spec.spell_key(key)}={own_value} here, and {value} at vec.address={self.address}"
+            what = f"env.{key}={own_value} here, and {value} at vec.address={self.address}"
             require(same, f"{what}; make them the same, or say env=remote to take what is served")
 
     def _limits_like(self, spec: EnvSpec) -> bool:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from paddock.envs.vector.storage import Layouts
 
 Rows = NDArray[np.intp] | slice | None  # which environments, distinct; None for all
+Seeds = int | Sequence[int | None] | None  # one for each environment, or an int: environment i has seed + i
+Episodes = Sequence[int] | NDArray[np.int64] | None  # numbers of episodes [N / seats]; None: zeros
+Started = tuple[Any, dict[str, Any]]  # observations and infos
 Batch = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
 
@@ -35,27 +38,23 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     """N environments side by side: a `gymnasium.vector.VectorEnv` whose `step` is `send` and then `recv`.
 
     With `AutoresetMode.SAME_STEP` an environment restarts in the step that ends its episode: `infos["final_obs"]` and
-    `infos["final_info"]` keep what the episode ended with, and `final_info["episode"]` has its return `r` and length
-    `l`, as a `RecordEpisodeStatistics` around each environment would give. With `AutoresetMode.DISABLED` the caller
-    restarts ended episodes: `reset(seed=[...], options={"reset_mask": mask})`.
+    `infos["final_info"]` keep the end of the episode, and `final_info["episode"]` has its return `r` and length `l`.
+    `final_obs` is an array of objects, None where nothing ended; where observations come as rows, it is rows of which
+    `_final_obs` says which count. With `AutoresetMode.DISABLED` the caller restarts ended episodes:
+    `reset(seed=[...], options={"reset_mask": mask})`.
 
-    An environment of several agents, a world, has as many rows as it has seats: row = world * seats + seat, and
-    `num_envs` counts rows. `env_ids` and `reset_mask` name all rows of a world or none; seeds, episodes and attributes
-    are one for each world. Where seats > 1, infos say besides of each row whether it awaits an action (`acts` [rows]
-    bool, of `reset` and `begin` too; what is sent for others is not looked at), and of each world whether it ended in
-    the step (`over` [worlds] bool). `final_obs` and `final_info["episode"]` are of a seat's life: `r` its return, `l`
-    the steps that took an action of it. A life ends before its world does where the agent's does; its row is zeros
-    then, without reward or flags, and may be born again. With the world all lives end, and all seats restart in the
-    same step (`paddock.envs.vector.worlds` has the table); with `AutoresetMode.DISABLED` they wait for the caller's reset.
-    `stray_reward` of infos is what somebody was given who did not live.
-
-    `final_obs` is an array of objects, as Gymnasium's, with None where nothing ended. Where observations come as rows,
-    it may be rows too: only those that `_final_obs` names mean anything, and they last as long as observations do.
+    A multi-agent environment, a world, has as many rows as it has seats: row = world * seats + seat, and `num_envs`
+    counts rows. `env_ids` and `reset_mask` name all rows of a world or none; seeds, episodes and attributes are one for
+    each world. Infos also have `acts` [rows] bool (the row awaits an action; other actions are ignored), `over` [worlds]
+    bool (the world ended in the step) and `stray_reward` (rewards of agents that do not live). `final_obs` and
+    `final_info["episode"]` are of a seat's life, and `l` counts the steps that took an action of it. A life ends before
+    its world where its agent is terminated or truncated; its row is zeros then, and may be born again. All lives end
+    with their world, and restart in the same step (`paddock.envs.vector.worlds` has the table).
 
     Attributes:
         seats: rows of each environment; 1 but for worlds.
-        batch_size: environments in one `recv()`; fewer than num_envs where it returns whichever are ready first.
-        restarts: worker processes replaced so far; 0 for ever where there are none.
+        batch_size: environments in one `recv()`; fewer than num_envs where it returns the first that are ready.
+        restarts: worker processes replaced so far.
         keyed: whether `begin` enters any episode by its number; False where only the run as a whole has a seed.
     """
 
@@ -71,17 +70,12 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         return int(self.num_envs) // self.seats
 
     @abstractmethod
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
 
     @abstractmethod
     def send(self, actions: Any, env_ids: Rows = None) -> None:
-        """Hand over one action for each row of `env_ids`; they start to step.
-
-        Without `env_ids` the actions are for the rows of the last `recv()`, which is all of them where batch_size is
-        num_envs.
+        """Send one action for each row of `env_ids`, by default those of the last `recv()`; they start to step.
 
         Raises:
             VectorMisuse: no episode has begun, a row has an action already, or shape or dtype are wrong.
@@ -92,8 +86,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         """Wait for environments that were sent to: those of `env_ids`, or else the first batch_size that are ready.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos with one row per environment; where these are not
-            all, `infos["env_id"]` says which, in the order of the rows.
+            Observations, rewards, terminated, truncated and infos; `infos["env_id"]` has the rows, if not all.
 
         Raises:
             VectorMisuse: nothing was sent.
@@ -101,11 +94,10 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         """
 
     @abstractmethod
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """Start every environment on seeds keyed by (seed, environment, number of its episode).
 
-        Every later restart in the same step takes the next number. An episode then depends on its key alone, and can
-        be entered again by its key and its actions; `reset` goes back to Gymnasium's own succession.
+        Later restarts in the same step take the next numbers. An episode then depends on its key and actions alone.
 
         Args:
             episodes: [N / seats] the first episode's number in each environment; zeros where not given.
@@ -117,26 +109,24 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         raise NotImplementedError(f"{type(self).__name__} does not say who lives")
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
-        """Give environments [N / seats] other numbers than their places, by which `begin` keys their seeds from now on.
-
-        So that a vector can be one part of a larger one.
+        """Set the numbers [N / seats] by which `begin` keys seeds, for a vector that is one part of a larger one.
 
         Raises:
-            VectorMisuse: these cannot.
+            VectorMisuse: this vector cannot.
         """
         if list(numbers) != list(range(self.worlds)):
             raise VectorMisuse(f"renumber: {type(self).__name__} keys seeds by rows alone; choose vec=multiprocess")
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return all that `load_state_dict` of another such vector goes on from, as arrays and plain data.
+        """Return the state for `load_state_dict` of another such vector, as arrays and plain data.
 
-        Asked for between a `recv` of all environments and the next `send`. None where environments cannot save
+        Call it between a `recv` of all environments and the next `send`. None where environments cannot save
         themselves; where `begin` enters single episodes, their actions lead there again.
         """
         return None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a vector of the same recipe was, to the same bits.
+        """Resume bit-identically where a vector of the same recipe was.
 
         Raises:
             VectorMisuse: it is another vector's state, or none can be loaded; nothing has changed then.
@@ -144,15 +134,15 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         raise VectorMisuse(f"load_state_dict: {type(self).__name__} cannot load a state; enter its episodes by `begin`")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each environment's method gives, or its attribute where that is no method."""
+        """Return the result of each environment's method, or its attribute where that is no method."""
         raise NotImplementedError(f"{type(self).__name__} has no single environments to call")
 
     def get_attr(self, name: str) -> Any:
-        """An attribute of each environment."""
+        """Return an attribute of each environment."""
         return self.call(name)
 
     def render(self) -> Any:
-        """Each environment's picture."""
+        """Return each environment's picture."""
         return self.call("render")
 
     def step(self, actions: Any) -> Batch:
@@ -249,7 +239,7 @@ def check_open(venv: VectorEnv, verb: str) -> None:
         raise VectorMisuse(f"{verb}: this vector environment is closed; make a new one")
 
 
-def read_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+def read_seeds(seed: Seeds, num_envs: int) -> list[int | None]:
     """One seed for each environment: those given, or seed + i for environment i, or None for all."""
     if seed is None or isinstance(seed, int | np.integer):
         return [None if seed is None else int(seed) + i for i in range(num_envs)]
@@ -272,7 +262,7 @@ def read_mask(options: dict[str, Any] | None, num_envs: int) -> tuple[dict[str, 
     return others, np.flatnonzero(mask)
 
 
-def read_episodes(episodes: Sequence[int] | NDArray[np.int64] | None, num_envs: int) -> list[int]:
+def read_episodes(episodes: Episodes, num_envs: int) -> list[int]:
     """The number of each environment's first episode."""
     numbers = [0] * num_envs if episodes is None else [int(number) for number in episodes]
     if len(numbers) != num_envs:

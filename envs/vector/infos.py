@@ -12,21 +12,15 @@ OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # w
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
 
 
-def check_names(info: Mapping[Any, Any], who: str = "") -> None:
-    """Raise EnvError where an environment's info has a key that readers of a vector's infos take for the vector's."""
+def check_names(info: Mapping[Any, Any], who: str) -> None:
+    """Raise EnvError where an environment's info has a key of the vector's own."""
     if not RESERVED.isdisjoint(info):
         names = ", ".join(sorted(RESERVED.intersection(info)))
-        raise EnvError(f"{who}an info has {names}, which a vector says itself; rename it, or drop it by a wrapper")
+        raise EnvError(f"{who}: an info has {names}, which are keys of the vector; rename it, or drop it by a wrapper")
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
-    """Enter one environment's info at its row of so many; EnvError as of `check_names`."""
-    check_names(info)
-    add_own(infos, info, row, rows)
-
-
-def add_own(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
-    """Enter what is said of one environment at its row of so many.
+    """Enter one environment's info at its row of so many.
 
     As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
     type, where Gymnasium rounds it: else it would depend on the order of the environments. Where one says a mapping and
@@ -34,7 +28,7 @@ def add_own(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) ->
     """
     for key, value in info.items():
         if isinstance(value, dict):
-            add_own(_columns(infos, key, rows), value, row, rows)
+            add_info(_columns(infos, key, rows), value, row, rows)
         elif isinstance(infos.get(key), dict):
             continue
         else:

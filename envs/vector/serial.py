@@ -11,7 +11,10 @@ from paddock.envs.making import close_all
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
+    Episodes,
     Rows,
+    Seeds,
+    Started,
     VectorEnv,
     check_open,
     describe,
@@ -65,9 +68,7 @@ class SerialVectorEnv(VectorEnv):
             close_all(self.envs, spec.id)
             raise
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
@@ -78,7 +79,7 @@ class SerialVectorEnv(VectorEnv):
         self._table.note(rows, self._slots.reset(rows, chosen_seeds, options))
         return self._table.start(rows)
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         rows = self._table.everyone

@@ -2,9 +2,8 @@
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,15 +16,10 @@ from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
-from paddock.envs.vector.infos import add_info, add_own
+from paddock.envs.vector.infos import RESERVED, add_info, check_names
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import Arrays, worlds_of
 
-# Whose frames lead to an environment's own.
-LEADING = (
-    *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py", "making.py")),
-    *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
-)
 NO_NUMBERS = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
 NOBODY = -1  # in place of the number of the environment at work
 
@@ -53,10 +47,10 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
 
 
 class EnvSlots(ABC):
-    """Consecutive environments of a vector, of one agent or of several; subclasses step them.
+    """Consecutive environments of a vector; subclasses step those of one agent or of several.
 
     They read actions from the vector's arrays and write the rest there. Methods are for rows of the vector, all of each
-    world asked for, and return infos in Gymnasium's form, one row for each of them.
+    world, and return infos in Gymnasium's form, one row for each of them.
     """
 
     _observation: AnyBuffer
@@ -91,18 +85,18 @@ class EnvSlots(ABC):
 
     @abstractmethod
     def _prepare(self, layouts: Layouts) -> None:
-        """Set up what steps these environments, once the rest stands."""
+        """Set up the rest of the subclass."""
 
     @abstractmethod
     def step(self, rows: RowIndex) -> dict[str, Any]:
-        """Step these environments; where an episode ends and restarts in the same step, restart it.
+        """Step these environments, and restart those that end in the same step.
 
         Raises:
             EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
         """
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Start episodes in these environments on these seeds, one each; later ones follow on from there."""
+        """Start episodes in these environments on these seeds, one each; later ones follow Gymnasium's own seeding."""
         self._key = None
         return self._start(rows, seeds, options)
 
@@ -124,42 +118,44 @@ class EnvSlots(ABC):
 
     @abstractmethod
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Reset these environments, and enter what that gives."""
+        """Reset these environments, and enter the results."""
 
     @abstractmethod
     def _rebuild(self, k: int, seed: int | None) -> int | None:
-        """Make the k-th environment anew; returns the seed that it starts on."""
+        """Rebuild the k-th environment; return the seed that it starts on."""
 
     @abstractmethod
     def _owner(self, row: int) -> tuple[str, int]:
-        """Return who has a row, in words, and the number of the environment."""
+        """Return the owner of a row, in words, and the number of the environment."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Key seeds by these numbers, one for each environment."""
         self._numbers = numbers
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        """What each environment's method gives, or its attribute where that is no method."""
-        found = []
-        for i, env in enumerate(self.envs, self._first):
-            self._at_work[0] = i
-            try:
-                attribute = self._get_attr(env, name)
-                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
-            except RAISED as error:
-                raise named(error, self._spec, i, name) from error
-        self._at_work[0] = NOBODY
-        return found
+        """Return the result of each environment's method, or its attribute where that is no method."""
+
+        def get(env: Any, _: Any) -> Any:
+            attribute = self._get_attr(env, name)
+            return attribute(*arguments, **keywords) if callable(attribute) else attribute
+
+        return self._each(get, self.envs, name)
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """Set an attribute of each environment."""
+        self._each(lambda env, value: self._set_attr(env, name, value), values, f"set_attr of {name}")
+
+    def _each(self, function: Callable[[Any, Any], Any], values: Sequence[Any], verb: str) -> list[Any]:
+        """Call a function with each environment and value; EnvError names the environment that raises."""
+        found = []
         for i, (env, value) in enumerate(zip(self.envs, values, strict=True), self._first):
             self._at_work[0] = i
             try:
-                self._set_attr(env, name, value)
+                found.append(function(env, value))
             except RAISED as error:
-                raise named(error, self._spec, i, f"set_attr of {name}") from error
+                raise named(error, self._spec, i, verb) from error
         self._at_work[0] = NOBODY
+        return found
 
     def close(self) -> None:
         """Close every environment."""
@@ -185,18 +181,12 @@ class EnvSlots(ABC):
     def _tell(
         self, infos: dict[str, Any], info: dict[str, Any], at: int, size: int, row: int, final: bool = False
     ) -> None:
-        """Enter the info of a row of the vector, or what ended a life in it, at one of so many rows.
-
-        Raises:
-            EnvError: it has names that infos of vectors have no place for.
-        """
-        try:
-            if final:
-                add_own(infos, {"final_info": info}, at, size)
-            else:
-                add_info(infos, info, at, size)
-        except EnvError as error:
-            raise EnvError(f"{self._owner(row)[0]} ({self._spec.id}): {error}") from None
+        """Enter the info of a row of the vector, final or not, at one of so many rows; EnvError as of `check_names`."""
+        if final:
+            info = {"final_info": info}
+        elif not RESERVED.isdisjoint(info):
+            check_names(info, f"{self._owner(row)[0]} ({self._spec.id})")
+        add_info(infos, info, at, size)
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:
@@ -354,7 +344,7 @@ def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockErro
         verb == "step" and isinstance(error, ValueError) and "values to unpack (expected 5" in what
     ):  # as before Gym 0.26
         what += "; where its step returns those, mend it to return (observation, reward, terminated, truncated, info)"
-    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{shortened(error)}")
+    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{format_traceback(error)}")
 
 
 def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:
@@ -365,9 +355,6 @@ def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:
     return EnvError(f"{what}; mend the environment or its observation_space")
 
 
-def shortened(error: BaseException) -> str:
-    """Return an error's traceback without the frames of ours, and of Gymnasium's wrappers, that led to it."""
-    told = traceback.TracebackException.from_exception(error)
-    theirs = [k for k, frame in enumerate(told.stack) if not frame.filename.startswith(LEADING)]
-    del told.stack[: theirs[0] if theirs else len(told.stack) - 1]
-    return "".join(told.format()).rstrip()
+def format_traceback(error: BaseException) -> str:
+    """Return an error's traceback as Python prints it."""
+    return "".join(traceback.format_exception(error)).rstrip()

@@ -27,7 +27,7 @@ class Lives:
 
     @classmethod
     def allocate(cls, num_envs: int, seats: int, new: NewArray) -> "Lives":
-        """Arrays from `new`, always in the same order."""
+        """Return arrays from `new`, always in the same order."""
         alive, acts = (new((num_envs,), np.dtype(np.bool_)) for _ in range(2))
         return cls(alive, acts, new((num_envs // seats,), np.dtype(np.bool_)), seats)
 
@@ -51,7 +51,7 @@ class Arrays:
 
     @classmethod
     def allocate(cls, layouts: Layouts, num_envs: int, new: NewArray) -> "Arrays":
-        """Arrays from `new`, always in the same order."""
+        """Return arrays from `new`, always in the same order."""
 
         def row(dtype: Any) -> NDArray[Any]:
             return new((num_envs,), np.dtype(dtype))
@@ -72,13 +72,13 @@ class Arrays:
         )
 
     def enter(self, rows: RowIndex, reward: Any, terminated: Any, truncated: Any) -> None:
-        """Enter what a step of these environments gave, but for observations."""
+        """Enter the results of a step of these environments, but for observations."""
         self.reward[rows], self.terminated[rows], self.truncated[rows] = reward, terminated, truncated
         self.running_return[rows] += reward
         self.running_length[rows] += 1 if self.lives is None else self.lives.acts[rows]
 
     def end(self, i: int | NDArray[np.intp]) -> None:
-        """Note what the running episode of row i, or of each, ends with; the next one has no steps yet."""
+        """End the running episode of row i, or of each row; the next one has no steps yet."""
         self.final_return[i], self.final_length[i] = self.running_return[i], self.running_length[i]
         self.running_return[i] = self.running_length[i] = 0
         if self.lives is None:
@@ -92,13 +92,7 @@ class Table:
     """The caller's side of the arrays: it refuses what is out of order and makes batches."""
 
     def __init__(self, arrays: Arrays, layouts: Layouts, autoreset: AutoresetMode, copy: bool, packed: bool) -> None:
-        """Lay out the table.
-
-        Args:
-            packed: whether observations are handed on as rows.
-            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
-                environments are sent to again.
-        """
+        """Lay out the table; `copy` and `packed` as in `Vec.make`."""
         self.arrays = arrays
         self.num_envs = len(arrays.reward)
         self.everyone = slice(0, self.num_envs)
@@ -117,26 +111,24 @@ class Table:
         self._kept_episode = arrays.episode.copy()
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
-        """Environments as the caller names them, in one form; of worlds, all rows of each."""
+        """Return environments as the caller names them in one form; of worlds, all rows of each."""
         if env_ids is None:
             return self.everyone
-        rows = self._rows(env_ids, verb)
+        rows: RowIndex
+        if isinstance(env_ids, slice):
+            start, stop, step = env_ids.indices(self.num_envs)
+            rows = slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+        else:
+            rows = np.asarray(env_ids)
+            whole = rows.ndim == 1 and (not rows.size or (rows.dtype.kind in "iu" and rows.min() >= 0))
+            if not whole or (rows.size and rows.max() >= self.num_envs):
+                allowed = f"a slice or distinct whole numbers below {self.num_envs}"
+                raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must be {allowed}")
+            rows = rows.astype(np.intp, copy=False)
         if self.seats > 1 and not are_whole(rows, self.seats):
             allowed = f"all {self.seats} rows of a world, one after another, or none of them"
             raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must have {allowed}")
         return rows
-
-    def _rows(self, env_ids: NDArray[np.intp] | slice, verb: str) -> RowIndex:
-        if isinstance(env_ids, slice):
-            start, stop, step = env_ids.indices(self.num_envs)
-            if step == 1:
-                return slice(start, max(start, stop))
-            return np.arange(start, stop, step)
-        ids = np.asarray(env_ids)
-        if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= self.num_envs)):
-            allowed = f"a slice or distinct whole numbers below {self.num_envs}"
-            raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must be {allowed}")
-        return ids.astype(np.intp, copy=False)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -145,14 +137,14 @@ class Table:
         return np.ones(self.num_envs, np.bool_) if lives is None else lives.alive
 
     def mark(self, flag: bytes, rows: RowIndex) -> None:
-        """Note what these environments wait for from now on."""
+        """Set the flag of these environments."""
         if isinstance(rows, slice):
             self.flags[rows] = flag * (rows.stop - rows.start)
         else:
             self.flag[rows] = flag[0]
 
     def waiting(self, rows: RowIndex) -> bytes | bytearray:
-        """What these environments wait for, one byte each."""
+        """Return the flags of these environments, one byte each."""
         return self.flags[rows] if isinstance(rows, slice) else self.flag[rows].tobytes()
 
     def accept(self, actions: Any, rows: RowIndex, distinct: bool = False) -> None:
@@ -176,7 +168,7 @@ class Table:
         self._action.put(rows, actions, count)
 
     def outstanding(self, env_ids: Rows = None) -> RowIndex:
-        """The environments that were sent to and not received: all such, or those of `env_ids`.
+        """Return the environments that were sent to and not received: all such, or those of `env_ids`.
 
         Raises:
             VectorMisuse: there are none, or one of `env_ids` was not sent to.
@@ -194,17 +186,17 @@ class Table:
         return rows
 
     def note(self, rows: RowIndex, infos: dict[str, Any]) -> None:
-        """Keep what these environments had to say until their batch."""
+        """Keep the infos of these environments until their batch."""
         if infos:
             self._said.append((np.arange(self.num_envs)[rows], infos))
 
     def forget(self, rows: RowIndex) -> None:
-        """These environments begin anew: drop what they had to say."""
+        """Drop the infos of these environments, which begin new episodes."""
         if self._said:
             self._collect({}, rows)
 
     def batch(self, rows: RowIndex) -> Batch:
-        """What these environments gave; they are free for the next action."""
+        """Return the results of these environments, which are free for the next action."""
         arrays = self.arrays
         reward, terminated, truncated = arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows]
         if self._copy and isinstance(rows, slice):
@@ -230,7 +222,7 @@ class Table:
         return self._observation.take(rows, self._copy), reward, terminated, truncated, infos
 
     def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:
-        """What a reset of these environments gives: everybody's observations, and the infos of those that began."""
+        """Return the results of a reset of these environments: all observations, and the infos of those that began."""
         infos: dict[str, Any] = {}
         self._collect(infos, rows, whole=True)
         if self.arrays.lives is not None:
@@ -239,7 +231,7 @@ class Table:
         return self._observation.take(self.everyone, self._copy), infos
 
     def keep(self, rows: RowIndex) -> None:
-        """Note how far these environments have come, which are about to step: whoever steps them may be lost in it."""
+        """Copy the state of environments that are about to step: their process may be lost in it."""
         if not self._kept:
             arrays, lives = self.arrays, self.arrays.lives
             moved = [arrays.observation, arrays.running_return, arrays.running_length]
@@ -251,10 +243,10 @@ class Table:
         self._kept_episode[worlds] = self.arrays.episode[worlds]
 
     def lose(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
-        """End the running episodes of environments whose process was lost, with their latest observations.
+        """Truncate the running episodes of environments whose process was lost, with their latest observations.
 
-        Where a step is awaited or not yet received, it is the last; where none is, the next one will be. One that is
-        awaited has not been done, however much of it was entered: for that, `keep` was called before it.
+        A step that is awaited is the last, and counts as not done: `keep` was called before it. Where none is awaited
+        or ready, the next one will be the last.
 
         Returns:
             Those of them that are READY by that.
@@ -265,7 +257,10 @@ class Table:
             running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
         else:
             running = ready[~arrays.lives.over[ready // self.seats]]
-        self._take_back(sent)
+        for array, kept in self._kept:
+            array[sent] = kept[sent]
+        worlds = worlds_of(sent, self.seats)
+        arrays.episode[worlds] = self._kept_episode[worlds]
         waiting = np.concatenate([sent, free])
         arrays.reward[waiting] = 0
         arrays.terminated[waiting] = arrays.truncated[waiting] = False
@@ -274,13 +269,6 @@ class Table:
         self.mark(READY, sent)
         self.mark(LOST, free)
         return sent
-
-    def _take_back(self, ids: NDArray[np.intp]) -> None:
-        """Have environments stand where they did before the step that they were in."""
-        for array, kept in self._kept:
-            array[ids] = kept[ids]
-        worlds = worlds_of(ids, self.seats)
-        self.arrays.episode[worlds] = self._kept_episode[worlds]
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
         """Truncate the running episodes of these environments."""
@@ -296,7 +284,7 @@ class Table:
             arrays.episode[over] += 1
 
     def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
-        """Enter what episodes ended with: `final_obs`, and `final_info["episode"]` with return `r` and length `l`."""
+        """Enter `final_obs` and `final_info["episode"]` of episodes that ended."""
         arrays = self.arrays
         if self._packed:
             observations = self._final.take(rows, self._copy)
@@ -310,7 +298,7 @@ class Table:
         infos["final_info"], infos["_final_info"] = told, ended
 
     def _collect(self, infos: dict[str, Any], rows: RowIndex, whole: bool = False) -> None:
-        """Enter what these environments had to say into the infos of their batch, or of all; keep what others had."""
+        """Enter the infos of these environments into those of their batch, or of all; keep the others'."""
         ids = numbers(rows)
         size = self.num_envs if whole else len(ids)
         position = np.full(self.num_envs, -1)

@@ -20,7 +20,7 @@ import numpy as np
 from paddock.envs.making import RAISED, close_all
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
-from paddock.envs.vector.infos import add_own
+from paddock.envs.vector.infos import add_info
 from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
@@ -183,7 +183,7 @@ class WorldSlots(EnvSlots):
                 given.observations.append(seen[agent])
                 observed.append(row)
             if not lived and reward:
-                add_own(given.infos, {STRAY: float(reward)}, at + row - base, size)
+                add_info(given.infos, {STRAY: float(reward)}, at + row - base, size)
             given.rewards.append(reward if lived else 0.0)
             alive.append(born or (lived and here))
             acts.append(alive[-1] and agent in acting)

@@ -13,7 +13,7 @@ from conftest import env_section
 
 from paddock.config.build import build
 from paddock.envs.bipedal import cppn
-from paddock.envs.bipedal.family import Cppns, Obstacles, interval_changes
+from paddock.envs.bipedal.family import Cppns, interval_changes
 from paddock.envs.errors import ConfigError
 from paddock.envs.family import Encoding, Family
 from paddock.envs.tasks.poles import PoleLength, Poles
@@ -61,19 +61,6 @@ def test_a_mutation_depends_on_its_generator_alone_and_leaves_its_parent(family:
     assert parent == before
 
 
-def test_an_encoding_read_from_disk_goes_on_alike(family: Family) -> None:
-    parent = lineage(family, 10)[-1]
-    read = json.loads(json.dumps(parent))
-    assert family.mutate(read, np.random.default_rng(4)) == family.mutate(parent, np.random.default_rng(4))
-
-
-def test_distance_is_one(family: Family) -> None:
-    some = lineage(family, 12)
-    for one, other in zip(some, some[3:], strict=False):
-        assert family.distance(one, one) == 0
-        assert family.distance(one, other) == family.distance(other, one) > 0
-
-
 def test_members_are_made_from_recipes_that_travel(family: Family) -> None:
     spaces = family.env_spec(family.flat(), None).spaces
     for encoding in lineage(family, 4):
@@ -119,20 +106,6 @@ def test_an_interval_changes_by_what_its_bounds_leave() -> None:
     assert interval_changes([0.0, 0.8], {**pits, "max": 0.8, "initial": [0.0, 0.8]}, 0) == [[0.4, 0.8]]
 
 
-def test_choices_are_equally_likely() -> None:
-    family = offered("terrains")
-    generator = np.random.default_rng(0)
-    parent = {"roughness": 1.0, "pit_gap": [0.0, 0.8], "stump_height": [2.0, 3.0]}
-    children = [family.mutate(parent, generator) for _ in range(3000)]
-    pits = [str(child["pit_gap"]) for child in children]
-    assert {pit: round(pits.count(pit) / 3000, 1) for pit in pits} == dict.fromkeys(
-        ["[0.4, 1.2]", "[0.4, 0.8]", "[0.0, 1.2]"], 0.3
-    )
-    assert len({str(child["stump_height"]) for child in children}) == 8
-    roughness = [child["roughness"] for child in children]
-    assert (min(roughness), max(roughness)) == (0.4, 1.6) and abs(np.mean(roughness) - 1) < 0.02
-
-
 def test_bounds_hold_over_long_lineages() -> None:
     for seed in range(3):
         for child in lineage(offered("terrains", **STAIRS), 500, seed)[1:]:
@@ -141,12 +114,6 @@ def test_bounds_hold_over_long_lineages() -> None:
                 low, high = child[key]
                 assert 0 <= low <= high <= most and [low, high] == [round(low, 1), round(high, 1)]
             assert child["stair_steps"][0] < child["stair_steps"][1] and isinstance(child["stair_steps"][0], int)
-
-
-def test_categories_are_switched_off() -> None:
-    family = offered("terrains", roughness=None, stump_height=None)
-    assert all(set(child) == {"roughness", "pit_gap"} for child in lineage(family, 20)[1:])
-    assert {child["roughness"] for child in lineage(family, 20)} == {0.0}
 
 
 def test_distance_of_terrains_worked_by_hand() -> None:
@@ -236,28 +203,6 @@ def test_too_low_and_too_high_terrains_are_scaled(weight: float, low: float, hig
     assert low <= min(found) < low + 0.1 * (high - low) and high - 0.1 * (high - low) < max(found) < high
 
 
-def test_a_split_connection_stays_and_can_be_split_again() -> None:
-    rates = RATES | {"node_add": 1.0, "node_delete": 0.0}
-    generator = np.random.default_rng(3)
-    net = cppn.mutate(cppn.FLAT, 200, generator, **rates)
-    assert [(way["source"], way["target"], way["enabled"]) for way in net["connections"]] == [
-        (-1, 0, False),
-        (-1, 1, True),
-        (1, 0, True),
-    ]
-    ways = set()
-    for _ in range(100):
-        child = cppn.mutate(net, 200, generator, **rates)
-        ways.add(tuple((way["source"], way["target"]) for way in child["connections"][3:]))
-    # Beside the first node, before it, and behind it.
-    assert ways == {((-1, 2), (2, 0)), ((-1, 2), (2, 1)), ((1, 2), (2, 0))}
-
-
-def test_mutation_that_cannot_lead_anywhere_says_so() -> None:
-    with pytest.raises(ConfigError, match="no new terrain in 1000 mutations"):
-        cppn.mutate(cppn.FLAT, 200, np.random.default_rng(0), **(RATES | {"weight_rate": 0.0}))
-
-
 def test_distance_of_networks_is_the_root_mean_square_in_metres() -> None:
     family = offered("terrains_cppn", length=60)
     slope = {"cppn": {**cppn.FLAT, "connections": [{**cppn.FLAT["connections"][0], "weight": 30 / np.pi}]}}
@@ -289,12 +234,6 @@ def test_a_longer_pole_falls_more_slowly() -> None:
         PoleLength(gymnasium.make("CartPole-v1"), 0.0)
 
 
-def test_poles_stay_within_their_bounds() -> None:
-    family: Poles = offered("poles", min=0.4, max=0.7)
-    lengths = [encoding["length"] for encoding in lineage(family, 300)]
-    assert (min(lengths), max(lengths)) == (0.4, 0.7) and max(np.abs(np.diff(lengths))) <= 0.1 + 1e-9
-
-
 # The border
 
 
@@ -303,30 +242,18 @@ def test_poles_stay_within_their_bounds() -> None:
     [
         ("terrains", {"pit_gap": {"initial": [0.8, 0], "step": 0.4, "max": 8.0}}),
         ("terrains", {"pit_gap": {"initial": [0, 0.8], "step": 0.0, "max": 8.0}}),
-        ("terrains", {"pit_gap": {"initial": [0, 0.8], "step": 0.25, "max": 8.0}}),
         ("terrains", {"pit_gap": {"initial": [0, 0.8], "step": 0.4, "max": 0.4}}),
-        ("terrains", {"pit_gap": {"initial": [0, 0.8], "step": 0.4, "max": 1000}}),
         ("terrains", {"stump_height": {"initial": [0], "step": 0.4, "max": 8.0}}),
-        ("terrains", {"stump_height": {"initial": "01", "step": 0.4, "max": 8.0}}),
         ("terrains", {"stump_height": {"initial": [0, 0.4], "stepp": 0.4, "max": 8.0}}),
-        ("terrains", {"stump_height": {"initial": [0, 0.4], "max": 8.0}}),
         ("terrains", {"roughness": {"step": 0.6, "max": 11.0}}),
-        ("terrains", {"roughness": {"step": "0.6", "max": 10.0}}),
         ("terrains", {"stair_steps": STAIRS["stair_steps"]}),
-        ("terrains", STAIRS | {"stair_steps": {"initial": [0.5, 2], "step": 1, "max": 9}}),
         ("terrains", {"roughness": None, "pit_gap": None, "stump_height": None}),
         ("terrains", {"length": 20}),
-        ("terrains", {"max_episode_steps": 0}),
         ("terrains", {"wrappers": [{"min": 1}]}),
         ("terrains_cppn", {"node_add": 1.5}),
-        ("terrains_cppn", {"node_delete": 0.95}),
         ("terrains_cppn", {"weight_rate": 0.0}),
-        ("terrains_cppn", {"weight_power": -0.1}),
-        ("terrains_cppn", {"length": 59}),
         ("poles", {"start": 4.0}),
         ("poles", {"min": 0.0}),
-        ("poles", {"step": float("nan")}),
-        ("poles", {"max_episode_steps": 0}),
     ],
     ids=str,
 )
@@ -335,13 +262,3 @@ def test_a_bad_rule_is_refused_in_one_line_that_names_the_key(name: str, changes
         offered(name, **changes)
     message = str(caught.value)
     assert message.startswith(tuple(f"env.{key}" for key in changes)) and "\n" not in message
-
-
-def test_the_published_numbers_are_the_ones_offered() -> None:
-    family: Obstacles = offered("terrains")
-    assert family.roughness == {"step": 0.6, "max": 10.0}
-    assert family.pit_gap == {"initial": [0, 0.8], "step": 0.4, "max": 8.0}
-    assert family.stump_height == {"initial": [0, 0.4], "step": 0.2, "max": 5.0}
-    assert (family.stair_height, family.stair_steps) == (None, None)
-    networks: Cppns = offered("terrains_cppn")
-    assert {key: getattr(networks, key) for key in RATES} == RATES

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from paddock.envs.errors import ConfigError
 from paddock.envs.masks import ActionMask
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import sample_legal
@@ -81,29 +80,6 @@ def test_a_mask_becomes_a_leaf_of_the_observation_by_one_line_of_yaml() -> None:
         venv.close()
 
 
-def test_a_dictionary_gets_one_leaf_more() -> None:
-    inner = spaces.Dict({"clock": spaces.Box(0, 9, (1,), np.float32)})
-    env = ActionMask(Told(spaces.Discrete(2), [{"action_mask": np.array([True, False])}, {}], inner))
-    obs, _ = env.reset()
-    assert set(obs) == {"clock", "action_mask"} and obs["action_mask"].tolist() == [1, 0]
-    with pytest.raises(ConfigError, match="observations have 'action_mask' already"):
-        ActionMask(env)
-
-
-@pytest.mark.parametrize(
-    ("action", "mask", "expected"),
-    [
-        (spaces.Discrete(3, start=4), [0, 1, 0], [0, 1, 0]),
-        (spaces.MultiDiscrete([2, 3]), [1, 0, 0, 1, 1], [1, 0, 0, 1, 1]),
-        (spaces.MultiDiscrete([2, 3]), (np.array([1, 0]), np.array([0, 1, 1])), [1, 0, 0, 1, 1]),
-        (spaces.MultiBinary(2), [[1, 0], [1, 1]], [1, 0, 1, 1]),
-    ],
-)
-def test_masks_of_every_kind_of_choice(action: gymnasium.Space, mask: Any, expected: list[int]) -> None:
-    first, last = masks_of(ActionMask(Told(action, [{"action_mask": mask}, {"action_mask": mask}])))
-    assert first.tolist() == last.tolist() == expected
-
-
 def test_masks_of_several_actions_have_the_paths_of_their_choices() -> None:
     told = {"action_mask": {"move": [0, 1, 1], "keys": ([1, 0, 0, 1], None)}}
     env = ActionMask(Told(MIXED, [told, {"action_mask": {"keys": {0: [0, 1, 1, 1]}}}, {"action_mask": {}}]))
@@ -134,11 +110,6 @@ def test_a_mask_that_does_not_fit_is_named(action: gymnasium.Space, info: dict[s
     assert "\n" not in str(caught.value)
 
 
-def test_where_nothing_is_chosen_there_is_nothing_to_mask() -> None:
-    with pytest.raises(ConfigError, match="has no choices to mask"):
-        ActionMask(Told(spaces.Box(-1, 1), [{}, {}]))
-
-
 @pytest.mark.parametrize(
     ("action", "mask", "legal"),
     [
@@ -162,11 +133,3 @@ def test_an_action_is_drawn_of_those_that_a_mask_allows(action: gymnasium.Space,
         return tuple(map(hashable, value)) if isinstance(value, tuple | list) else value
 
     assert {hashable(sample_legal(action, mask)) for _ in range(100)} == legal
-
-
-def test_an_action_of_several_parts_is_drawn_by_the_masks_of_those_that_have_one() -> None:
-    MIXED.seed(0)
-    drawn = [sample_legal(MIXED, {"move": [0, 1, 0], "keys": {0: [0, 1, 1, 0]}}) for _ in range(20)]
-    assert all(MIXED.contains(action) for action in drawn)
-    assert {(int(action["move"]), *action["keys"][0].tolist()) for action in drawn} == {(1, 1, 0)}
-    assert len({action["aim"].tobytes() for action in drawn}) == 20

@@ -40,10 +40,3 @@ def test_the_last_choice_and_its_reward_stand_behind_the_numbers() -> None:
 def test_indices_that_are_none_end_in_one_line(indices: Any) -> None:
     with pytest.raises(ConfigError, match="must be numbers from 0 to 3, at least one"):
         Numbers(gymnasium.make("CartPole-v1"), indices)
-
-
-def test_spaces_that_do_not_fit_end_in_one_line() -> None:
-    with pytest.raises(ConfigError, match="has no numbers to choose from; leave the wrapper out"):
-        Numbers(gymnasium.make("FrozenLake-v1"), [0])
-    with pytest.raises(ConfigError, match="is not one choice; leave LastStep out"):
-        LastStep(gymnasium.make("Pendulum-v1"))

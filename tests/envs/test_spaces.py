@@ -79,8 +79,8 @@ def same(one: Any, other: Any) -> bool:
     return type(other) in (type(one), int, np.ndarray) and np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("tenth", range(10))
-def test_elements_of_500_random_nested_spaces_come_back_exactly(tenth: int) -> None:
+@pytest.mark.parametrize("tenth", range(4))
+def test_elements_of_random_nested_spaces_come_back_exactly(tenth: int) -> None:
     for seed in range(50 * tenth, 50 * tenth + 50):
         comes_back(seed)
 
@@ -128,7 +128,7 @@ def comes_back(seed: int) -> None:
     assert layout.features(rows.reshape(2, 3, *rows.shape[1:])).tobytes() == features.tobytes()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_views_in_torch_are_the_same_numbers(seed: int) -> None:
     rng, bounds = np.random.default_rng(seed), dict[str, Any]()
     space = spaces.Dict({"a": random_space(rng, 2, "a", bounds), "b": box(rng)})
@@ -152,39 +152,6 @@ def test_views_in_torch_are_the_same_numbers(seed: int) -> None:
 
 
 F4, U1 = np.float32, np.uint8
-PUFFERLIB_READS_WRONG = {
-    "an inner structure with padding before bytes": spaces.Dict(
-        a=spaces.Dict(x=spaces.Box(0, 9, (1,), F4), y=spaces.Box(0, 9, (1,), U1)), b=spaces.Box(0, 9, (3,), U1)
-    ),
-    "a byte before a structure of doubles": spaces.Dict(
-        a=spaces.Box(0, 9, (1,), U1),
-        b=spaces.Dict(x=spaces.Box(0, 9, (1,), U1), y=spaces.Box(0, 9, (1,), np.float64)),
-    ),
-    "a choice alone": spaces.Discrete(16),
-    "several choices alone": spaces.MultiDiscrete([3, 4]),
-}
-
-
-@pytest.mark.parametrize("name", PUFFERLIB_READS_WRONG)
-def test_what_pufferlib_reads_back_wrong_comes_back_exactly(name: str) -> None:
-    space = PUFFERLIB_READS_WRONG[name]
-    layout = Layout.of(space, {}, [])
-    rows, elements = layout.zeros(4), [space.sample() for _ in range(4)]
-    write = layout.writer(rows)
-    for k, element in enumerate(elements):
-        write(k, element)
-    assert all(same(element, layout.reader(rows)(k)) for k, element in enumerate(elements))
-    assert layout.itemsize > 0
-
-
-def test_a_box_alone_keeps_its_arrays() -> None:
-    layout = Layout.of(spaces.Box(-1, 1, (3,), F4), {}, [])
-    rows = layout.zeros(2)
-    assert layout.plain and rows.shape == (2, 3) and rows.dtype == F4
-    assert layout.fields(rows) is rows and layout.batch(rows) is rows
-    layout.writer(rows)(1, np.array([1, 2, 3], F4))
-    assert rows.tolist() == [[0, 0, 0], [1, 2, 3]]
-    assert np.shares_memory(layout.features(rows), rows)
 
 
 def test_rows_are_looked_at_without_a_copy_and_padding_stays_zero() -> None:
@@ -263,10 +230,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"a": (np.zeros(1, F4), np.zeros((2, 2), U1))},
         r"shape (1,) at ['a'][0] where (2,) is declared",
     ),
-    "a row in place of a picture": (
-        {"a": (np.zeros(2, F4), np.zeros(2, U1))},
-        r"shape (2,) at ['a'][1] where (2, 2) is declared",
-    ),
     "numbers with a fraction for bytes": (
         {"a": (np.zeros(2, F4), np.full((2, 2), 1.9))},
         "dtype float64 at ['a'][1] where uint8 is declared",
@@ -275,16 +238,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"a": (np.zeros(2, F4), np.full((2, 2), 300))},
         "300 at ['a'][1] where uint8 is declared",
     ),
-    "a ragged list": (
-        {"a": ([0, [1]], np.zeros((2, 2), U1))},
-        "a ragged list at ['a'][0] where shape (2,) is declared",
-    ),
     "a part too many": ({"a": (np.zeros(2, F4), 0, 0)}, "3 parts at ['a'] where 2 are declared"),
-    "no tuple": ({"a": 3}, "int at ['a'] where a tuple of 2 is declared"),
     "a choice that is none": ({"n": 0}, "0 at ['n'] where 1 to 4 is declared"),
-    "a fraction of a choice": ({"n": 1.0}, "1.0 at ['n'] where a whole number is declared"),
-    "a list of choices": ({"n": np.array([1])}, "shape (1,) at ['n'] where a number is declared"),
-    "no text": ({"t": 3}, "int at ['t'] where a text is declared"),
     "a text too long": ({"t": "abcd"}, "4 characters at ['t'] where 3 at most are declared"),
     "a sequence too long": (
         {"s": (0, 1, 1)},
@@ -292,17 +247,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a wrong item": ({"s": (0, 2)}, "2 at ['s']['items'] where 0 to 1 is declared"),
     "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'] where one of 2 with its value is declared"),
-    "an alternative without its number": ({"o": 1}, "int at ['o'] where one of 2 with its value is declared"),
-    "another's value": ({"o": (1, 1)}, "int at ['o'][1] where a text is declared"),
     "too many nodes": (
         {"g": GraphInstance(np.array([1, 2, 0]), None, None)},
         "3 nodes at ['g'] where (2, 1) at most are declared; raise env.bounds.g",
     ),
-    "edges where none are": (
-        {"g": GraphInstance(np.array([1]), np.array([1]), np.array([[0, 0]]))},
-        "edges at ['g'] where none are declared",
-    ),
-    "no graph": ({"g": 3}, "int at ['g'] where a GraphInstance is declared"),
 }
 
 
@@ -335,39 +283,6 @@ def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: lis
             enter(wrong)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
-def test_a_number_at_either_end_of_its_choices_is_told_from_the_next(dtype: Any) -> None:
-    size, start = (255, 0) if dtype == np.uint8 else (100, 20)
-    space = spaces.MultiDiscrete(np.array([size, 3], dtype), dtype=dtype, start=np.array([start, 1], dtype))
-    layout = Layout.of(space, {}, [])
-    rows = layout.zeros(5)
-    fill = layout.filler(rows)
-    assert fill is not None
-    good = [np.array([first, 1 + k], dtype) for k, first in enumerate((start, start + size // 2, start + size - 1))]
-    fill(slice(1, 4), good)
-    held = layout.fields(rows)
-    assert np.array_equal(held[1:4], good) and not held[[0, 4]].any()
-    for wrong in (0, 4):
-        with pytest.raises(Misfit, match=rf"^{wrong} at \[1\] where 1 to 3 is declared$"):
-            fill(slice(1, 4), [*good[:2], np.array([start, wrong], dtype)])
-
-
-def test_a_part_that_is_not_there_is_named() -> None:
-    layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
-    write = layout.writer(layout.zeros(1))
-    with pytest.raises(Misfit, match=r"^no 'm', which is declared$"):
-        write(0, {key: value for key, value in ELEMENT.items() if key != "m"})
-    with pytest.raises(Misfit, match=r"^list where a mapping is declared$"):
-        write(0, list(ELEMENT.values()))
-
-
-def test_numbers_of_another_size_are_taken_where_nothing_is_lost() -> None:
-    layout = Layout.of(spaces.Dict(x=spaces.Box(-1, 1, (2,), F4), y=spaces.Box(0, 255, (2,), U1)), {}, [])
-    rows = layout.zeros(1)
-    layout.writer(rows)(0, {"x": [0.5, 1], "y": [3, 255], "more": "than is declared"})
-    assert layout.fields(rows)["x"].tolist() == [[0.5, 1]] and layout.fields(rows)["y"].tolist() == [[3, 255]]
-
-
 REFUSED = {
     "a sequence without a bound": (
         spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
@@ -375,19 +290,6 @@ REFUSED = {
         [],
         "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
         "+env.bounds.s=n, or leave it out by env.without=[s], or wrap the environment",
-    ),
-    "a sequence by itself": (
-        spaces.Sequence(spaces.Discrete(2)),
-        {},
-        [],
-        "the space is a Sequence, whose elements vary in size; say how much there is at the most by "
-        "+env.bounds.element=n, or wrap the environment",
-    ),
-    "a sequence whose bound is mistyped": (
-        spaces.Dict(seen=spaces.Dict(pile=spaces.Sequence(spaces.Discrete(2)))),
-        {"seen.pil": 3},
-        [],
-        "env.bounds.seen.pil is no text, sequence or graph that takes a bound; did you mean 'seen.pile'?",
     ),
     "a sequence that is left out by a mistyped name": (
         spaces.Dict(seen=spaces.Dict(pile=spaces.Sequence(spaces.Discrete(2)))),
@@ -401,23 +303,11 @@ REFUSED = {
         [],
         "env.bounds.s=0 must be n, at least 1",
     ),
-    "one bound for a graph": (
-        spaces.Graph(spaces.Discrete(2), None),
-        {"element": 3},
-        [],
-        "env.bounds.element=3 must be [nodes, edges], at least 1",
-    ),
     "a bound for what has none": (
         spaces.Dict(speed=spaces.Discrete(2), say=Mission()),
         {"say": 3, "sya": 2},
         [],
         "env.bounds.sya is no text, sequence or graph that takes a bound; did you mean 'say'?",
-    ),
-    "a part that is none": (
-        spaces.Dict(camera=spaces.Discrete(2)),
-        {},
-        ["camra"],
-        "env.without=camra is no part of the space; did you mean 'camera'?",
     ),
     "nothing left": (
         spaces.Dict(camera=spaces.Discrete(2)),
@@ -434,25 +324,3 @@ def test_a_space_that_cannot_be_laid_out_says_what_to_set(name: str) -> None:
     with pytest.raises(ConfigError) as error:
         Layout.of(space, bounds, without)
     assert str(error.value) == message
-
-
-def test_a_class_of_somebodys_own_is_bounded_or_left_out() -> None:
-    space = spaces.Dict(mission=Mission(), view=spaces.Tuple([spaces.Discrete(3), Space((2,), np.dtype(object))]))
-    with pytest.raises(
-        ConfigError, match=r"the space at view.1 is a Space, whose elements have no known form; leave it"
-    ):
-        Layout.of(space, {"mission": 9}, [])
-    layout = Layout.of(space, {"mission": 9}, ["view.1"])
-    rows = layout.zeros(1)
-    layout.writer(rows)(0, {"mission": "go to a", "view": (2, object())})
-    assert layout.reader(rows)(0) == {"mission": "go to a", "view": (2,)}
-    mission = space.spaces["mission"]
-    assert layout.space == spaces.Dict(mission=mission, view=spaces.Tuple([spaces.Discrete(3)]))
-    assert Layout.of(space, {}, ["mission", "view.1"]).space == spaces.Dict(view=spaces.Tuple([spaces.Discrete(3)]))
-
-
-def test_layouts_are_equal_where_rows_mean_the_same() -> None:
-    one = Layout.of(spaces.Discrete(3), {}, [])
-    other = Layout.of(spaces.Discrete(3, seed=5), {}, [])
-    assert one == other and hash(one) == hash(other)
-    assert one != Layout.of(spaces.Discrete(3, start=1), {}, []) and one != Layout.of(spaces.Discrete(4), {}, [])

@@ -4,7 +4,7 @@ ALE by itself seeds no episode but the first. Here every ended one is restarted 
 seed, and what our contract has beyond ALE (final observations, statistics, restarts by the caller) is filled in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,17 @@ from paddock.envs.errors import ConfigError, provide, require
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.batched import check_whole
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
-from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
+from paddock.envs.vector.contract import (
+    Batch,
+    Episodes,
+    Seeds,
+    Started,
+    VectorMisuse,
+    check_open,
+    keyed_seed,
+    read_episodes,
+    read_seeds,
+)
 from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 
 GAME = "paddock/Atari-v0"  # the id of `paddock.envs.bindings.atari`
@@ -62,9 +72,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
         self._limit = spec.max_episode_steps or MAX_STEPS
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; where there is no seed, a game goes on drawing where its last one ended."""
         mask = self._choose(options)
         self._key = None
@@ -73,7 +81,7 @@ class AtariVectorEnv(LockStepVectorEnv):
             seeds = [int(np.random.default_rng().integers(SEEDS)) if one < 0 else one for one in seeds]
         return self._start(mask, np.array(seeds)[mask])
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         self._episode = np.array(read_episodes(episodes, self.num_envs), np.int64)
@@ -138,7 +146,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         key = self._key or 0
         return np.array([keyed_seed(key, int(i), int(self._episode[i])) for i in np.flatnonzero(mask)], np.int64)
 
-    def _start(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> tuple[Any, dict[str, Any]]:
+    def _start(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> Started:
         """Begin games on seeds, one for each of the mask; -1 goes on drawing."""
         observation, infos = self.venv.reset(seed=seeds, options={"reset_mask": mask})
         self._begun = True

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -18,7 +18,16 @@ from paddock.envs.making import REFUSALS
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.attributes import load_attributes, save_attributes
-from paddock.envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes
+from paddock.envs.vector.contract import (
+    Batch,
+    Episodes,
+    Seeds,
+    Started,
+    VectorMisuse,
+    check_open,
+    keyed_seed,
+    read_episodes,
+)
 from paddock.envs.vector.infos import episode_info
 
 
@@ -52,9 +61,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._return = np.zeros(self.num_envs)
         self._length = np.zeros(self.num_envs, np.int64)
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; `options` are the vector environment's own."""
         if seed is not None and not isinstance(seed, int | np.integer):
             raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
@@ -64,7 +71,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._begun = True
         return self._keep(self._own(observation)), infos
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """Start every environment on one seed made of `seed` and all of `episodes`."""
         mixed = seed
         for i, number in enumerate(read_episodes(episodes, self.num_envs)):
@@ -178,7 +185,7 @@ def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
     remedy = "choose vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    cannot = f"{spec.spell_key('wrappers')}={names} cannot go around the environments inside vec={vec}"
+    cannot = f"env.wrappers={names} cannot go around the environments inside vec={vec}"
     require(not names, f"{cannot}; {remedy}")
     cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
     require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")

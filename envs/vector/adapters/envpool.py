@@ -6,7 +6,6 @@ the same step. EnvPool's environments are its own: close to Gymnasium's, not equ
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,10 @@ from paddock.envs.vector.adapters.batched import check_whole
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import (
     Batch,
+    Episodes,
     Rows,
+    Seeds,
+    Started,
     VectorEnv,
     VectorMisuse,
     check_open,
@@ -102,9 +104,7 @@ class EnvPoolVectorEnv(VectorEnv):
         self._ready: list[int] = []  # in the order of arrival
         self._latest: Rows = None  # whom the last batch was of
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start an episode in every environment; with seeds, in a new pool."""
         if options:
             raise VectorMisuse(f"reset: EnvPool takes no options, got {sorted(options)}; leave them out")
@@ -115,7 +115,7 @@ class EnvPoolVectorEnv(VectorEnv):
             raise VectorMisuse(f"reset: EnvPool seeds all environments or none, got {seeds}; pass an int for each")
         return self._start([one for one in seeds if one is not None])
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """Start in a new pool; each environment's first episode is keyed, and later ones follow from it."""
         started = read_episodes(episodes, self.num_envs)
         return self._start([keyed_seed(seed, i, number) for i, number in enumerate(started)])

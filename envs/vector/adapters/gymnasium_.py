@@ -25,6 +25,9 @@ from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.contract import (
     Batch,
     EnvError,
+    Episodes,
+    Seeds,
+    Started,
     check_open,
     keyed_seed,
     read_episodes,
@@ -74,9 +77,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._keyed = False  # whether the environments seed their episodes by a key
         self._given: Any = None  # the actions that the sync kind was sent
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes, as Gymnasium's `reset` does."""
         mask, seeds = self._choose(options), read_seeds(seed, self.num_envs)
         if self._keyed:
@@ -84,7 +85,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
             self._keyed = False
         return self._start(mask, seeds, options)
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         numbers = read_episodes(episodes, self.num_envs)
@@ -169,7 +170,7 @@ class Slot(gymnasium.Wrapper):
         super().__init__(spec.make())
         self._recipe = spec
         self._number = number
-        self._who = f"environment {number} ({spec.id}): "
+        self._who = f"environment {number} ({spec.id})"
         self._statistics = statistics
         self._lived = False
         self._key: int | None = None

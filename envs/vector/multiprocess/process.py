@@ -1,6 +1,5 @@
 """A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
 
-import contextlib
 import logging
 import os
 import pickle
@@ -18,10 +17,8 @@ from paddock.envs.vector.contract import EnvError
 from paddock.envs.vector.multiprocess.shared import Bell, SharedBuffers
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 
-LAST_LINES = 30  # of a worker's standard error, in an error
 MAIN = "paddock.envs.vector.multiprocess.worker:main"
-CLOSE_S = 1.0  # for processes to begin to close their environments
-CLOSING_S = 30.0  # for processes to end by themselves, at most
+CLOSE_S = 10.0  # for workers of a vector that is closed to close their environments
 ANSWER_S = 1.0  # for a process that hangs to say where
 log = logging.getLogger("paddock.envs.vector")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
@@ -83,10 +80,10 @@ class WorkerProcess:
         return int.from_bytes(message[:4], "little"), message[4:]
 
     def death(self, at_work: int) -> EnvError:
-        """Return how the process ended, at work on which environment, with the last lines of its standard error."""
+        """Return how the process ended, at work on which environment, with the traceback of a fatal signal."""
         cause = describe_end(self.child.kill(ANSWER_S))
         remedy = "mend the environment, or set vec.restart=true to go on without its episodes"
-        return EnvError(f"{self._name(at_work)}: the worker process {cause}; {remedy}\n{self._last_words()}".rstrip())
+        return EnvError(f"{self._name(at_work)}: the worker process {cause}; {remedy}\n{self._traceback()}".rstrip())
 
     def hang(self, at_work: int, waited_s: float) -> EnvError:
         """Return where the process is that has not answered for so long; it is killed."""
@@ -95,16 +92,13 @@ class WorkerProcess:
         what = f"{self._name(at_work)} gave no answer for {waited_s:g} s (vec.timeout_s)"
         return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
 
-    def end(self, begun: float, buffers: SharedBuffers, timeout_s: float) -> None:
-        """Wait for a process that was asked to end at the time `begun`; one that does not in time is killed."""
-        for patience_s in (CLOSE_S, max(CLOSE_S, min(timeout_s, CLOSING_S))):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.child.popen.wait(max(0.0, begun + patience_s - time.monotonic()))
-                return
-            if not buffers.closing[1 + self._job.number]:
-                break
-        what = f"{self._name(buffers.at_work[self._job.number])}: the worker process had not ended {patience_s:g} s"
-        log.warning("%s after the close, and is killed; what environments write when closed may be lost", what)
+    def end(self, until: float, buffers: SharedBuffers) -> None:
+        """Wait for a process that was asked to end until some time, after which it is killed."""
+        try:
+            self.child.popen.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            what = f"{self._name(buffers.at_work[self._job.number])}: the worker process did not end"
+            log.warning("%s in time, and is killed; what environments write when closed may be lost", what)
 
     def close(self) -> None:
         """Kill the process if it still runs, and close what the parent has of it."""
@@ -119,10 +113,9 @@ class WorkerProcess:
         every = " and ".join(f"{envs[0]} to {envs[-1]}" if len(envs) > 1 else str(envs[0]) for envs in blocks)
         return f"environments {every} ({self._job.spec.id})"
 
-    def _last_words(self, after: int = 0) -> str:
-        """Return the last lines of its standard error, from a position in its log."""
-        text = os.pread(self._log.fileno(), self._log_bytes(), after).decode(errors="replace")
-        return "\n".join(text.splitlines()[-LAST_LINES:])
+    def _traceback(self, after: int = 0) -> str:
+        """Return what its faulthandler wrote, from a position on."""
+        return os.pread(self._log.fileno(), self._log_bytes(), after).decode(errors="replace")
 
     def _where(self) -> str:
         """Return a traceback of each thread of the process; empty if it cannot answer."""
@@ -134,7 +127,7 @@ class WorkerProcess:
             last, size = size, self._log_bytes()
             if size == last > before:
                 break
-        return self._last_words(before)
+        return self._traceback(before)
 
     def _log_bytes(self) -> int:
         return os.fstat(self._log.fileno()).st_size
@@ -149,31 +142,19 @@ def loads(message: bytes, number: int) -> Any:
         raise EnvError(" ".join(f"worker {number}: {why}; return plain data".split())) from error
 
 
-def end(
-    processes: list[WorkerProcess],
-    buffers: SharedBuffers,
-    bells: list[Bell],
-    memory: int,
-    parent: int,
-    timeout_s: float = 0.0,
-) -> None:
-    """End workers: they are asked, and killed with a warning if they do not end in time.
-
-    Args:
-        timeout_s: for which those that close their environments are waited for, at most CLOSING_S; 0 for a vector that
-            is dropped and not closed.
-    """
+def end(processes: list[WorkerProcess], buffers: SharedBuffers, bells: list[Bell], memory: int, parent: int) -> None:
+    """End workers: they are asked, and killed with a warning if they do not end in time."""
     if os.getpid() != parent:  # a fork of it
         return
-    buffers.closing[0] = True
+    buffers.closed[0] = True
     for bell in bells:
         bell.ring()
     for process in processes:
         process.child.connection.close()
-    begun = time.monotonic()
+    until = time.monotonic() + CLOSE_S
     try:
         for process in processes:
-            process.end(begun, buffers, timeout_s)
+            process.end(until, buffers)
     finally:  # where Ctrl-C ends the wait, too
         for process in processes:
             process.close()

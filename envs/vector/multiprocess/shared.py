@@ -32,7 +32,7 @@ class SharedBuffers:
     chosen: NDArray[np.bool_]  # [N], environments that STEP_CHOSEN steps
     state: memoryview  # [B] bytes, IDLE and so on
     at_work: memoryview  # [W] int64, the environment at work
-    closing: memoryview  # [1 + W] bytes, whether the parent closes the vector, and each worker its environments
+    closed: memoryview  # [1] byte, whether the parent closes the vector
 
     @classmethod
     def lay_out(cls, layouts: Layouts, num_envs: int, workers: int, blocks: int, new: NewArray) -> "SharedBuffers":
@@ -42,7 +42,7 @@ class SharedBuffers:
             chosen=new((num_envs,), np.dtype(np.bool_)),
             state=new((blocks,), np.dtype(np.uint8)).data,
             at_work=new((workers,), np.dtype(np.int64)).data,
-            closing=new((1 + workers,), np.dtype(np.uint8)).data,
+            closed=new((1,), np.dtype(np.uint8)).data,
         )
 
 

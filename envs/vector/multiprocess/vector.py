@@ -19,7 +19,10 @@ from paddock.envs.making import close_all, find_registered
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
+    Episodes,
     Rows,
+    Seeds,
+    Started,
     VectorEnv,
     check_open,
     describe,
@@ -116,7 +119,6 @@ class MultiprocessVectorEnv(VectorEnv):
         bells = [Bell(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
-        self._timeout_s = timeout_s
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             of = (workers, blocks, rows, spec, registered, seats, layouts, autoreset, memory, size)
@@ -134,9 +136,7 @@ class MultiprocessVectorEnv(VectorEnv):
         """Worker processes replaced so far."""
         return self._coordinator.restarts
 
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
@@ -155,7 +155,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._key = None  # not before: had some worker not been told, the next reset would tell them all
         return started
 
-    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         first = read_episodes(episodes, self.worlds)
@@ -223,9 +223,8 @@ class MultiprocessVectorEnv(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers; Gymnasium's `close` calls this once."""
-        if self._finalizer is not None and (held := self._finalizer.detach()) is not None:
-            _, end_workers, given, _ = held
-            end_workers(*given, self._timeout_s)
+        if self._finalizer is not None:
+            self._finalizer()
 
     @closes_on_interrupt
     def _ask(self, message: Callable[[int], Message]) -> dict[int, Any]:

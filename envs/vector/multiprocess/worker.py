@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -32,13 +31,12 @@ from paddock.envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from paddock.envs.vector.slots import NOBODY, EnvSlots, build, shortened
+from paddock.envs.vector.slots import NOBODY, EnvSlots, build, format_traceback
 from paddock.envs.vector.storage import Layouts
 from paddock.envs.vector.worlds import slots_of
 from paddock.envs.worlds.roles import Seats, seats_of
 
 WAIT_S = 60.0  # for an order, at a time
-LOG_BYTES = 1 << 16  # of standard error that are kept, at most
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class WorkerJob:
     memory: int  # file descriptor of the buffers
     size: int  # its bytes
     bells: tuple[int, int]  # file descriptors: the worker's own bell, and the parent's
-    log: int  # file descriptor of the copy of standard error
+    log: int  # file descriptor for tracebacks
 
     @property
     def own(self) -> range:
@@ -82,7 +80,8 @@ def main(connection: Connection) -> None:
     except EOFError:
         return
     leave_to_parent(signal.SIGTERM)
-    keep_last_words(job.log)
+    faulthandler.enable(job.log)  # tracebacks of fatal signals, which the parent reads
+    faulthandler.register(signal.SIGUSR1, job.log)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
         Worker(job, connection).serve()
     sys.stdout.flush()
@@ -117,16 +116,14 @@ class Worker:
         gc.freeze()  # what is there now stays; collections need not look at it
         for block in job.own:
             self._say(block, SAID, None)
-        closing = self.buffers.closing
         try:
-            while not closing[0]:
+            while not self.buffers.closed[0]:
                 due = [(block, slots) for block, slots in blocks if state[block] in ORDERS]
                 if not due:
                     self.own.wait(WAIT_S)
                 for block, slots in due:
                     self._follow(block, slots)
         finally:  # also where the parent has closed before it heard the answer of a step
-            closing[1 + job.number] = True
             for _, slots in blocks:
                 slots.close()
 
@@ -170,7 +167,7 @@ class Worker:
             raise
         except RAISED as error:
             text = f"worker {self.job.number}: the call cannot be done ({type(error).__name__}: {one_line(error)})"
-            raise EnvError(f"{text}\n{shortened(error)}") from error
+            raise EnvError(f"{text}\n{format_traceback(error)}") from error
 
     def _say(self, block: int, state: int, what: Any) -> None:
         """Send something to the parent, which is told first that it comes: it may be more than the connection holds."""
@@ -183,32 +180,3 @@ class Worker:
         self.buffers.state[block] = state
         self.parent.ring()
         self.connection.send_bytes(block.to_bytes(4, "little") + message)
-
-
-def keep_last_words(log: int) -> None:
-    """Copy `sys.stderr` to a file that the parent can read, and tracebacks of fatal signals."""
-    faulthandler.enable(log)
-    faulthandler.register(signal.SIGUSR1, log)
-    sys.stderr = _Tee(sys.stderr, log)
-
-
-class _Tee:
-    """The user's terminal, and a file beside it."""
-
-    def __init__(self, terminal: Any, log: int) -> None:
-        self._terminal = terminal
-        self._log = log
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._terminal, name)
-
-    def write(self, text: str) -> int:
-        if os.fstat(self._log).st_size > LOG_BYTES:
-            os.ftruncate(self._log, 0)
-            os.lseek(self._log, 0, os.SEEK_SET)
-        os.write(self._log, text.encode(errors="replace"))
-        return self._terminal.write(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -18,7 +19,6 @@ from conftest import ROOT, alive, env_spec, wait_until
 from vector_cases import TASKS, N, multiprocess, workers_of
 
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.multiprocess import process as process_module
 
 
 def test_closing_leaves_nothing_and_is_quick() -> None:
@@ -48,7 +48,7 @@ def diary(tmp_path: Path) -> EnvSpec:
 def test_environments_have_time_to_write_as_they_are_closed(tmp_path: Path) -> None:
     vec = multiprocess(num_envs=1, workers=1).make(diary(tmp_path))
     closed = (tmp_path / "diary").read_text()  # that was made to be looked at
-    vec.set_attr("nap_s", 0.6 * process_module.CLOSE_S)
+    vec.set_attr("nap_s", 0.5)
     vec.reset(seed=0)
     vec.send(np.ones(1, int))  # whose info finds nobody any more
     wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
@@ -146,3 +146,17 @@ def test_a_daemonic_process_may_have_workers() -> None:
     process.start()
     process.join(60)
     assert process.exitcode == 0
+
+
+def test_ctrl_c_in_a_call_closes_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    vec = multiprocess(num_envs=2, workers=2).make(TASKS["box"])
+    processes = workers_of(vec)
+    vec.reset(seed=0)
+    vec.send(np.zeros(2, int))
+    monkeypatch.setattr(vec._coordinator, "wait_for", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        vec.recv()
+    assert vec.closed and not any(process.is_running() for process in processes)

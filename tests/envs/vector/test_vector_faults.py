@@ -23,7 +23,6 @@ from vector_cases import (
 )
 
 import paddock.envs.making
-from paddock.envs.errors import split_details
 from paddock.envs.making import CannotBeMade
 from paddock.envs.vector import EnvError, Serial, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
@@ -53,22 +52,6 @@ def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> N
     assert not any(process.is_running() for process in processes)
 
 
-def test_a_step_of_the_interface_before_gymnasiums_is_told_what_it_is_now(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Faulty, "step", lambda *_: (np.zeros(2, np.float32), 1.0, False, {}))
-    vec = make(SERIAL, faulty(""))
-    vec.reset(seed=100)
-    with pytest.raises(EnvError) as caught:
-        vec.step(np.zeros(N, int))
-    line, trace = split_details(caught.value)
-    assert line.startswith("environment 0 (toy_envs:Faulty-v0) raised in step: ValueError: not enough values to unpack")
-    assert line.endswith(
-        "; where its step returns those, mend it to return (observation, reward, terminated, truncated, info)"
-    )
-    assert "ValueError" in trace
-
-
 def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
     vec = make(multiprocess(), faulty("jam"))
     vec.reset(seed=100)
@@ -79,19 +62,7 @@ def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
     assert vec.step(np.zeros(N, int))[1].tolist() == [1.0] * N
 
 
-@pytest.mark.parametrize("fault", ["raise", "shape"])
-def test_serial_names_its_environment_too(make: Any, fault: str) -> None:
-    vec = make(SERIAL, faulty(fault))
-    vec.reset(seed=100)
-    vec.step(np.zeros(N, int))
-    with pytest.raises(EnvError, match=FAULTS[fault]):
-        vec.step(np.zeros(N, int))
-    vec.reset(seed=0)
-    vec.step(np.zeros(N, int))
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("batch_size", [N, 2])
+@pytest.mark.parametrize(("fault", "batch_size"), [*((fault, N) for fault in FAULTS), ("kill", 2)])
 def test_a_replaced_workers_episodes_end_truncated(
     make: Any, fault: str, batch_size: int, caplog: pytest.LogCaptureFixture
 ) -> None:

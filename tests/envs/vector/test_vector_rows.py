@@ -33,27 +33,6 @@ THEIR_BOUNDS = {f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) 
 GYMNASIUMS_OWN = samples("gymnasiums", "gymnasiums", bounds=THEIR_BOUNDS, action_bounds=THEIR_BOUNDS)
 
 
-def test_final_observations_of_rows_are_rows_and_last_as_observations_do(make: Any) -> None:
-    env, finals = TASKS["box"], []
-    for copy in (True, False):
-        venv = make(SERIAL, env, packed=True, copy=copy)
-        objects = make(SERIAL, env)
-        for one in (venv, objects):
-            one.begin(5)
-        for action in actions_for(objects, 40):
-            infos, told = venv.step(action)[4], objects.step(action)[4]
-            assert ("final_obs" in infos) == ("final_obs" in told)
-            if "final_obs" not in infos:
-                continue
-            assert infos["final_obs"].dtype == np.float32 and told["final_obs"].dtype == object
-            for i, final in enumerate(told["final_obs"]):
-                assert infos["_final_obs"][i] == (final is not None)
-                assert final is None or infos["final_obs"][i].tobytes() == final.tobytes()
-            assert np.shares_memory(infos["final_obs"], venv._table.arrays.final) == (not copy)
-            finals.append(infos["final_obs"])
-    assert finals
-
-
 def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:
     ours = make(multiprocess(workers=1), GYMNASIUMS_OWN)
     theirs = SyncVectorEnv([GYMNASIUMS_OWN.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)

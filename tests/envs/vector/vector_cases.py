@@ -135,7 +135,6 @@ FAULTS = {
 }
 TRACES = {
     "raise": 'raise RuntimeError("the gearbox jammed")',
-    "exit": "about to leave",
     "segfault": "Segmentation fault",
     "hang": "toy_envs.py",
 }
