@@ -125,29 +125,18 @@ def provide(error: Exception) -> str:
     return f"start where {name or 'its module'} lies, install the package that has it, or mend the path"
 
 
-def _import_part(module: str, path: str, key: str) -> None:
-    """Import a module, if there is one of the name; ConfigError says what it cannot import itself."""
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        if error.name != module:
-            raise ConfigError(f"{key}={path} cannot be imported ({error}); {provide(error)}") from error
-
-
 def resolve(path: str, key: str) -> Callable[..., Any]:
-    """The class or function that a dotted path names.
-
-    Args:
-        key: where the path stands in the configuration, for the message.
-
-    Raises:
-        ConfigError: it cannot be imported, or cannot be called.
-    """
+    """Return the class or function that a dotted path names; ConfigError about `key` where there is none."""
     try:
         found = pkgutil.resolve_name(path)
     except AttributeError as error:
         if isinstance(error.obj, ModuleType):  # it says the same of a module whose own imports fail
-            _import_part(f"{error.obj.__name__}.{error.name}", path, key)
+            part = f"{error.obj.__name__}.{error.name}"
+            try:
+                importlib.import_module(part)
+            except ImportError as cause:
+                if cause.name != part:
+                    raise ConfigError(f"{key}={path} cannot be imported ({cause}); {provide(cause)}") from cause
         hint = nearest(
             path.replace(":", ".").rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")]
         )

@@ -34,21 +34,13 @@ class CannotBeMade(ConfigError):
 
 @dataclass(frozen=True)
 class Made:
-    """What an environment says of itself, once one was made.
-
-    Attributes:
-        seats: who sits there, in order.
-        limit: steps after which something truncates its episodes; None: nothing that is known.
-        metadata: such as `render_modes`.
-        stack: how observations are stacks of frames; None where they are none, or it is not known.
-        takes_signals: whether it has a method `receive_signal(key, value)`.
-    """
+    """The properties of an environment that was made to be looked at."""
 
     seats: Seats
-    limit: int | None
+    limit: int | None  # steps after which something truncates its episodes; None: nothing that is known
     metadata: Mapping[str, Any]
-    stack: Stack | None
-    takes_signals: bool
+    stack: Stack | None  # how observations are stacks of frames; None: they are none, or it is not known
+    takes_signals: bool  # whether it has a method `receive_signal(key, value)`
 
 
 def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> Any:
@@ -105,11 +97,10 @@ def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
 
 
 def look(make: Callable[[], Any], id: str, what: str) -> Made:
-    """Return what an environment says that is made for the purpose.
+    """Return the properties of an environment that is made for the purpose.
 
     Args:
-        id: its name.
-        what: "X cannot be made with Y", for the case that its constructor raises what is no refusal.
+        what: "X cannot be made with Y", for an error of its constructor that is no refusal of arguments.
 
     Raises:
         ConfigError: it cannot be made, or does not say its spaces.

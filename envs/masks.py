@@ -45,20 +45,12 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Dict({**parts, MASK: masks})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode.
-
-        Raises:
-            EnvError: the info has no mask, or none of this action space.
-        """
+        """Begin an episode; EnvError where the info has no mask of this action space."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._with_mask(obs, info, False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step; the last info of an episode needs no mask.
-
-        Raises:
-            EnvError: the info has no mask, or none of this action space.
-        """
+        """Step; EnvError as in `reset`, but the last info of an episode needs no mask."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._with_mask(obs, info, terminated or truncated), reward, terminated, truncated, info
 
@@ -98,27 +90,16 @@ def _read(space: gymnasium.Space, mask: Any, key: str) -> Any:
     given = dict(enumerate(mask)) if isinstance(mask, tuple | list) else mask
     if given is None:
         given = {}
-    if not isinstance(given, Mapping):
-        raise EnvError(
-            f"ActionMask: info.{key} is a {type(given).__name__}, and the actions have parts; "
-            f"give a mapping with masks of {', '.join(map(str, space.spaces))}"
-        )
-    for name, part in given.items():
-        if name not in space.spaces and part is not None:
-            raise EnvError(
-                f"ActionMask: info.{key} has a mask of {name}, which is no choice of the action space; "
-                f"{nearest(str(name), map(str, space.spaces))}"
-            )
+    if not isinstance(given, Mapping) or any(given[name] is not None for name in given.keys() - space.spaces.keys()):
+        parts = ", ".join(map(str, space.spaces))
+        raise EnvError(f"ActionMask: info.{key} must be a mapping with masks of {parts}, and it is {mask}")
     return {name: _read(part, given.get(name), f"{key}.{name}") for name, part in space.spaces.items()}
 
 
 def _read_array(shape: tuple[int, ...], mask: Any, key: str) -> NDArray[np.int8]:
     parts = mask if isinstance(mask, tuple) else (mask,)
     flat = np.concatenate([np.asarray(part).ravel() for part in parts]) if parts else np.zeros(0)
-    if flat.shape != shape:
-        raise EnvError(
-            f"ActionMask: info.{key} has {flat.size} numbers; there are {shape[0]} choices, one number for each"
-        )
-    if flat.dtype.kind not in "biuf" or ((flat != 0) & (flat != 1)).any():
-        raise EnvError(f"ActionMask: info.{key} is {flat.tolist()}; allowed: 1 for a legal choice, 0 for another")
+    if flat.shape != shape or flat.dtype.kind not in "biuf" or ((flat != 0) & (flat != 1)).any():
+        allowed = f"{shape[0]} numbers, 1 for a legal choice and 0 for another"
+        raise EnvError(f"ActionMask: info.{key} is {flat.tolist()}; allowed: {allowed}")
     return flat.astype(np.int8)

@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 from paddock.envs.errors import ConfigError, require
 
 
-class Numbers(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Numbers(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Show some numbers of an observation alone, such as positions without velocities."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], indices: Sequence[int]) -> None:
-        """Wrap an environment.
-
-        Args:
-            indices: of the numbers that are shown, in their order.
-
-        Raises:
-            ConfigError: the observations are no rows of numbers, or have none of these.
-        """
+        """Wrap an environment; ConfigError where its observations are no rows of numbers, or lack one of `indices`."""
         super().__init__(env)
         inner = _row_of(env, "has no numbers to choose from")
         width = inner.shape[0]
@@ -32,18 +25,9 @@ class Numbers(gymnasium.Wrapper[Any, Any, Any, Any]):
         low, high = (bound.astype(np.float32)[self._indices] for bound in (inner.low, inner.high))
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        return self._show(obs), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._show(obs), reward, terminated, truncated, info
-
-    def _show(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        return np.asarray(obs, np.float32)[self._indices]
+    def observation(self, observation: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the numbers that are shown, in the order of `indices`."""
+        return np.asarray(observation, np.float32)[self._indices]
 
 
 class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -53,11 +37,7 @@ class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Wrap an environment.
-
-        Raises:
-            ConfigError: the observations are no rows of numbers, or actions are not one choice.
-        """
+        """Wrap an environment; ConfigError where its observations are no rows of numbers, or actions not one choice."""
         super().__init__(env)
         inner, actions = _row_of(env, "has no place for the last step"), env.action_space
         if not isinstance(actions, spaces.Discrete):

@@ -50,11 +50,10 @@ def start_python(
     """Start this Python on some code, with this process's `sys.path`.
 
     Args:
-        arguments: what follows the code.
-        flags: what precedes it.
-        ignored: signals that are this process's to handle, though they may come to the whole group.
-        number: what the kernel sends to it, also after `os.execv`, when this process ends or lets go of what is
-            returned; None for a process that may go on then.
+        code: what it runs, between `flags` and `arguments`.
+        ignored: signals of the whole group that this process handles.
+        number: the signal that the kernel sends to it, also after `os.execv`, when this process ends or drops what is
+            returned; None: none.
         options: of `subprocess.Popen`.
     """
     # An editable install may have put a finder in its place, which an interpreter without `site` lacks.
@@ -109,10 +108,9 @@ class ChildProcess:
         pass_fds: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        """Start it.
+        """Start it on a function, as MODULE:NAME, which is called with its end of the connection.
 
         Args:
-            function: what it runs, as MODULE:NAME, given its end of the connection.
             message: the first one for it, pickled.
             options: of `start_python`.
         """
@@ -128,11 +126,7 @@ class ChildProcess:
         self.limit_waits(0.0)
 
     def limit_waits(self, seconds: float) -> None:
-        """Have a write or a read that a process which hangs keeps waiting for so long raise BlockingIOError.
-
-        Args:
-            seconds: 0 for no limit.
-        """
+        """Have a write or a read that waits for so long raise BlockingIOError; 0 for no limit."""
         timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
             end.settimeout(None)  # it has the default one, by which all reads and writes would end at once

@@ -11,19 +11,12 @@ from paddock.envs.errors import require
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a setting allows.
+    """The numbers that a setting allows."""
 
-    Attributes:
-        words: what they are, and what suits, for the message behind the value that was given.
-        low: the lowest.
-        high: the highest.
-        above: itself not allowed.
-    """
-
-    words: str
+    words: str  # what they are, and what suits, for the message behind the value that was given
     low: float = float("-inf")
     high: float = float("inf")
-    above: float = float("-inf")
+    above: float = float("-inf")  # itself not allowed
 
 
 AT_LEAST_ONE = Range("must be at least 1", low=1)

@@ -37,8 +37,7 @@ class _Generators:
 class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Give an environment generators of its own in place of Python's and NumPy's global ones, seeded by its resets.
 
-    Two environments in one process then do not disturb each other, nor the program around them, but for a normal that
-    NumPy's own has drawn ahead: that is dropped. Costs some 30 us a step. What the constructor draws stays as it is.
+    Costs some 30 us a step. Draws of the constructor stay as they are.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

@@ -1,7 +1,4 @@
-"""EnvSpec: a picklable, hashable recipe for an environment; `paddock.envs.vector` has those for vectors of them.
-
-A recipe, not an environment, is what crosses process borders: every worker cooks its own.
-"""
+"""EnvSpec: a picklable, hashable recipe for an environment, which crosses process borders in its place."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -139,7 +136,7 @@ class EnvSpec:
         )
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
-        """The same recipe, with this limit where neither it nor the environment has one."""
+        """Return the same recipe, with this limit where neither it nor the environment has one."""
         if self.max_episode_steps is not None or self.limit is not None:
             return self
         other = replace(self, max_episode_steps=max_episode_steps)
@@ -148,31 +145,17 @@ class EnvSpec:
 
     @property
     def limit(self) -> int | None:
-        """Steps after which it truncates its episodes by itself or as its configuration says; None: none are known.
-
-        Raises:
-            ConfigError: see `make`.
-        """
+        """Steps after which it truncates its episodes by itself or as its configuration says; None: none are known."""
         return self._made.limit
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space, action space), read from an environment made for the purpose.
-
-        Without what is left out; where an observation has no known size and nothing was said of it, as they are.
-
-        Raises:
-            ConfigError: `bounds` and `without` do not give it a size, or name what there is not.
-        """
+        """(observation space without what is left out, action space), read from an environment made for the purpose."""
         return self._kept, self.raw_spaces[1]
 
     @property
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space, action space) of the environment itself, with what is left out.
-
-        Raises:
-            ConfigError: there are several agents: who takes those reads `roles`.
-        """
+        """(observation space, action space) of the environment itself; ConfigError where there are several agents."""
         if self.seats > 1:
             what = f"env.id={self.id} is a world of {self.seats} agents, and this takes environments of one"
             raise ConfigError(f"{what}; choose an algorithm and a command that take worlds (docs/worlds.md)")
@@ -205,11 +188,7 @@ class EnvSpec:
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
-        """The kinds of seats there are, in the order of their first seats; one for all of an environment of one agent.
-
-        Raises:
-            ConfigError: `bounds` and `without` name what a role has not.
-        """
+        """The roles, in the order of their first seats; one for an environment of one agent."""
         return self.read_roles(self.seating)
 
     def read_roles(self, seats: Seats) -> tuple[Role, ...]:
@@ -225,27 +204,19 @@ class EnvSpec:
 
     @functools.cached_property
     def observations(self) -> Layout:
-        """How an observation lies in a row.
-
-        Raises:
-            ConfigError: a part of it has no form of known size, or `bounds` or `without` name what there is not.
-        """
+        """How an observation lies in a row; ConfigError where it has no known size."""
         return self._lay_out(self.raw_spaces[0])
 
     @functools.cached_property
     def actions(self) -> Layout:
-        """How an action lies in a row.
-
-        Raises:
-            ConfigError: a part of it has no form of known size, or `action_bounds` names what there is not.
-        """
+        """How an action lies in a row; ConfigError where it has no known size."""
         return self.lay_out_actions(self.raw_spaces[1])
 
     def keep(self, observation_space: gymnasium.Space) -> tuple[gymnasium.Space, Layout | None]:
         """Return what is kept of an observation space, and how it lies in rows; None where its size is not known.
 
         Raises:
-            ConfigError: `bounds` and `without` do not give it a size, or name what there is not.
+            ConfigError: `bounds` and `without` do not give it a size, or name parts that it lacks.
         """
         try:
             layout = self._lay_out(observation_space)
@@ -255,20 +226,8 @@ class EnvSpec:
             return observation_space, None
         return layout.space, layout
 
-    def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
-        """Return how an action of this space lies in a row.
-
-        Raises:
-            ConfigError: a part of it has no form of known size, or `action_bounds` names what there is not.
-        """
-        return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
-
     def keep_actions(self, action_space: gymnasium.Space) -> Layout | None:
-        """Return how an action of this space lies in a row; None where its size is not known.
-
-        Raises:
-            ConfigError: `action_bounds` do not give it a size, or name what there is not.
-        """
+        """Return how an action of this space lies in a row; None and ConfigError as in `keep`."""
         try:
             return self.lay_out_actions(action_space)
         except ConfigError:
@@ -278,6 +237,10 @@ class EnvSpec:
 
     def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
+
+    def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
+        """Return how an action of this space lies in a row; ConfigError where it has no known size."""
+        return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
     @functools.cached_property
     def _kept(self) -> gymnasium.Space:

@@ -41,13 +41,7 @@ class SerialVectorEnv(VectorEnv):
         copy: bool = True,
         packed: bool = False,
     ) -> None:
-        """Build the environments.
-
-        Args:
-            autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
-            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
-                environments are sent to again.
-            packed: whether observations come as rows; see `Vec.make`.
+        """Build the environments; `autoreset`, `copy` and `packed` as in `Vec.make`.
 
         Raises:
             ConfigError: the environment cannot be made, or is to give rows and has no known size.

@@ -95,13 +95,11 @@ def test_masks_of_several_actions_have_the_paths_of_their_choices() -> None:
     ("action", "info", "named"),
     [
         (spaces.Discrete(3), {"action_masks": [1, 1, 1]}, "has no 'action_mask'; did you mean 'action_masks'.*: key"),
-        (spaces.Discrete(3), {"action_mask": [1, 1]}, r"info\.action_mask has 2 numbers; there are 3 choices"),
-        (spaces.Discrete(3), {"action_mask": [1, 2, 1]}, r"is \[1, 2, 1\]; allowed: 1 for a legal choice"),
-        (spaces.Discrete(3), {"action_mask": [1, float("nan"), 1]}, "allowed: 1 for a legal choice"),
-        (MIXED, {"action_mask": np.ones(3)}, "is a ndarray, and the actions have parts; give a mapping with masks of"),
-        (MIXED, {"action_mask": {"mov": [1, 1, 1]}}, "has a mask of mov, .*; did you mean 'move'"),
-        (MIXED, {"action_mask": {"aim": [1, 1]}}, "has a mask of aim, which is no choice"),
-        (MIXED, {"action_mask": {"keys": ([1],)}}, r"info\.action_mask\.keys\.0 has 1 numbers"),
+        (spaces.Discrete(3), {"action_mask": [1, 1]}, r"info\.action_mask is \[1, 1\]; allowed: 3 numbers"),
+        (spaces.Discrete(3), {"action_mask": [1, 2, 1]}, r"is \[1, 2, 1\]; allowed: 3 numbers, 1 for a legal choice"),
+        (MIXED, {"action_mask": np.ones(3)}, "must be a mapping with masks of move, keys"),
+        (MIXED, {"action_mask": {"mov": [1, 1, 1]}}, "must be a mapping with masks of move, keys"),
+        (MIXED, {"action_mask": {"keys": ([1],)}}, r"info\.action_mask\.keys\.0 is \[1\]"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_named(action: gymnasium.Space, info: dict[str, Any], named: str) -> None:

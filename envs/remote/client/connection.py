@@ -20,7 +20,6 @@ from paddock.envs.remote.frames import QUIET, Frame, Kind, join
 from paddock.envs.remote.offer import Offer
 from paddock.envs.remote.security import find_address
 from paddock.envs.vector.contract import EnvError
-from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +163,7 @@ class Connection:
             raise reason[0]
 
         try:
-            with Uninterrupted():
-                self._endpoint.retry(attempt, "it was lost")
+            self._endpoint.retry(attempt, "it was lost")
         except BaseException:
             self._hang_up()  # or an answer would be waited for in the midst of coming back
             raise

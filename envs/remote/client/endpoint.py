@@ -18,7 +18,6 @@ from paddock.envs.remote.offer import Offer
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.remote.versions import SameVersions, read_versions
 from paddock.envs.vector.contract import EnvError
-from paddock.envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class Endpoint:
         try:
             with channel:
                 method = channel.unary_unary(f"/{security.SERVICE}/{name}")
-                answer = decode(_ask(method, encode(request), timeout_s, metadata))
+                answer = decode(method(encode(request), timeout=timeout_s, metadata=metadata))
         except grpc.RpcError as error:
             assert isinstance(error, grpc.Call)
             raise _explain(address, error.code(), str(error.details())) from None
@@ -136,7 +135,7 @@ class Endpoint:
                 number += 1
                 if time.monotonic() + delay > deadline:
                     raise EnvError(f"{error} ({reason}, for {self.wait_s:g} s); {fix}") from None
-            _sleep(delay * jitter.uniform(0.5, 1.0))
+            time.sleep(delay * jitter.uniform(0.5, 1.0))
             delay = min(2 * delay, MAX_DELAY_S)
 
 
@@ -166,7 +165,6 @@ class Channel:
         """Send a frame; nothing is said where the stream is over."""
         self._requests.put(frame)
 
-    @waits(throughout=True)
     def receive(self) -> Frame:
         """Return the next frame.
 
@@ -174,7 +172,6 @@ class Channel:
             ConnectionLost: there is none.
             ConfigError: the server refuses.
         """
-        Uninterrupted.let_come()
         self.waiting_since = time.monotonic()
         try:
             if self._interrupted:
@@ -208,18 +205,6 @@ class Channel:
             if joint is not None and since is not None and time.monotonic() - since > patience_s:
                 patience_s *= 2
                 log.warning("vec=remote: waiting for the other clients of world %s at %s", joint, self._address)
-
-
-@waits(throughout=True)
-def _ask(method: Any, request: bytes, timeout_s: float, metadata: Any) -> Any:
-    Uninterrupted.let_come()
-    return method(request, timeout=timeout_s, metadata=metadata)
-
-
-@waits(throughout=True)
-def _sleep(seconds: float) -> None:
-    Uninterrupted.let_come()
-    time.sleep(seconds)
 
 
 def _explain(address: str, code: grpc.StatusCode, details: str) -> Exception:

@@ -25,12 +25,12 @@ from paddock.envs.vector.contract import (
     VectorEnv,
     VectorMisuse,
     check_open,
+    closes_on_interrupt,
     describe,
     read_episodes,
     read_mask,
     read_seeds,
 )
-from paddock.envs.vector.multiprocess.interrupts import Uninterrupted
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
 
@@ -164,18 +164,18 @@ class RemoteVectorEnv(VectorEnv):
         self._arrays.episode[:] = first
         return started
 
+    @closes_on_interrupt
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
         self._table.accept(actions, rows)
-        with Uninterrupted():  # or what is waited for may not have been asked for
-            self._table.mark(SENT, rows)
-            orders = []
-            for connection, part in self._split(rows):
-                mine = shift_rows(part, -connection.rows.start)
-                orders.append((connection, Order(Kind.STEP, mine, [], self._arrays.action[part].copy())))
-            self._order(orders)
+        self._table.mark(SENT, rows)
+        orders = []
+        for connection, part in self._split(rows):
+            mine = shift_rows(part, -connection.rows.start)
+            orders.append((connection, Order(Kind.STEP, mine, [], self._arrays.action[part].copy())))
+        self._order(orders)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
@@ -247,16 +247,15 @@ class RemoteVectorEnv(VectorEnv):
         return self._table.start(rows)
 
     def _order(self, orders: Sequence[tuple[Connection, Order]]) -> None:
-        """Send orders, each of which is noted before one goes out: while that waits for room, Ctrl-C may come."""
-        with Uninterrupted():
-            for connection, order in orders:
-                connection.order(order)  # first: what has no form in bytes leads nowhere
-                if order.kind is Kind.BEGIN:
-                    connection.journal.begin(*order.arguments)
-                else:
-                    connection.journal.note(order)
-            for connection, _ in orders:
-                connection.flush()
+        """Send orders, each of which is noted before one goes out."""
+        for connection, order in orders:
+            connection.order(order)  # first: what has no form in bytes leads nowhere
+            if order.kind is Kind.BEGIN:
+                connection.journal.begin(*order.arguments)
+            else:
+                connection.journal.note(order)
+        for connection, _ in orders:
+            connection.flush()
 
     def _settle(self, rows: RowIndex) -> None:
         """Wait for what is under way at servers where environments start anew."""
@@ -277,11 +276,10 @@ class RemoteVectorEnv(VectorEnv):
         Raises:
             EnvError: an environment raised, or its process died or hung, or no server goes on.
         """
-        with Uninterrupted():  # or what has come may be lost
-            found = connection.receive()
-            if not isinstance(found, ConnectionLost):
-                self._outcomes.enter(connection, *found)
-                return
+        found = connection.receive()
+        if not isinstance(found, ConnectionLost):
+            self._outcomes.enter(connection, *found)
+            return
         for one in self._connections if self._joint else [connection]:
             one.recover(found)
 

@@ -4,12 +4,11 @@ Orders and answers are bytes in shared buffers, and bells beside them tell of th
 and attributes cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
 """
 
-import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -25,6 +24,7 @@ from paddock.envs.vector.contract import (
     Started,
     VectorEnv,
     check_open,
+    closes_on_interrupt,
     describe,
     keyed_seed,
     read_episodes,
@@ -41,23 +41,6 @@ from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, Table, worlds_of
 from paddock.envs.vector.worlds import slots_of
 from paddock.envs.worlds.roles import seats_of
-
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
-Method = Callable[Concatenate["MultiprocessVectorEnv", Arguments], Result]
-
-
-def closes_on_interrupt(method: Method[Arguments, Result]) -> Method[Arguments, Result]:
-    """Have Ctrl-C in a method close the vector: it may have come between any two steps of the protocol."""
-
-    @functools.wraps(method)
-    def call(self: "MultiprocessVectorEnv", *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        try:
-            return method(self, *arguments, **named)
-        except KeyboardInterrupt:
-            self.close()
-            raise
-
-    return call
 
 
 class MultiprocessVectorEnv(VectorEnv):
