@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import gymnasium
 
 from paddock.algos.networks.inputs import seated
-from paddock.algos.pool.script import Unguarded, check_guarded
+from paddock.algos.pool.main_guard import Unguarded, check_guarded
 from paddock.algos.protocol import KeepsNiches
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.spec import EnvSpec

@@ -421,6 +421,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job_recipe(tls: dict[str, str] | None = None, **changes: Any) -> Slurm:
     """A recipe for workers that are Slurm jobs, small ones."""
-    small: dict[str, Any] = {"workers": 1, "cores": 1, "memory_gb": 1.0, "gpus": 0, "walltime": "01:00:00"}
-    rest: dict[str, Any] = {"partition": None, "account": None, "directives": [], "prologue": [], "host": "127.0.0.1"}
+    small: dict[str, Any] = {"workers": 1, "cpus": 1, "memory_gb": 1.0, "gpus": 0, "time_min": 60, "host": "127.0.0.1"}
+    rest: dict[str, Any] = {"partition": None, "account": None, "qos": None, "setup": [], "additional": {}}
     return Slurm(**small | rest | changes, wait_s=60.0, retries=3, task_timeout_s=None, tls=tls)

@@ -4,12 +4,13 @@ A `Broadcast` in a task's arguments travels as its number alone while a pool pic
 sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
 """
 
+import pickle
 import threading
 import uuid
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from paddock.algos.pool.script import Script, dump, load
+from paddock.algos.pool.pickling import dump
 
 Value = TypeVar("Value")
 
@@ -29,15 +30,10 @@ class Broadcast(Generic[Value]):
 
     @property
     def data(self) -> bytes:
-        """The value, pickled; made when it is first needed, since a pool in this process needs none."""
+        """The value, pickled when it is first needed."""
         if self._data is None:
-            self.pickle(None)
-            assert self._data is not None
+            self._data = dump(self.value)
         return self._data
-
-    def pickle(self, script: Script | None) -> None:
-        """Pickle the value for workers that have this process's script, or may not have it."""
-        self._data = dump(self.value, script)
 
     def __reduce__(self) -> Any:
         met = getattr(_local, "met", None)
@@ -59,7 +55,7 @@ class Blob:
         with _unpickling:
             if self._handle is None:
                 assert self._data is not None
-                self._handle, self._data = Broadcast(load(self._data)), None
+                self._handle, self._data = Broadcast(pickle.loads(self._data)), None
             return self._handle
 
 
@@ -73,9 +69,9 @@ class collecting:  # noqa: N801
 
     def __exit__(self, kind: object, *_: object) -> None:
         _local.met = None
-        for broadcast in self._met.values() if kind is None else ():
-            if broadcast._data is None:
-                broadcast.pickle(None)  # here, where whoever sends it hears of it if it cannot be pickled
+        if kind is None:
+            for broadcast in self._met.values():
+                broadcast.data  # noqa: B018  pickled here, so that the caller gets the error
 
 
 def received(id: str) -> Broadcast[Any]:

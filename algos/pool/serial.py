@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from paddock.algos.pool.broadcast import Broadcast
-from paddock.algos.pool.executor import NoForks, let_go
+from paddock.algos.pool.executor import let_go
 from paddock.algos.pool.protocol import (
     ONE_CPU,
     Closes,
@@ -128,9 +128,7 @@ def _end(fn: Callable[[Any], Any], task: Any, index: int, retry_errors: int) -> 
         attempts += 1
         started = time.perf_counter()
         try:
-            with NoForks():
-                value = fn(task)
-            return Done(index, value, None, attempts, time.perf_counter() - started)
+            return Done(index, fn(task), None, attempts, time.perf_counter() - started)
         except (Exception, SystemExit) as error:
             if attempts > retry_errors:
                 return Done(index, None, error, attempts, time.perf_counter() - started)

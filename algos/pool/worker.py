@@ -1,14 +1,13 @@
-"""What turns a Dask worker into one of ours: drivers connect to it directly and hand it tasks.
+"""Turns a Dask worker into one of ours: drivers connect to it directly and send it tasks.
 
 Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
-each worker (`serve`), so that addresses and TLS come with it; `driver` has what is said there.
+each worker (`serve`), so that addresses and TLS come with it; `driver` describes the messages.
 
 A worker loads this module when it starts (`--preload paddock.algos.pool.worker`).
 """
 
 import asyncio
 import contextlib
-import faulthandler
 import functools
 import importlib.metadata
 import importlib.util
@@ -21,7 +20,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from distributed import Nanny
@@ -32,9 +30,7 @@ from tornado.ioloop import PeriodicCallback
 
 from paddock.algos.pool import exit_report
 from paddock.algos.pool.driver import DriverConnection
-from paddock.algos.pool.executor import Executor, memory_gb
-from paddock.algos.pool.script import Script
-from paddock.algos.pool.semaphores import delete_names
+from paddock.algos.pool.executor import Capacity, memory_gb
 from paddock.envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
@@ -47,8 +43,7 @@ def dask_setup(worker: Any) -> Any:
     """Dask's hook for a preloaded module: of a worker, or of the nanny that watches one."""
     if isinstance(worker, Nanny):
         exit_report.listen()
-        worker.handlers[exit_report.QUESTION] = exit_report.tell
-        _call_each_second(worker, OPERATION, lambda: _delete_names(worker))
+        worker.handlers[exit_report.QUESTION] = exit_report.answer
         return None
     if OPERATION in worker.handlers:
         return None
@@ -63,15 +58,12 @@ def dask_setup(worker: Any) -> Any:
             # Dask has a thread see to it, which never does while a task holds the interpreter.
             die_with_parent(parent.sentinel)
             # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
-            _call_each_second(worker, "parent", functools.partial(_end_as_orphan, os.getppid()))
-    counter = Counter(worker)
-    worker.handlers[OPERATION] = counter.serve
-    return worker.plugin_add(counter, name=OPERATION)
-
-
-def _call_each_second(node: Any, name: str, call: Callable[[], None]) -> None:
-    node.periodic_callbacks[name] = PeriodicCallback(call, 1000)
-    node.periodic_callbacks[name].start()
+            watch = PeriodicCallback(functools.partial(_end_as_orphan, os.getppid()), 1000)
+            worker.periodic_callbacks["parent"] = watch
+            watch.start()
+    service = WorkerService(worker)
+    worker.handlers[OPERATION] = service.serve
+    return worker.plugin_add(service, name=OPERATION)
 
 
 def _end_as_orphan(parent: int) -> None:
@@ -79,49 +71,40 @@ def _end_as_orphan(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _delete_names(nanny: Nanny) -> None:
-    """Delete the names of what a nanny shares with its worker, if that runs."""
-    process = nanny.process
-    if process is not None and process.status is Status.running:
-        delete_names([process.init_result_q, process.child_stop_q])
-
-
-class Counter(WorkerPlugin):
-    """Where drivers are served; one in each worker process."""
+class WorkerService(WorkerPlugin):
+    """Serves drivers; one in each worker process."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._drivers: set[DriverConnection] = set()
         self._loop = asyncio.get_running_loop()
         resources = {name.upper(): amount for name, amount in worker.state.total_resources.items()}
-        cpu, gpu = int(worker.state.nthreads), int(resources.get("GPU", 0))
         memory = memory_gb(worker.memory_manager.memory_limit)
-        self._capacity = {"cpu": cpu, "memory_gb": memory, "gpu": gpu}
-        self._executor = Executor(cpu, memory, gpu, retire=lambda: self._call(self._renew))
+        self._capacity = Capacity(int(worker.state.nthreads), memory, int(resources.get("GPU", 0)))
         self._leaving = False
-        self._stderr = exit_report.redirect()
-        faulthandler.enable(all_threads=False)
+        self._crash_log = exit_report.log_crashes()
 
     async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:
         """Answer a driver's greeting, then serve it until it goes."""
-        answer = dict(describe_process(tuple(hello["packages"]), tuple(hello["imports"])))
-        answer |= {"capacity": self._capacity, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
-        answer |= {"stderr": self._stderr, "nanny": self._worker.nanny, "leaving": self._leaving}
-        answer |= {"name": str(self._worker.name)}
-        script = None if hello["script"] is None else Script(*hello["script"])
-        answer |= {"script": script is not None and script.is_here()}
-        driver = DriverConnection(comm, self._executor, self._loop, script, self._drivers)
+        answer = {
+            **describe_process(tuple(hello["packages"]), tuple(hello["imports"])),
+            "capacity": self._capacity._asdict(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "time": time.time(),
+            "crash_log": self._crash_log,
+            "nanny": self._worker.nanny,
+            "leaving": self._leaving,
+            "name": str(self._worker.name),
+        }
+        driver = DriverConnection(comm, self._capacity, self._loop, self._renew_soon)
         self._drivers.add(driver)
         try:
-            await comm.write(answer)
-            await driver.serve()
+            await driver.serve(answer)
         except (CommClosedError, OSError):
             pass
         finally:
             self._drivers.discard(driver)
-            driver.abandon()
-            if not self._drivers:
-                self._executor.rest()
         return Status.dont_reply
 
     async def teardown(self, worker: Any) -> None:
@@ -130,37 +113,36 @@ class Counter(WorkerPlugin):
 
     async def _leave(self, within_s: float) -> None:
         self._leaving = True
-        self._executor.close()
         drivers = list(self._drivers)
         for driver in drivers:
             driver.leave()
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not all(driver.over for driver in self._drivers):
             await asyncio.sleep(0.01)
-        # What was said may still be on its way, of which nothing would arrive once this process has ended.
+        # The last messages may still be on their way, and would be lost if this process ended.
         deadline = min(deadline, time.monotonic() + HANG_UP_S)
-        while time.monotonic() < deadline and any(driver.waits for driver in drivers):
+        while time.monotonic() < deadline and any(driver.connected for driver in drivers):
             await asyncio.sleep(0.01)
+
+    def _renew_soon(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(self._renew()))
 
     async def _renew(self) -> None:
         await self._leave(math.inf)  # the others that run here are not to begin again
         if self._worker.nanny is None:
             await self._worker.close()
             return
-        # The nanny starts another. It ends this one as it does at the pool's end, so that exit handlers run and what
-        # tasks left in buffers is written, and kills it where that takes long.
+        # The nanny starts another. It ends this one as it does at the pool's end, so that exit handlers run and
+        # buffers are written, and kills it where that takes long.
         self._loop.call_later(RENEWAL_S, os._exit, 0)
         with contextlib.suppress(OSError):  # of the connection, which ends with this process
             async with self._worker.rpc(self._worker.nanny) as nanny:
                 await nanny.kill(reason="it is renewed", timeout=RENEWAL_S)
 
-    def _call(self, start: Callable[[], Any]) -> None:
-        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(start()))
-
 
 @functools.cache
 def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, Any]:
-    """What decides whether this process computes what another does: versions, and whether it can import packages."""
+    """Return what decides whether this process computes what another does: versions, and importable packages."""
     versions = {"python": platform.python_version()}
     for name in packages:
         try:

@@ -1,9 +1,8 @@
 """The keys of `compute`: those that several recipes have in common, and those of workers that are Slurm jobs."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from paddock.envs.errors import nearest, require
 from paddock.envs.ranges import POSITIVE, NonNegativeInt, PositiveFloat, Range, check_fields
@@ -21,17 +20,18 @@ Timeout = Annotated[float | None, Range("must be positive, or null for no limit"
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmKeys:
-    """What conf/compute/slurm.yaml says of workers that are Slurm jobs."""
+    """The keys of workers that are Slurm jobs; conf/compute/slurm.yaml explains them."""
 
     workers: Count
     partition: str | None
     account: str | None
-    walltime: str
-    cores: Annotated[int, POSITIVE]
+    qos: str | None
+    time_min: Annotated[int, POSITIVE]
+    cpus: Annotated[int, POSITIVE]
     memory_gb: PositiveFloat
     gpus: NonNegativeInt
-    directives: Sequence[str]
-    prologue: Sequence[str]
+    setup: Sequence[str]
+    additional: Mapping[str, Any]
     host: str | None
     wait_s: PositiveFloat
     retries: Retries
@@ -45,22 +45,11 @@ class SlurmKeys:
         for name, path in (self.tls or {}).items():
             spaced = path is not None and path.split() != [path]
             require(not spaced, f"tls: {name}={path} has a space in it, which the jobs' script cannot; move it")
-        lasts = f"walltime={self.walltime}"
-        require(self.walltime_s >= 60, f"{lasts} is shorter than Slurm's shortest, a minute; write [D-]HH:MM:SS")
 
     @property
     def bounds(self) -> Bounds:
         """Fewest and most jobs."""
         return read_bounds(self.workers, 1)
-
-    @property
-    def walltime_s(self) -> int:
-        """How long Slurm lets a job run."""
-        parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", self.walltime)
-        require(parts is not None, f"walltime={self.walltime} is not a time; write [D-]HH:MM:SS, such as 01:00:00")
-        assert parts is not None
-        days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def read_bounds(workers: Count, default: int) -> Bounds:

@@ -26,7 +26,7 @@ CLOCK_S = 2.0  # clocks further apart mix up logs and time limits
 
 
 def hello(imports: Collection[str]) -> dict[str, Any]:
-    """What each worker is asked: its versions of packages, and whether it can import those that tasks need."""
+    """Return what each worker is asked: its versions of packages, and whether it can import those that tasks need."""
     return {"packages": list(PACKAGES), "imports": sorted(imports)}
 
 
@@ -37,7 +37,7 @@ class Examination:
         self._expected: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
 
     def __call__(self, worker: WorkerConnection) -> str | None:
-        """What keeps a worker from computing what this process would, and the remedy; None where nothing does."""
+        """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
         theirs: Mapping[str, str] = worker.answer["versions"]
         for name, expected in self._expected.items():
             found = theirs.get(name, "not known there")
@@ -77,7 +77,7 @@ async def install(client: Client, address: str) -> None:
 
 
 async def load_worker(dask_worker: Any) -> None:
-    """Do on a worker what `--preload paddock.algos.pool.worker` does; it comes there alone, without its module."""
+    """Do on a worker what `--preload paddock.algos.pool.worker` does; it travels there alone, without its module."""
     from paddock.algos.pool.worker import dask_setup
 
     waiting = dask_setup(dask_worker)

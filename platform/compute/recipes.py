@@ -116,7 +116,7 @@ class Slurm(SlurmKeys):
 
     def describe(self) -> str:
         """One line on the workers there would be."""
-        return f"{self.bounds} Slurm jobs of {self.cores} worker{'s' if self.cores > 1 else ''} each"
+        return f"{self.bounds} Slurm jobs of {self.cpus} worker{'s' if self.cpus > 1 else ''} each"
 
 
 def _check_address(address: str) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 from distributed import Client
 
 from paddock.algos.pool.protocol import PoolError
@@ -21,10 +22,9 @@ from paddock.algos.pool.protocol import PoolError
 from .. import ROOT
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .dask.autoscale import NoneCame, WorkerFleet
-from .dask.cluster import open_pool, quieten
+from .dask.cluster import configure_dask, open_pool
 from .dask.exit_reports import kill
 from .dask.pool import DaskPool
-from .dask.settings import LEAN, held
 from .keys import SlurmKeys
 from .tls import security
 
@@ -36,7 +36,6 @@ signal.signal(signal.SIGINT, _heard)  # which dask-jobqueue, imported, replaces 
 
 log = logging.getLogger(__name__)
 
-NEVER = "1000 days"  # Dask would forget lost jobs of one worker alone, none of several and none that never had one
 ORPHAN_S = 60  # a worker that has found no scheduler by then ends its job
 ACTIVE = (*WAITING, *RUNNING)
 ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
@@ -50,23 +49,22 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
     """
     if shutil.which("sbatch") is None:
         raise PoolError("compute=slurm needs Slurm's sbatch, which is not on PATH; run it on a login node")
-    quieten()
-    settings = {**LEAN, "distributed.deploy.lost-worker-timeout": NEVER, "distributed.worker.daemon": False}
+    configure_dask()
     with contextlib.ExitStack() as undo:
-        undo.enter_context(held(settings))
+        undo.enter_context(dask.config.set({"distributed.worker.daemon": False}))
         undo.callback(_tidy, folder)
         cluster = _cluster(recipe, folder)
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
         end = partial(kill, client.connection_args)
-        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, end, recipe.cores)
+        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, end, recipe.cpus)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
         where = f"in {recipe.bounds} Slurm jobs"
         try:
-            workers, limit_s = recipe.cores, recipe.task_timeout_s
+            workers, limit_s = recipe.cpus, recipe.task_timeout_s
             return open_pool(undo, client, fleet, recipe.retries, limit_s, imports, where, workers, recipe.wait_s)
         except NoneCame as error:
             if fleet.came:
@@ -107,18 +105,16 @@ class Jobs(SLURMCluster):
 def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
     # A worker retires while there is time to finish what it runs, and not all of them in the same minute. Its lifetime
     # begins when it has imported what it needs, which takes ten seconds of a job on a busy machine.
-    margin_s = max(10, min(recipe.walltime_s // 10, 600))
-    lifetime_s = recipe.walltime_s - 2 * margin_s
-    extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s // 2}s"]
-    extra += [
-        "--preload",
-        "paddock.algos.pool.worker",
-        "--preload-nanny",
-        "paddock.algos.pool.worker",
-        "--no-dashboard",
-    ]
+    limit_s = 60 * recipe.time_min
+    margin_s = max(10, min(limit_s // 10, 600))
+    extra = ["--lifetime", f"{limit_s - 2 * margin_s}s", "--lifetime-stagger", f"{margin_s // 2}s", "--no-dashboard"]
+    extra += ["--preload", "paddock.algos.pool.worker", "--preload-nanny", "paddock.algos.pool.worker"]
+    extra += ["--resources", f"GPU={recipe.gpus // recipe.cpus or 1}"] if recipe.gpus else []
     directives = [f"--gres=gpu:{recipe.gpus}"] if recipe.gpus else []
-    extra += ["--resources", f"GPU={recipe.gpus // recipe.cores or 1}"] if recipe.gpus else []
+    directives += [f"--qos={recipe.qos}"] if recipe.qos else []
+    for name, value in recipe.additional.items():
+        option = f"--{name.replace('_', '-')}"
+        directives.append(option if value is True else f"{option}={value}")
     if folder is not None:
         logs = folder.absolute() / "workers"
         logs.mkdir(parents=True, exist_ok=True)
@@ -129,16 +125,16 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
     return Jobs(
         queue=recipe.partition,
         account=recipe.account,
-        walltime=recipe.walltime,
-        cores=recipe.cores,
-        processes=recipe.cores,
+        walltime=str(recipe.time_min),
+        cores=recipe.cpus,
+        processes=recipe.cpus,
         memory=f"{recipe.memory_gb}GB",
-        job_extra_directives=[*directives, *recipe.directives],
+        job_extra_directives=directives,
         # The jobs import what this process does, wherever they start.
         job_script_prologue=[
             f"export PYTHONPATH={shlex.quote(path)}",
             f"export PADDOCK_DRAIN_S={0.8 * margin_s:g}",
-            *recipe.prologue,
+            *recipe.setup,
         ],
         worker_extra_args=extra,
         python=shlex.quote(sys.executable),

@@ -92,7 +92,7 @@ def test_a_killed_job_is_replaced_and_the_numbers_are_the_same(
     run = tmp_path / "a run"  # with a space in its name
     # Tasks of a second: a job that is killed loses one, where short ones may leave it idle just then.
     settings = ["budget.iterations=12", "algo.episodes_per_member=10"]
-    command = begin(run, *settings, "compute.workers=2", "compute.cores=2")
+    command = begin(run, *settings, "compute.workers=2", "compute.cpus=2")
     wait_until(lambda: rows(run) or command.process.poll() is not None)
     before = jobs(slurm)
     assert len(before) == 2, command.wait()
@@ -116,7 +116,7 @@ def test_jobs_whose_time_is_up_retire_without_a_loss_while_more_come_with_the_wo
 ) -> None:
     # A pool grows when there is work for more than two seconds: here four tasks of a second.
     run, settings = tmp_path / "run", ["budget.iterations=40", "+env.kwargs.pace_s=0.25"]
-    keys = ["compute.workers.min=1", "compute.workers.max=2", "compute.walltime=00:01:00", "compute.retries=0"]
+    keys = ["compute.workers.min=1", "compute.workers.max=2", "compute.time_min=1", "compute.retries=0"]
     began = time.monotonic()
     command = begin(run, *settings, *keys)
     first = wait_until(lambda: jobs(slurm))
@@ -143,7 +143,7 @@ def test_encrypted_jobs_come_when_asked_and_go_when_idle(
 ) -> None:
     monkeypatch.setattr(autoscale, "IDLE_S", 1.0)
     tls = {name: str(certificates / file) for name, file in CERTIFICATES.items()}
-    pool = submit(job_recipe(tls, workers={"min": 1, "max": 2}, cores=2), (), tmp_path)
+    pool = submit(job_recipe(tls, workers={"min": 1, "max": 2}, cpus=2), (), tmp_path)
     try:
         assert all(address.startswith("tls://") for address in pool._dispatcher.workers)
         assert pool.size == 2 and len(jobs(at_slurm)) == 1
@@ -186,12 +186,12 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
             False,
         ),
         (
-            ["compute.directives=['--begin=now+1hour']", "compute.wait_s=2"],
+            ["+compute.additional.begin=now+1hour", "compute.wait_s=2"],
             ["no Slurm job started a worker within compute.wait_s=2", "PENDING BeginTime", "raise it"],
             False,
         ),
         (
-            ["compute.prologue=['exit 3']"],
+            ["compute.setup=['exit 3']"],
             ["every job ended before its worker joined", "FAILED NonZeroExitCode", "run/workers"],
             True,
         ),

@@ -3,11 +3,9 @@
 import contextlib
 import errno
 import functools
-import itertools
 import os
 import random
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import psutil
 import pytest
 from conftest import (
@@ -40,19 +37,9 @@ from paddock.algos.pool.serial import SerialPool
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import local
 from paddock.compute.dask.pool import DaskPool
-from paddock.compute.dask.settings import held
-from paddock.compute.recipes import Dask
 from paddock.runs.checkpoint import read
 
 TASKS = 24
-
-
-def may_unshare() -> bool:
-    """Whether a process may have a network of its own, in which even the loopback is down."""
-    return (
-        shutil.which("unshare") is not None
-        and subprocess.call(["unshare", "-n", "true"], stderr=subprocess.DEVNULL) == 0
-    )
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +109,6 @@ def test_every_task_ends_once_with_its_value(pool: Any) -> None:
     assert all(done.seconds >= 0 and done.attempts == 1 for done in ends)
 
 
-def test_an_exception_is_a_value(pool: Any) -> None:
-    ends = by_index(pool.imap_unordered(fail_on_three, range(6)))
-    assert [done.value for done in ends] == [0, 1, 2, None, 4, 5]
-    assert isinstance(ends[3].error, ValueError) and str(ends[3].error) == "three"
-    assert ends[3].attempts == 1
-
-
 def test_an_exception_that_cannot_travel_is_still_a_value(pool: Any) -> None:
     (done,) = pool.imap_unordered(raise_unreadable, [0])
     assert done.error is not None
@@ -148,10 +128,6 @@ def test_results_come_as_they_are_ready_and_tasks_are_taken_as_they_are_needed(p
     assert len(taken) < 50
     # A batch that was given up leaves nothing behind for the next.
     assert [done.value for done in by_index(pool.imap_unordered(square, range(3)))] == [0, 1, 4]
-
-
-def test_no_tasks_no_ends(pool: Any) -> None:
-    assert list(pool.imap_unordered(square, [])) == []
 
 
 # Faults
@@ -196,21 +172,6 @@ def test_closing_twice_is_fine_and_leaves_no_process() -> None:
         next(pool.imap_unordered(square, [1]))
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_pools_settings_hold_until_it_closes_in_whatever_order_pools_do(order: tuple[int, ...]) -> None:
-    name = "distributed.deploy.lost-worker-timeout"
-    before = dask.config.get(name)
-    values = {pool: f"{pool} days" for pool in range(3)}
-    pools = {pool: held({name: value}) for pool, value in values.items()}
-    for opened in pools.values():
-        opened.__enter__()
-    for pool in order:
-        assert dask.config.get(name) == values[max(values)]
-        del values[pool]
-        pools[pool].__exit__(None, None, None)
-    assert dask.config.get(name) == before
-
-
 def test_a_worker_that_runs_no_python_ends_with_its_killed_driver(tmp_path: Path) -> None:
     code = """
 import sys
@@ -247,17 +208,6 @@ def test_nothing_listens_beyond_this_machine(dask_pool: DaskPool) -> None:
     assert listening and set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}  # the last as gRPC has it
 
 
-def test_without_an_address_a_cluster_starts_here(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="paddock"):
-        recipe = Dask(address=None, scheduler_file=None, workers=1, retries=3, task_timeout_s=None, tls=None)
-        pool = recipe.open(())
-    try:
-        assert "started a Dask cluster here" in caplog.text
-        assert pool.size == 1
-    finally:
-        pool.close()
-
-
 def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
@@ -281,36 +231,11 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
             stop(process)
 
 
-@pytest.mark.skipif(not may_unshare(), reason="only root may take the network away")
-def test_a_machine_whose_loopback_is_down_is_one_line_and_computes_in_one_process(tmp_path: Path) -> None:
-    arguments = [
-        "unshare",
-        "-n",
-        sys.executable,
-        "-m",
-        "platform",
-        *TINY,
-        "budget.iterations=1",
-        f"run.dir={tmp_path}/run",
-    ]
-    for compute, code in (("local", 2), ("dask", 2), ("serial", 0)):
-        done = subprocess.run([*arguments, f"compute={compute}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stderr
-        if code:
-            (line,) = done.stderr.splitlines()
-            assert line.startswith("paddock: this machine does not reach itself at 127.0.0.1") and "lo up" in line
-            assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("where", ["tempfile.mkdtemp", "paddock.compute.dask.cluster.LocalCluster"])
-def test_a_full_folder_of_temporary_files_is_one_line(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_folder_of_temporary_files_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
-        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if where.startswith("tempfile"):
-            raise no_room
-        raise RuntimeError(f"Cluster failed to start: {no_room}") from no_room
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(where, full)
+    monkeypatch.setattr("tempfile.mkdtemp", full)
     with pytest.raises(PoolError, match=r"no worker processes can be started here \(.*No space left.*TMPDIR"):
         local(Bounds(1, 1), 0, None)
 
@@ -331,9 +256,7 @@ def _finished(path: Path, *arguments: str) -> Path:
 @pytest.mark.parametrize(
     "compute",
     [
-        ["compute=local", "compute.workers=1"],
-        ["compute=local", "compute.workers=4"],
-        ["compute=dask", "compute.workers=2"],
+        ["compute=local", "compute.workers=3"],
         ["compute=serial", "vec.num_envs=3"],
     ],
     ids=" ".join,
@@ -361,7 +284,7 @@ def test_numbers_are_the_same_when_workers_are_killed_at_random(
     command = start(*words, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     wait_until(lambda: rows(run))
     chance, killed = random.Random(1), 0
-    while killed < 6:
+    while killed < 4:
         # The next one dies after another row or so, and at once where work has stopped.
         seen = len(rows(run)) + chance.randint(0, 1)
         wait_until(functools.partial(_can_go_on, command, run, seen))

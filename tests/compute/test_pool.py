@@ -16,10 +16,8 @@ from distributed import LocalCluster
 from distributed.comm.tcp import TCP
 from pool_tasks import (
     Counter,
-    Leaves,
     Telltale,
     add_shared,
-    complain_to_the_end,
     fail_at_first,
     leave,
     look,
@@ -29,20 +27,17 @@ from pool_tasks import (
     pack_at_most,
     reverse,
     square,
-    total,
 )
 from pools import two_fixture, values  # noqa: F401
 
 from paddock.algos.pool import messages
 from paddock.algos.pool.protocol import Done, End, Needs, PoolError, RemoteError, WorkerLost
 from paddock.algos.pool.serial import SerialPool
-from paddock.compute.dask import autoscale, worker_stderr
+from paddock.compute.dask import autoscale
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
-from paddock.compute.dask.dispatcher import _unknown_exit
 from paddock.compute.dask.distribution import CHUNK_S, chunk_size
 from paddock.compute.dask.pool import DaskPool
-from paddock.envs.errors import ConfigError
 
 
 @pytest.fixture(params=["serial", "local"])
@@ -105,21 +100,7 @@ def test_errors_are_retried_only_when_asked(pool: Any, tmp_path: Path) -> None:
     assert values(ends) == [0, 1, 2, 3] and {done.attempts for done in ends} == {2}
 
 
-@pytest.mark.parametrize("option", [{"needs": 2}, {"retry_errors": None}, {"retry_errors": -1}, {"renew_after": 0}])
-def test_options_of_tasks_are_checked_where_they_are_given(pool: Any, option: dict[str, Any]) -> None:
-    for run in (pool.imap_unordered, lambda *given, **options: [pool.open_batch(*given, **options)]):
-        with pytest.raises(ConfigError, match=f"^{min(option)}="):
-            list(run(square, [1], **option))
-
-
 # Broadcasts
-
-
-def test_a_broadcast_is_read_by_every_task(pool: Any) -> None:
-    numbers = pool.broadcast([1, 2, 3])
-    assert values(pool.imap_unordered(total, [(numbers, factor) for factor in range(20)])) == [
-        6 * factor for factor in range(20)
-    ]
 
 
 def test_a_function_and_a_broadcast_may_carry_broadcasts(pool: Any) -> None:
@@ -199,11 +180,6 @@ def test_what_leaves_its_process_is_a_task_s_own_error_and_ends_nobody(pool: Any
     with pytest.raises(RemoteError, match="SystemExit: 3"):
         counter.call("leave")()
     assert counter.call("add", 1)() == 1
-
-
-def test_a_value_that_leaves_where_it_is_loaded_is_a_task_s_own_error(two: DaskPool) -> None:
-    [done] = two.imap_unordered(Leaves, [None])
-    assert isinstance(done.error, SystemExit)
 
 
 def test_an_object_of_this_process_is_closed_by_its_own_close_as_one_on_a_worker() -> None:
@@ -287,25 +263,6 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
 )
 def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, pressed: float, wanted: int) -> None:
     assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, pressed) == wanted
-
-
-def test_a_pool_that_is_closed_speaks_of_no_worker_that_was_lost(caplog: pytest.LogCaptureFixture) -> None:
-    pool = local(Bounds(1, 1), retries=1, task_timeout_s=None)
-    ends: list[Sequence[End]] = []
-    pool._dispatcher.read_exit = _unknown_exit  # at once: a worker that ends meanwhile is not always asked in time
-    pool.open_batch(nap, ends.append).put(60)
-    wait_until(lambda: any(worker.items for worker in pool._dispatcher.workers.values()))
-    pool.close()
-    assert isinstance(ends[0][0]().error, PoolError) and "lost" not in caplog.text
-
-
-def test_what_workers_write_as_they_end_is_told_before_their_pool_has_closed(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", worker_stderr.log.name)
-    pool = local(Bounds(1, 1), retries=0, task_timeout_s=None)
-    assert values(pool.imap_unordered(complain_to_the_end, ["whole\nprogress 99%\r"])) == [None]
-    pool.close()
-    told = [message.partition(": ")[2] for message in caplog.messages if message.startswith("worker process ")]
-    assert told == ["whole", "progress 99%", "ended"]
 
 
 def test_a_pool_grows_with_the_work_and_shrinks_without(

@@ -1,7 +1,5 @@
 """Somebody else's scheduler and its workers: found by a file, stopped, joined late by odd ones; and elastic pools."""
 
-import asyncio
-import contextlib
 import functools
 import json
 import os
@@ -9,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -17,8 +14,6 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main, launch, launch_scheduler, rows, stop, wait_until
 
 from paddock.compute.dask.cluster import connect
-from paddock.compute.dask.dispatcher import Dispatcher
-from paddock.compute.dask.membership import Membership
 
 MINUTES = ["algo=es", "env=pendulum", "algo.population=20000", "algo.pairs_per_task=100"]  # for one iteration
 
@@ -36,13 +31,13 @@ def test_a_scheduler_file_leads_to_workers_that_know_nothing_of_us(
     assert f"workers: 3, the scheduler at {scheduler}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", [None, "", "tcp://127.0.0.1:8786", "[]", "{}", '{"address": 8786}', "\udcff"])
+@pytest.mark.parametrize("text", [None, "tcp://127.0.0.1:8786", "{}"])
 def test_a_scheduler_file_without_an_address_is_one_line(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "scheduler.json"
     if text is not None:
-        file.write_bytes(text.encode(errors="surrogateescape"))
+        file.write_text(text)
     assert call_main(*TINY, "compute=dask", f"compute.scheduler_file={file}", f"run.dir={tmp_path}/run") == 2
     err = capsys.readouterr().err
     assert err.startswith(f"paddock: compute.scheduler_file={file} gives no address (")
@@ -102,37 +97,11 @@ def test_workers_that_join_late_work_only_if_they_compute_the_same(
         pool.close()
 
 
-def test_closing_ends_a_watch_that_has_missed_its_cancellation() -> None:
-    class Stubborn:
-        asked = 0
-
-        async def ncores(self) -> dict[str, int]:
-            self.asked += 1
-            if self.asked == 1:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.sleep(60)
-            return {}
-
-    async def close() -> int:
-        client: Any = SimpleNamespace(scheduler=Stubborn(), status="running")
-        dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
-        membership = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", lambda: None)
-        with pytest.raises(TimeoutError):
-            await membership.open(1, timeout_s=0.1)
-        await asyncio.wait_for(membership.close(), 10)
-        return client.scheduler.asked
-
-    assert asyncio.run(close()) >= 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_elastic_pool_tells_its_size_and_leaves_nothing_however_it_ends(
-    number: signal.Signals, tmp_path: Path, start: Callable[..., Command]
+def test_an_elastic_pool_tells_its_size_and_leaves_no_process_when_it_is_killed(
+    tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
     keys = ["compute=local", "compute.workers.min=1", "compute.workers.max=3", f"run.dir={tmp_path}/run"]
-    command = start(*MINUTES, *keys, TMPDIR=str(temporary))
+    command = start(*MINUTES, *keys)
     assert command.process.stdout is not None
     said = []
     for line in command.process.stdout:
@@ -140,12 +109,5 @@ def test_an_elastic_pool_tells_its_size_and_leaves_nothing_however_it_ends(
         if "were 1" in line:
             break
     assert said[-1] in ("workers: 2, were 1\n", "workers: 3, were 1\n"), said
-    if number == signal.SIGINT:
-        command.interrupt()
-        assert any("stopping after this iteration" in line for line in command.process.stdout)
-    os.kill(command.process.pid, number)
+    os.kill(command.process.pid, signal.SIGKILL)
     wait_until(lambda: not command.processes(), 20)
-    # Nobody could clear up then; the next run does.
-    command = start(*TINY, "budget.iterations=1", *keys[:2], f"run.dir={tmp_path}/next", TMPDIR=str(temporary))
-    assert command.wait()[0] == 0
-    assert not list(temporary.glob("*paddock*"))

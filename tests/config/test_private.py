@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 import paddock.compute
 from paddock.algos.learning.distributed import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
-from paddock.algos.pool.script import is_beginning
+from paddock.algos.pool.main_guard import is_beginning
 from paddock.compute.slurm import SLURMCluster
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element

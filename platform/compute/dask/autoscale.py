@@ -22,17 +22,17 @@ GROW_S = 2.0  # a pool grows while so much work waits for each of its threads
 PRESSED = 0.5  # or while tasks have waited for so much of the last few seconds
 WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
-AGAIN_S = 5.0
+AGAIN_S = 5.0  # between two tries to start what is missing, twice as long after each
 LONGEST_AGAIN_S = 640.0
-LAST_TRIES = 8  # to start what is missing, in a row while no worker is left: then none will come
+LAST_TRIES = 8  # in a row, to start what is missing while no worker is left: then none will come
 LOOK_S = 10.0
 
-Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these workers of a cluster, those that have ended
+Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # returns those of a cluster's workers that have ended
 Kill = Callable[["WorkerConnection"], Awaitable[bool]]
 
 
 class NoneCame(PoolError):
-    """No worker is there, and whatever was to bring some has ended without one, however often it was started."""
+    """No worker is left, and all that were started ended before they joined."""
 
 
 @dataclass(frozen=True)
@@ -72,33 +72,34 @@ class WorkerFleet:
     Where a cluster's workers come by jobs, each job is one of the fleet's workers.
 
     Attributes:
-        ended: says which of its workers have ended for good; asked of those that are not in the pool.
+        ended: returns which of its workers have ended for good; asked about those that are not in the pool.
         kill: has a worker's nanny end it; returns whether that could be reached.
-        cause: says how the last worker ended, if that is known here.
-        again_s: between two tries to start what is missing; doubles while what is started does not come.
+        threads: of each worker.
+        tries: to start the first workers, where all end before they join.
+        again_s: between two tries to start what is missing; doubles while none joins.
         look_s: between two of those questions.
-        connections: the last connection to each worker that came, by its name.
+        cause: returns how the last worker ended, if that is known here.
+        connections: the last connection to each worker that joined, by its name.
     """
 
     cluster: Any
     bounds: Bounds
     ended: Ended
     kill: Kill
-    cause: Callable[[], str | None] = field(default=lambda: None, kw_only=True)
-    threads: int = 1  # of each worker
-    tries: int = 1  # times that the first workers may all end before they joined
+    threads: int = 1
+    tries: int = 1
     again_s: float = AGAIN_S
     look_s: float = LOOK_S
+    cause: Callable[[], str | None] = lambda: None
     asked: int = 0
+    came: bool = False  # whether any worker did
     connections: "dict[str, WorkerConnection]" = field(default_factory=dict)
-    _target: int = field(init=False)
+    _failures: int = 0  # starts in a row of which no worker joined
+    _vain: int = 0  # of these, those since no worker is left
+    _starting: bool = True  # whether any were started since the last failure
     _pressed: float = 0.0
     _again: float = 0.0  # when starting workers may be tried again
     _look: float = 0.0  # when jobs may be asked after again
-    came: bool = field(default=False, init=False)  # whether any worker did
-    _failures: int = 0  # in a row, of jobs to bring a worker
-    _started: bool = True  # whether anything was, since it was last found to be in vain
-    _vain: int = 0  # times in a row that it was, with no worker there
 
     def __post_init__(self) -> None:
         self._target = self.bounds.min
@@ -111,7 +112,7 @@ class WorkerFleet:
         self.connections[name] = worker
 
     def awaits(self, present: int) -> bool:
-        """Whether more workers are to come than are present, such as those of jobs that wait in a queue."""
+        """Return whether more workers are to come than are present, such as those of jobs that wait in a queue."""
         return sum(max(len(self._members(name)) - 1, 1) for name in self.cluster.workers) > present
 
     async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
@@ -127,7 +128,7 @@ class WorkerFleet:
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
         target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
         if target > self._target:
-            self._pressed = 0.0  # the next step waits for what this one brings
+            self._pressed = 0.0  # the next step waits for the effect of this one
         floor = min(max(self.bounds.min, self.asked), self.bounds.max)
         leave = self._idle(workers, now)[: max(target - floor, 0)] if not tasks else []
         self._target = target - len(leave)
@@ -139,8 +140,8 @@ class WorkerFleet:
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
         if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
             self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
+            self._starting = True
             self.cluster.scale(self._target)  # starts lost ones again, too
-            self._started = True
 
     async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
         """Forget workers that have ended, so that they are missed."""
@@ -153,19 +154,19 @@ class WorkerFleet:
         for name in over:
             self.cluster.workers.pop(name, None)
         if stillborn := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
-            self._failures += 1
-            self._vain, self._started = self._vain + self._started, False
-            if not self.cluster.workers and (self._vain >= LAST_TRIES if self.came else self._failures >= self.tries):
-                raise NoneCame(self._none_came())
+            self._failures += self._starting
+            self._vain, self._starting = self._vain + self._starting, False
+            if not self.cluster.workers and self._vain >= (LAST_TRIES if self.came else self.tries):
+                raise NoneCame(self._describe_failure())
             log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
         self._forget(member for name in over for member in self._members(name))
 
-    def _none_came(self) -> str:
+    def _describe_failure(self) -> str:
         if not self.came:
             return "every worker ended before it joined"
         lost = f"all workers have ended, and none has come in their place, in {self._vain} tries"
-        cause = self.cause() or "see what they said, above or in their logs"
-        return f"{lost}: {cause}; mend that, and go on with the run by run.dir= of its folder"
+        cause = self.cause() or "see their errors, above or in their logs"
+        return f"{lost}: {cause}; fix that, and continue the run by run.dir= of its folder"
 
     async def _end_stuck(self) -> None:
         """End workers that were given up, so that others come: by their nannies, or with a job that has no others."""
@@ -175,15 +176,14 @@ class WorkerFleet:
         stuck = {name: worker for name, worker in self.connections.items() if worker.stuck}
         if not stuck:
             return
-        now = time.monotonic()
         reached = await asyncio.gather(*map(self.kill, stuck.values()))
         unreached = [name for name, answered in zip(stuck, reached, strict=True) if not answered]
         self._forget(unreached)
         over = {jobs[name] for name in unreached if self.connections.keys().isdisjoint(self._members(jobs[name]))}
         for name, worker in stuck.items():
             if name not in unreached or jobs[name] in over:
-                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, now - worker.heard)
-            worker.stuck, worker.heard = False, time.monotonic()  # the next has as long to come
+                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, worker.quiet_s)
+            worker.stuck, worker.quiet_s = False, 0.0  # the next has as long to come
         if over:
             await self.cluster.scale_down(over)
 

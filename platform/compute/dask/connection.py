@@ -23,19 +23,20 @@ class WorkerConnection:
 
     def __init__(self, address: str, comm: Any, answer: dict[str, Any]) -> None:
         self.address = address
-        self.answer = answer  # what it said of itself
+        self.answer = answer  # to the greeting
         self.capacity: dict[str, float] = answer["capacity"]
         self.threads = int(self.capacity["cpu"])
         self.items: dict[int, Item] = {}  # what it has and has not ended, by number, in the order of sending
         self.objects = 0  # that live there
         self.expected_s = 0.0  # work it has, as far as is known
-        self.joined = self.heard = self.idle_since = time.monotonic()  # heard: when it last gave a sign of life
+        self.joined = self.idle_since = time.monotonic()
+        self.quiet_s = 0.0  # since its last sign of life, as far as this process ran
         self.silent = False
         self.stuck = False  # it was silent for so long that it is given up
         self.counted = False  # among those that may be given work
         self.alone = False  # it runs a task that must have it for itself
         self.leaving = bool(answer["leaving"])
-        self.retired = False  # it has said that it leaves
+        self.retired = False  # it has announced that it leaves
         self.recalling = False
         self._comm = comm
         self._values: set[str] = set()  # broadcasts it was sent
@@ -81,8 +82,8 @@ class WorkerConnection:
             self._values -= known
             self.send("forget", list(known))
 
-    async def talk(self, heed: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
-        """Pass on what the worker says until the connection ends.
+    async def talk(self, handle: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
+        """Pass on the worker's messages until the connection ends.
 
         Raises:
             MemoryError: there is none for what is written or read.
@@ -91,7 +92,7 @@ class WorkerConnection:
         try:
             with contextlib.suppress(OSError, EOFError):
                 while True:
-                    heed(self, await receive(self._comm, self._hear))
+                    handle(self, await receive(self._comm, self._hear))
             if writing.done():  # the connection has ended since nothing could be written
                 writing.result()
         finally:
@@ -99,7 +100,7 @@ class WorkerConnection:
             self._comm.abort()
 
     def give_up(self) -> None:
-        """Wait no more for a worker that may never speak again."""
+        """Have a worker that is silent replaced."""
         self.stuck = True
         self.abort()
 
@@ -108,7 +109,7 @@ class WorkerConnection:
         self._comm.abort()
 
     def _hear(self) -> None:
-        self.heard = time.monotonic()
+        self.quiet_s = 0.0
 
     async def _write(self) -> None:
         try:
@@ -120,7 +121,7 @@ class WorkerConnection:
         except OSError:
             pass
         finally:
-            self._comm.abort()  # or a worker that hears nothing more would seem to work on
+            self._comm.abort()  # or a worker that gets no message would seem to work on
 
 
 async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> WorkerConnection | None:

@@ -26,20 +26,20 @@ import asyncio
 import contextlib
 import errno
 import logging
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
-from paddock.algos.pool.script import Script, dump
 
 from .actors import ActorHandle, ActorPlacement
 from .connection import WorkerConnection
 from .distribution import Distribution
-from .tasks import DaskBatch, Ended, Item, drain, finish
+from .tasks import DaskBatch, Ended, Item, finish
 from .workers import Workers
 
 log = logging.getLogger(__name__)
@@ -47,26 +47,42 @@ log = logging.getLogger(__name__)
 SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
 COPIES = 3  # of a task, on workers that fell silent one after the other
 WHOLE = 0.9  # of the time that a worker was there: a task that had so much of it needs more than workers have
-MORE_TIME = "give workers more time (compute.walltime, or --lifetime of `dask worker`), or tasks less to do"
+MORE_TIME = "give workers more time (compute.time_min, or --lifetime of `dask worker`), or tasks less to do"
 RETIRED = f"it retired before that had ended; {MORE_TIME}"
 
 
 class Dispatcher:
-    """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call."""
+    """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, retries: int, timeout_s: float | None) -> None:
+    Attributes:
+        lock: held where a batch gets tasks and where all of them are ended, which happens in several threads.
+        failure: why nothing can be added any more.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        retries: int,
+        timeout_s: float | None,
+        read_exit: Callable[[WorkerConnection], Awaitable[str]],
+    ) -> None:
+        """Begin without workers.
+
+        Args:
+            read_exit: finds out how a worker ended.
+        """
         self.workers = Workers()
+        self.lock = threading.Lock()
         self.failure: PoolError | None = None
-        self.script: Script | None = None  # where every worker has it
-        self.read_exit: Callable[[WorkerConnection], Any] = _unknown_exit  # coroutine: how a worker ended, in words
+        self.timeout_s = timeout_s
+        self._read_exit = read_exit
         self._loop = loop
         self._retries = retries
-        self.timeout_s = timeout_s
         self._batches: list[DaskBatch] = []
         self._distribution = Distribution(
             self.workers, self._batches, timeout_s, lambda s, fn: loop.call_later(s, self._run, fn)
         )
-        self.placement = ActorPlacement(self.workers, timeout_s)
+        self.placement = ActorPlacement(self, self.workers)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
@@ -88,24 +104,21 @@ class Dispatcher:
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
         """Open a batch; may be called in any thread."""
-        if self.failure is not None:
-            raise self.failure
         name = _name(fn)
         batch = DaskBatch(name, fn, deliver, self, mean_s=self._means.get(name), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
-        self.call(self._batches.append, batch)
+        with self.lock:
+            if self.failure is not None:
+                raise self.failure
+            self._batches.append(batch)
         return batch
 
     def broadcast(self, value: Any) -> Broadcast[Any]:
         """Make a handle that workers forget when it is gone here; may be called in any thread."""
         handle = Broadcast(value)
-        handle.pickle(self.script)  # here, where whoever called hears of it if it cannot be
+        handle.data  # noqa: B018  pickled here, so that the caller gets the error
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
-
-    def dump(self, value: Any) -> bytes:
-        """Pickle something for the workers; may be called in any thread."""
-        return dump(value, self.script)
 
     def backlog(self) -> tuple[int, float]:
         """Tasks that no worker has begun, and the work in them, in seconds, as far as is known."""
@@ -126,26 +139,28 @@ class Dispatcher:
         try:
             self.placement.settle()
             self._feed()
-            await worker.talk(self._heed)
+            await worker.talk(self._handle)
         finally:
             self._run(self._lose, worker)
 
-    def watch(self) -> None:
-        """Give the work of silent workers to others; called about once a second."""
-        now = time.monotonic()
+    def watch(self, passed_s: float) -> None:
+        """Give the work of silent workers to others; called about once a second.
+
+        Args:
+            passed_s: since the last call, as far as this process ran.
+        """
         for worker in list(self.workers.values()):
-            quiet_s = now - worker.heard
-            if worker.items and not worker.silent and quiet_s > SILENCE_S:
+            worker.quiet_s += passed_s
+            if worker.items and not worker.silent and worker.quiet_s > SILENCE_S:
                 worker.silent = True
-                log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, quiet_s)
+                log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, SILENCE_S)
                 self.workers.place(worker)
                 self._requeue(item for item in worker.items.values() if len(item.holders) < COPIES)
                 self.placement.leave(worker)
             # A task that holds the interpreter keeps its worker from ending it in time.
-            if worker.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
+            if worker.silent and self.timeout_s is not None and worker.quiet_s > self.timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
-                # What another worker plays too is in time until that one's is up; and once, the worker may have been
-                # stopped, as where jobs are suspended.
+                # A copy on another worker has time until that one's is up; and once, the worker may have been stopped.
                 late = [n for n, item in running if not item.held and (item.losses or not self._retries)]
                 if late:
                     self._overdue(worker, late)
@@ -154,11 +169,13 @@ class Dispatcher:
 
     def fail(self, error: PoolError) -> None:
         """End everything that is open with this error, or with the one that the pool failed by before."""
-        failure = self.failure = self.failure or error
+        with self.lock:
+            failure = self.failure = self.failure or error
+            waiting = [item for batch in self._batches for item in batch.waiting]
+            for batch in self._batches:
+                batch.waiting.clear()
         items = [item for worker in self.workers.values() for item in worker.items.values()]
-        items += [*self.placement.open_calls(), *self._given_up]
-        for batch in self._batches:
-            items += drain(batch.waiting)
+        items += [*waiting, *self.placement.open_calls(), *self._given_up]
         finish((item, Ended(item, error=failure)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -193,21 +210,22 @@ class Dispatcher:
         """Send tasks while a worker wants some, in the order of the batches."""
         self._woken = False
         if self.failure is not None:
-            self.fail(self.failure)  # what came in while it failed
             return
-        if self._forgotten:
-            ids = set(drain(self._forgotten))
+        ids: set[str] = set()
+        while self._forgotten:
+            ids.add(self._forgotten.popleft())
+        if ids:
             for worker in self.workers.values():
                 worker.forget(ids)
         self._distribution.feed()
 
     # Ends come in
 
-    def _heed(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
+    def _handle(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
         spoke_again, worker.silent = worker.silent, False
         for operation, *arguments in messages:
             if operation == "ends":
-                finish(self._judge(worker, *end) for end in arguments[0])
+                finish(self._end(worker, *end) for end in arguments[0])
             elif operation == "returned":
                 worker.recalling = False
                 returned = [self.workers.release(worker, number) for number in arguments[0]]
@@ -222,19 +240,16 @@ class Dispatcher:
             self.placement.settle()
         self._feed()
         if worker.retired and not worker.items:
-            worker.abort()  # which tells it that all it said has come
+            worker.abort()  # which shows it that all its messages have come
 
-    def _judge(
+    def _end(
         self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
     ) -> tuple[Item, Ended | None]:
-        item = worker.items.get(number)
+        item = self.workers.release(worker, number)
         if item is None or item.over:
-            self.workers.release(worker, number)
             return _NOBODYS, None
         item.source.learn(seconds)
-        again = not good and item.errors < item.source.retry_errors
-        self.workers.release(worker, number)  # after what may raise: what a worker has goes to others, this not
-        if not again:
+        if good or item.errors >= item.source.retry_errors:
             return item, Ended(item, good, data, seconds)
         item.errors += 1
         self._requeue([item])
@@ -252,7 +267,7 @@ class Dispatcher:
         finish(ends)
 
     def _requeue(self, items: Iterable[Item]) -> None:
-        """Have tasks wait again, each once, unless they have ended or who has a copy speaks, and may still end it."""
+        """Have tasks wait again, each once, unless they have ended or a worker with a copy may still end it."""
         for item in reversed(list(items)):
             if isinstance(item.source, DaskBatch) and not (item.over or item.waits or item.held):
                 item.waits = True
@@ -262,10 +277,11 @@ class Dispatcher:
         """Let go of a batch that was cancelled."""
         if batch not in self._batches:
             return
-        self._batches.remove(batch)
+        with self.lock:
+            self._batches.remove(batch)
+            batch.waiting.clear()
         if batch.mean_s is not None:
             self._means[batch.name] = batch.mean_s
-        batch.waiting.clear()
         for item in self._given_up:
             item.over |= item.source is batch
         for worker in self.workers.values():
@@ -282,7 +298,6 @@ class Dispatcher:
         unended = [item for item in worker.items.values() if not item.over]
         # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
         by_itself = worker.alone or len(worker.items) == 1
-        running = {item.source: item for item in reversed(unended) if isinstance(item.source, ActorHandle)}
         given_up: list[Item] = []
         again: list[Item] = []
         now = time.monotonic()
@@ -290,9 +305,9 @@ class Dispatcher:
             self.workers.release(worker, number)
         for item in unended:
             actor = item.source if isinstance(item.source, ActorHandle) else None
-            # Who retires is lost to no task but one that no worker would have the time for.
+            # A worker that retires counts as a loss only for a task that had all of its time.
             blamed = now - item.since > WHOLE * (now - worker.joined) if worker.retired else not worker.leaving
-            if blamed and (actor is None or running[actor] is item):
+            if blamed:
                 item.losses += 1
                 if item.losses > self._retries and (by_itself or actor is not None) and not item.held:
                     given_up.append(item)
@@ -310,12 +325,8 @@ class Dispatcher:
         self._feed()
 
     async def _report_loss(self, worker: WorkerConnection, given_up: list[Item], again: int) -> None:
-        """Say what became of a worker's tasks, once it is known how it ended."""
-        try:
-            cause = RETIRED if worker.retired else await self.read_exit(worker)
-        except Exception as error:
-            log.warning("nobody can say how worker %s ended (%s: %s)", worker.address, type(error).__name__, error)
-            cause = await _unknown_exit(worker)
+        """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
+        cause = RETIRED if worker.retired else await self._read_exit(worker)
         if again:
             tasks = f"{again} task{'s' if again > 1 else ''}"
             log.warning(
@@ -329,24 +340,20 @@ class Dispatcher:
         finish(ends)
 
 
-async def _unknown_exit(worker: WorkerConnection) -> str:
-    return "its process or machine ended"
-
-
 def own_fault(error: BaseException) -> PoolError:
-    """An exception that is no worker's and no task's, as what fails the pool."""
+    """Return the error by which an exception of this process fails the pool."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return PoolError(f"the pool may not open another file ({error.strerror}); raise the limit: `ulimit -n`")
     if isinstance(error, MemoryError):
         return PoolError("this process has no memory left for what tasks take and give; let it be less at once")
-    log.error("the pool has a fault of its own", exc_info=error)
-    failure = PoolError(f"the pool has a fault of its own ({type(error).__name__}: {error}); its log has the traceback")
+    log.error("the pool failed by an error of its own", exc_info=error)
+    failure = PoolError(f"the pool failed ({type(error).__name__}: {error}); the log has the traceback")
     failure.__cause__ = error
     return failure
 
 
 def _name(fn: Any) -> str:
-    """What tells functions apart whose tasks take different times."""
+    """Return a function's name, under which the length of its tasks is remembered."""
     inner = getattr(fn, "func", fn)
     return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
 

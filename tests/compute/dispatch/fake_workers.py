@@ -1,15 +1,36 @@
 """Workers that are none, for tests of the driver's half of the pool."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from pool_tasks import Counter
+
+from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import ONE_CPU, Done, End
-from paddock.algos.pool.script import dump
+from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection
+from paddock.compute.dask.dispatcher import Dispatcher
 
 SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
+
+
+async def end_unknown(worker: WorkerConnection) -> str:
+    return "its process or machine ended"
+
+
+def make_dispatcher(
+    retries: int = 0,
+    timeout_s: float | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+    read_exit: Callable[[WorkerConnection], Awaitable[str]] = end_unknown,
+) -> Dispatcher:
+    return Dispatcher(loop or asyncio.get_running_loop(), retries, timeout_s, read_exit)
+
+
+def make_object(dispatcher: Dispatcher) -> ActorHandle:
+    return ActorHandle(dispatcher, Counter, ONE_CPU)
 
 
 class FakeWorker(WorkerConnection):
@@ -20,8 +41,8 @@ class FakeWorker(WorkerConnection):
         super().__init__(address, SimpleNamespace(abort=lambda: None), {"capacity": capacity, "leaving": False})
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def talk(self, heed: Callable[[WorkerConnection, Sequence[tuple[Any, ...]]], None]) -> None:
-        self.heed = heed
+    async def talk(self, handle: Callable[[WorkerConnection, Sequence[tuple[Any, ...]]], None]) -> None:
+        self.handle = handle
         await self.end
 
     @property
@@ -32,7 +53,7 @@ class FakeWorker(WorkerConnection):
     def answer_all(self) -> None:
         """End what it has."""
         ends = [(number, 0.001, True, dump("done")) for number in self.items]
-        self.heed(self, [("ends", ends)])
+        self.handle(self, [("ends", ends)])
 
 
 class Ends:

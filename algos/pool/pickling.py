@@ -1,0 +1,60 @@
+"""Pickles that travel between a driver and its workers: functions and classes of `__main__` go by value.
+
+All functions of a driver's `__main__` share one set of globals on a worker, so that what an initializer assigns there
+is found by the tasks, as with `multiprocessing`.
+"""
+
+import io
+import pickle
+import sys
+from typing import Any
+
+import cloudpickle
+from cloudpickle.cloudpickle import _function_setstate
+
+_globals: dict[str, Any] = {"__name__": "__main__"}  # on a worker: those of its driver's `__main__`
+_received: dict[str, Any] = {}  # the values the driver sent last; a name with another value was assigned on the worker
+
+
+def dump(value: Any) -> bytes:
+    """Pickle a value; by value where the other side could not import it."""
+    try:
+        data = pickle.dumps(value, 5)
+        if b"__main__" not in data:
+            return data
+    except Exception:  # cloudpickle raises it again, or can pickle the value
+        pass
+    file = io.BytesIO()
+    _Pickler(file, 5).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    def _dynamic_function_reduce(self, func: Any) -> Any:
+        reduced = super()._dynamic_function_reduce(func)
+        if func.__globals__ is not vars(sys.modules["__main__"]):
+            return reduced
+        make, (code, _, *arguments), state, items, pairs, _ = reduced
+        return make, (code, _MainGlobals(), *arguments), state, items, pairs, _set_main_state
+
+
+class _MainGlobals:
+    """Stands for the shared globals, which the worker puts in its place."""
+
+    def __reduce__(self) -> Any:
+        return _main_globals, ()
+
+
+def _main_globals() -> dict[str, Any]:
+    return _globals
+
+
+def _set_main_state(function: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """Set a function's state, except for globals that the worker has assigned since it received them."""
+    sent = state[1]["__globals__"]
+    fresh = {
+        name: value for name, value in sent.items() if name not in _globals or _globals[name] is _received.get(name)
+    }
+    _received.update(fresh)
+    state[1]["__globals__"] = fresh
+    _function_setstate(function, state)
