@@ -88,6 +88,7 @@ _NAMES = {
     "compute.address": "host scheduler_address url",
     "compute.memory_gb": "mem memory ram",
     "compute.partition": "queue",
+    "compute.time_min": "time walltime",
     "track.mirrors.wandb.project": "project wandb_project wandb_project_name",
     "hydra.sweeper.objectives": "direction directions metric objective",
     "hydra.sweeper.n_trials": "n_trials num_samples trials",

@@ -6,10 +6,10 @@ import pytest
 import yaml
 from compiled import missing, native  # noqa: F401, a fixture
 from conftest import call_main, env_spec, final_state
+from scripts.bench.native_fidelity import judge
 
 from paddock.envs.native import library
 from paddock.envs.vector import Auto, auto
-from scripts.bench.native_fidelity import judge
 
 ES = ["algo=es", "env=bipedal", "algo.population=6", "algo.hidden=[5,7]", "algo.episode_cap=40", "algo.eval_every=2"]
 ES += ["algo.eval_episodes=2", "env.max_episode_steps=60", "algo.observation_sampling=1.0"]
