@@ -2,16 +2,16 @@
 
 import fcntl
 import os
+import runpy
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from conftest import ROOT
+from setuptools import Extension
 
 from paddock.algos.learning.replay import library as replay_library
 from paddock.algos.networks.dense import library as dense_library
@@ -29,14 +29,14 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 def is_fresh(path: Path) -> bool:
     """Whether neither sources nor flags were changed after the library was built."""
-    given = [*NATIVE.rglob("*.[ch]"), *DENSE.rglob("*.[ch]"), *REPLAY.rglob("*.[ch]"), ROOT / "pyproject.toml"]
+    given = [*NATIVE.rglob("*.[ch]"), *DENSE.rglob("*.[ch]"), *REPLAY.rglob("*.[ch]"), ROOT / "setup.py"]
     return all(path.stat().st_mtime >= source.stat().st_mtime for source in given)
 
 
-def extension(name: str = LANES) -> dict[str, Any]:
-    """What pyproject.toml says of a library."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    return next(one for one in table if one["name"] == name)
+def extension(name: str = LANES) -> Extension:
+    """Return what setup.py says of a library."""
+    libraries: list[Extension] = runpy.run_path(str(ROOT / "setup.py"))["LIBRARIES"]
+    return next(one for one in libraries if one.name == name)
 
 
 def build(
@@ -45,19 +45,19 @@ def build(
     more: Mapping[str, Sequence[str]] = MappingProxyType({}),
     name: str = LANES,
 ) -> None:
-    """Build a library as pyproject.toml says, into a folder of its own.
+    """Build a library as setup.py says, into a folder of its own.
 
     Args:
         more: flags by the stem of the source that is compiled with them too.
     """
     assert compiler is not None
     module = extension(name)
-    sources = [Path(source) for source in module["sources"]]
+    sources = [Path(source) for source in module.sources]
     objects = [str(folder / source.with_suffix(".o").name) for source in sources]
     command = [
         compiler,
-        *module["extra-compile-args"],
-        *(f"-I{ROOT / folder}" for folder in module["include-dirs"]),
+        *module.extra_compile_args,
+        *(f"-I{ROOT / folder}" for folder in module.include_dirs),
         "-fPIC",
         "-c",
     ]
@@ -67,11 +67,11 @@ def build(
     ]
     assert not any([process.wait() for process in running])
     target = str(folder / f"{name.rpartition('.')[2]}{library.EXTENSION_SUFFIXES[0]}")
-    subprocess.run([compiler, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
+    subprocess.run([compiler, "-shared", *module.extra_link_args, *objects, "-o", target], check=True)
 
 
 def built_once(base: Path, name: str) -> Path:
-    """Build a library as pyproject.toml says, once for all processes of pytest-xdist; the folder that it is in."""
+    """Build a library as setup.py says, once for all processes of pytest-xdist; the folder that it is in."""
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:

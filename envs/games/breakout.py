@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from paddock.envs.games.game import Game
 from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
+from paddock.envs.registration import NativeVersion, register
 
 WIDTH, HEIGHT = 192, 160
 ROWS, COLUMNS, TOP = 6, 12, 24  # of bricks; where the wall begins
@@ -102,3 +103,6 @@ class Breakout(Game):
         where = [self._x - WIDTH // 2, self._y - HEIGHT // 2, 8 * self._vx, 8 * self._vy]
         rest = [self._left + PADDLE // 2 - WIDTH // 2, 8 * self._lives]
         return {"bricks": self._bricks.copy(), "motion": np.array([*where, *rest], np.float32) / np.float32(UNIT)}
+
+
+register(f"{__name__}:Breakout", max_episode_steps=10_000, native=NativeVersion("breakout"))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.games.game import Game
 from paddock.envs.games.picture import Picture, cells, number
+from paddock.envs.registration import NativeVersion, register
 
 SIDE = 4
 MOST = 17  # the greatest tile that can be had is 2^17
@@ -92,3 +93,6 @@ def slide(line: list[int]) -> tuple[list[int], int]:
             score += 2**power
         slid.append(power)
     return slid + [0] * (len(line) - len(slid)), score
+
+
+register(f"{__name__}:Game2048", max_episode_steps=10_000, native=NativeVersion("game_2048"))

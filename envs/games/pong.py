@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.games.game import Game
 from paddock.envs.games.picture import BACK, INK, Picture, number, rectangle
+from paddock.envs.registration import NativeVersion, register
 
 WIDTH, HEIGHT = 192, 128
 PLANES = (8, 184)  # where the opponent's paddle and the player's stand
@@ -91,3 +92,6 @@ class Pong(Game):
         where = [self._x - WIDTH // 2, self._y - HEIGHT // 2, 8 * self._vx, 8 * self._vy]
         middles = [top + PADDLE // 2 - HEIGHT // 2 for top in self._paddles]
         return np.array([*where, *middles, 2 * self._points[0], 2 * self._points[1]], np.float32) / np.float32(UNIT)
+
+
+register(f"{__name__}:Pong", max_episode_steps=10_000, native=NativeVersion("pong"))

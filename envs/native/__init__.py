@@ -5,7 +5,7 @@ Importing this registers them as single environments too, `env.id=paddock.envs.n
 
 import gymnasium
 
-from paddock.envs.native.settings import NATIVE
+from paddock.envs.native.originals import NATIVE
 
 for _id, _source in NATIVE.items():
     _spec = gymnasium.spec(_source.rpartition(":")[2])

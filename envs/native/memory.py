@@ -4,7 +4,8 @@ from pathlib import Path
 
 from paddock.envs.errors import require
 from paddock.envs.native.library import describe
-from paddock.envs.native.settings import CourseSettings, NativeTask
+from paddock.envs.native.originals import CourseSettings
+from paddock.envs.native.settings import NativeTask
 
 BOOKKEEPING = 256  # bytes an environment: its generator, and its numbers in the caller's arrays
 POINT = 24  # bytes of ground: a point, and its share of boxes

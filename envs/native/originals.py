@@ -1,11 +1,144 @@
-"""The packages whose environments the C code was written after: versions, and where to go from what it has not."""
+"""Settings in C of Gymnasium's and PettingZoo's environments, and of those of ours that have the same tasks."""
 
+import ctypes
+import math
 from importlib.metadata import version
+from numbers import Real
 
-ELSEWHERE = "choose vec=serial or vec=multiprocess"
+import numpy as np
+
+import paddock.envs.bipedal  # noqa: F401, registers its environments
+from paddock.envs.errors import require
+from paddock.envs.registration import Given, NativeVersion, Settings
+
 EXACT = {"minigrid": "3.2.0", "pettingzoo": "1.27.0"}  # whose numbers the C code has, to the bit
+PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
+POINTS = 200  # of Gymnasium's ground
+
+Pair = ctypes.c_int32 * 2
+RealPair = ctypes.c_double * 2
+
+
+class ClassicSettings(ctypes.Structure):
+    """`struct classic_settings` of native.h."""
+
+    _fields_ = (("gravity", ctypes.c_double), ("goal_velocity", ctypes.c_double), ("sutton_barto", ctypes.c_int32))
+
+
+class CourseSettings(ctypes.Structure):
+    """`struct course` of ground.h."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("length", ctypes.c_int32),
+        ("pits", ctypes.c_int32),
+        ("stumps", ctypes.c_int32),
+        ("stairs", ctypes.c_int32),
+        ("stump_width", Pair),
+        ("stump_float", Pair),
+        ("stair_width", Pair),
+        ("stair_steps", Pair),
+        ("roughness", ctypes.c_double),
+        ("pit_gap", RealPair),
+        ("stump_height", RealPair),
+        ("stair_height", RealPair),
+        ("given_boxes", ctypes.c_int32),
+        ("scenery", ctypes.c_int32),
+        ("given_x", ctypes.c_void_p),
+        ("given_y", ctypes.c_void_p),
+        ("given_corners", ctypes.c_void_p),
+    )
 
 
 def is_exact(package: str) -> bool:
     """Return whether the numbers of the package that is installed are those of the C code."""
     return version(package) == EXACT[package]
+
+
+def _classic(arguments: Given) -> Settings:
+    for key in ("g", "goal_velocity"):
+        value = arguments.get(key, 0)
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        require(number, f"env.kwargs.{key}={value!r} must be a finite number; such as {10.0 if key == 'g' else 0}")
+    sutton_barto = arguments.get("sutton_barto_reward", False)
+    require(isinstance(sutton_barto, bool), f"env.kwargs.sutton_barto_reward={sutton_barto!r} must be true or false")
+    settings = ClassicSettings(
+        gravity=arguments.get("g", 10.0),
+        goal_velocity=arguments.get("goal_velocity", 0.0),
+        sutton_barto=sutton_barto,
+    )
+    return settings, ()
+
+
+def _walker(arguments: Given) -> Settings:
+    hardcore = arguments.get("hardcore", False)
+    require(isinstance(hardcore, bool), f"env.kwargs.hardcore={hardcore!r} must be true or false")
+    return CourseSettings(kind=HARDCORE if hardcore else PLAIN, length=POINTS), ()
+
+
+def _terrain(arguments: Given) -> Settings:
+    # Only walkers need Box2D, for Gymnasium's constants.
+    from paddock.envs.bipedal.ground import Course, lay_ground
+    from paddock.envs.bipedal.terrain import SCENERY
+
+    course = Course(**{key: value for key, value in arguments.items() if key != "ground"})
+    seed = arguments.get("ground")
+    if seed is not None or course.cppn is not None:
+        laid = lay_ground(course, np.random.default_rng(seed or 0))
+        arrays = tuple(np.ascontiguousarray(part, np.float64) for part in (laid.x, laid.y, laid.boxes))
+        x, y, corners = (array.ctypes.data for array in arrays)
+        return CourseSettings(
+            kind=GIVEN,
+            length=course.length,
+            given_boxes=len(laid.boxes),
+            scenery=0 if seed is not None else course.length // 20 * SCENERY,
+            given_x=x,
+            given_y=y,
+            given_corners=corners,
+        ), arrays
+    intervals = {key: getattr(course, key) for key in ("pit_gap", "stump_height", "stair_height")}
+    whole = {key: getattr(course, key) for key in ("stump_width", "stump_float", "stair_width", "stair_steps")}
+    settings = CourseSettings(
+        kind=ENCODED,
+        length=course.length,
+        pits=course.pit_gap is not None,
+        stumps=course.stump_height is not None,
+        stairs=course.stair_height is not None,
+        roughness=course.roughness,
+        **{key: RealPair(*(interval or (0.0, 0.0))) for key, interval in intervals.items()},
+        **{key: Pair(*map(int, interval)) for key, interval in whole.items()},
+    )
+    return settings, ()
+
+
+TERRAIN = (
+    "roughness",
+    "pit_gap",
+    "stump_height",
+    "stump_width",
+    "stump_float",
+    "stair_height",
+    "stair_width",
+    "stair_steps",
+    "cppn",
+    "ground",
+    "length",
+)
+CONTROL = {  # by the name of the environment whose task it is
+    "CartPole-v1": NativeVersion("cartpole", _classic, ("sutton_barto_reward",)),
+    "Pendulum-v1": NativeVersion("pendulum", _classic, ("g",)),
+    "Acrobot-v1": NativeVersion("acrobot", _classic),
+    "MountainCar-v0": NativeVersion("mountain_car", _classic, ("goal_velocity",)),
+    "MountainCarContinuous-v0": NativeVersion("mountain_car_continuous", _classic, ("goal_velocity",)),
+    "BipedalWalker-v3": NativeVersion("walker", _walker, ("hardcore",)),
+    "BipedalWalkerHardcore-v3": NativeVersion("walker", _walker, ("hardcore",)),
+    "paddock.envs.bipedal:paddock/BipedalWalker-v3": NativeVersion("walker", _walker, ("hardcore",)),
+    "paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3": NativeVersion("walker", _walker, ("hardcore",)),
+    "paddock.envs.bipedal:paddock/Terrain-v0": NativeVersion("walker", _terrain, TERRAIN),
+}
+BOARDS = {
+    "pettingzoo.classic.connect_four_v3:env": NativeVersion("connect4", agents=True, original="pettingzoo"),
+    "pettingzoo.classic.tictactoe_v3:env": NativeVersion("tictactoe", agents=True, original="pettingzoo"),
+}
+# By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
+NATIVE = {f"paddock/Native{id.rpartition('/')[2]}": id for id in reversed(CONTROL)}

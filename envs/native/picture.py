@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.errors import require
-from paddock.envs.native.games import ours
+from paddock.envs.errors import ConfigError, require
+from paddock.envs.games.game import Game
 from paddock.envs.native.settings import NativeTask
 
 BODIES = 5  # hull, leg, lower leg, leg, lower leg
@@ -30,19 +30,21 @@ def painter_of(task: NativeTask, c: ctypes.CDLL, vector: int | None) -> Painter:
     """What draws the environments of this task; the walker's bodies and ground are the vector's."""
     if task.name == "walker":
         return _WalkerPainter(task, c, vector)
-    if task.name in ours.NAMES:
-        return _GamePainter(task)
-    draws = task.name in STATES
-    require(draws, f"render: the native version of {task.source.id} draws nothing; the same episodes on vec=serial do")
-    return _ClassicPainter(task)
+    if task.name in STATES:
+        return _ClassicPainter(task)
+    game = None if task.source.seats > 1 else task.source.make().unwrapped
+    if isinstance(game, Game):
+        return _GamePainter(task, game)
+    raise ConfigError(
+        f"render: the native version of {task.source.id} draws nothing; the same episodes on vec=serial do"
+    )
 
 
 class _GamePainter:
     """The picture of an observation, which shows all that there is in a game of ours."""
 
-    def __init__(self, task: NativeTask) -> None:
-        game: Any = task.source.make()
-        self._layout, self._picture = task.source.observations, game.unwrapped.picture
+    def __init__(self, task: NativeTask, game: Game) -> None:
+        self._layout, self._picture = task.source.observations, game.picture
 
     def paint(self, i: int, observation: NDArray[Any], action: Any) -> NDArray[np.uint8] | None:
         rows = self._layout.zeros(1)

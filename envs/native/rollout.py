@@ -62,7 +62,7 @@ def supports(task: NativeTask, network: Network) -> bool:
         fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
     if network.features is None:
         fits = fits and isinstance(observation, Box) and math.prod(observation.shape) == network.sizes[0]
-        fits = fits and network.sizes[0] <= MOST_OBSERVATION and not library.describe(task.name).row_bytes
+        fits = fits and network.sizes[0] <= MOST_OBSERVATION and bool(library.describe(task.name).observations)
     else:
         layout = task.source.observations
         known = {*network.features.leaves} <= {*layout.leaves} and network.features.itemsize == layout.itemsize

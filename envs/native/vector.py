@@ -15,6 +15,7 @@ from paddock.envs.native import library
 from paddock.envs.native.memory import check_memory
 from paddock.envs.native.picture import Painter, painter_of
 from paddock.envs.native.settings import NativeTask
+from paddock.envs.registration import ELSEWHERE
 from paddock.envs.vector.contract import (
     Batch,
     Rows,
@@ -109,6 +110,8 @@ class NativeVectorEnv(VectorEnv):
             min(threads or usable_cores(), num_envs),
         )
         require(bool(self._vector), f"num_envs={num_envs}: no memory for so many {task.source.id}; take fewer")
+        own, theirs = self._c.vector_row_bytes(self._vector), self.arrays.observation.nbytes // rows
+        require(own == theirs, f"env.id={task.source.id}: {theirs} bytes are seen, and natively {own}; {ELSEWHERE}")
         # Whoever drops a vector that was never closed keeps none of its memory and threads.
         self._freed = weakref.finalize(self, self._c.vector_close, self._vector)
         self._freed.atexit = False

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.98)
@@ -55,3 +56,6 @@ class Aim(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         if not self._low <= answer <= self._high:
             raise ValueError(f"the action {answer} is not in [{self._low}, {self._high}]")
         return self._target, 1 - (answer - float(self._target[0])) ** 2 / 16, True, False, {}
+
+
+register(f"{__name__}:Aim", kwargs={"low": -3.0, "high": 5.0})

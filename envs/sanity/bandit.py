@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.9)
@@ -75,3 +77,13 @@ class Bandit(gymnasium.Env[NDArray[np.float32], np.int64]):
         if self._noise:
             reward += self._noise * float(self.np_random.standard_normal())
         return np.ones(1, np.float32), reward, True, False, {}
+
+
+NATIVE = NativeVersion("sanity_noisy_bandit", native.bandit)
+register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5, "offset": 0.0}, native=NATIVE)
+register(
+    f"{__name__}:Bandit",
+    name="PufferBandit",
+    kwargs={"arms": 10, "arm": 6, "noise": 0.0, "offset": -0.5502344891639495},
+    native=NATIVE,
+)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_bool, check_numbers, check_whole_numbers
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, share_that_went_on
 
 CUTOFF = SanityTask(
@@ -75,3 +77,11 @@ class Cutoff(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._played += 1
         cut = self._played == self._steps
         return nothing, self._stay, cut and self._terminates, cut and not self._terminates, {}
+
+
+NATIVE = NativeVersion(
+    "sanity_cutoff", native.settings, limit=lambda given: None if given["terminates"] else int(given["steps"])
+)
+ARGUMENTS = {"leave": 2.0, "stay": 0.3, "steps": 5}
+register(f"{__name__}:Cutoff", kwargs={**ARGUMENTS, "terminates": False}, native=NATIVE)
+register(f"{__name__}:Cutoff", name="CutoffTwin", kwargs={**ARGUMENTS, "terminates": True}, native=NATIVE)

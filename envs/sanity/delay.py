@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 PASS = Bar(0.95)
@@ -67,3 +69,6 @@ class Delay(gymnasium.Env[NDArray[np.float32], np.int64]):
         seen = np.zeros(self._numbers + 1, np.float32)
         seen[-1] = min(self._step / self._delay, 1.0)
         return seen, float(over and self._right), over, False, {}
+
+
+register(f"{__name__}:Delay", kwargs={"delay": 20, "numbers": 8}, native=NativeVersion("sanity_delay", native.settings))

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 BLEND = SanityTask(
@@ -107,3 +109,11 @@ class PufferStochastic(gymnasium.Env[NDArray[np.float32], np.int64]):
         towards = (int(action) == 0) == (share < self._share)
         reward = 1 - (self._share - share) ** 2 if towards else 0.0
         return np.zeros(1, np.float32), reward, self._played == self._horizon, False, {}
+
+
+register(f"{__name__}:Blend", kwargs={"moves": 4, "zeros": 3}, native=NativeVersion("sanity_blend", native.settings))
+register(
+    f"{__name__}:PufferStochastic",
+    kwargs={"share": 0.7, "horizon": 100},
+    native=NativeVersion("sanity_stochastic", native.stochastic),
+)

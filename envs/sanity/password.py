@@ -9,6 +9,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 UNSET = -1.0
@@ -69,3 +71,8 @@ class Password(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._count += 1
         over = self._count == len(self._password)
         return self._said.copy(), float(over and np.array_equal(self._said, self._password)), over, False, {}
+
+
+NATIVE = NativeVersion("sanity_password", native.password)
+register(f"{__name__}:Password", kwargs={"password": [1, 0, 1, 1, 0]}, native=NATIVE)
+register(f"{__name__}:Password", name="PufferPassword", kwargs={"password": [0, 1, 0, 0, 0]}, native=NATIVE)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.registration import NativeVersion, register
+from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
@@ -74,3 +76,6 @@ class Squared(gymnasium.Env[NDArray[np.float32], np.int64]):
         grid[self._target] = 1
         grid[self._at] = -1
         return grid
+
+
+register(f"{__name__}:Squared", kwargs={"distance": 3}, native=NativeVersion("sanity_squared", native.settings))

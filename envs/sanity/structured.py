@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
+from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
 
 Parts = dict[str, Any]
@@ -174,3 +175,8 @@ class PufferSpaces(gymnasium.Env[Parts, Parts]):
         """Answer."""
         signs = {name: part.sum(dtype=np.float64) > 0 for name, part in self._seen.items()}
         return self._seen, sum(0.5 for name, sign in signs.items() if int(action[name]) == sign), True, False, {}
+
+
+register(f"{__name__}:Spaces")
+register(f"{__name__}:Masked", kwargs={"choices": 100})
+register(f"{__name__}:PufferSpaces")

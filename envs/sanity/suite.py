@@ -1,6 +1,5 @@
 """The tasks of the sanity suite, the simplest first: where one fails, those after it may fail of the same."""
 
-import paddock.envs.tasks.recall  # noqa: F401, registers it
 from paddock.envs.sanity.aim import AIM
 from paddock.envs.sanity.bandit import BANDIT, PUFFER_BANDIT
 from paddock.envs.sanity.cutoff import CUTOFF, CUTOFF_TWIN

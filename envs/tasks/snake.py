@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import Range, check_fields
+from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
 from paddock.envs.worlds.world import Step, Told
 
 FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
@@ -175,3 +176,6 @@ class Snake:
 
 def _beside(cell: Cell, way: int) -> Cell:
     return cell[0] + WAYS[way][0], cell[1] + WAYS[way][1]
+
+
+VERSIONS[f"{__name__}:Snake"] = NativeVersion("snake", settings_of(Rules), agents=True)

@@ -22,6 +22,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from paddock.envs.ranges import Range, UnitFloat, check_fields
+from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
 from paddock.envs.tasks.particles import Point, distance, draw_discs, move, push_apart
 from paddock.envs.worlds.world import Step, Told
 
@@ -130,3 +131,6 @@ class Spread:
                 numbers += [other[0] - x, other[1] - y]
             seen[agent] = np.array([*numbers, *[0.0] * (2 * (len(self._places) - 1))], np.float32)
         return seen
+
+
+VERSIONS[f"{__name__}:Spread"] = NativeVersion("spread", settings_of(SpreadRules), agents=True)

@@ -23,6 +23,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from paddock.envs.ranges import Range, check_fields
+from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
 from paddock.envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
 from paddock.envs.worlds.world import Step, Told
 
@@ -165,3 +166,6 @@ def _cost(x: float) -> float:
     if x < 1.0:
         return (x - 0.9) * 10.0
     return min(exponential(min(2.0 * x - 2.0, MOST_EXPONENT)), DEAREST)
+
+
+VERSIONS[f"{__name__}:Tag"] = NativeVersion("tag", settings_of(TagRules), agents=True)

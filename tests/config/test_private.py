@@ -25,8 +25,8 @@ from paddock.compute.slurm import SLURMCluster
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
 from paddock.config.plugins import PLUGINS, register_plugin
-from paddock.envs.native.games.minigrid import draws_places
-from paddock.envs.native.games.sanity import find_distribution
+from paddock.envs.native.minigrid import draws_places
+from paddock.envs.sanity.native import find_distribution
 from paddock.envs.vector.adapters.envpool import read_options
 from paddock.sweep.launchers import LocalLauncher
 from paddock.sweep.study import open_trial

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import paddock.envs.tasks.recall  # noqa: F401, registers it
+import paddock.envs.sanity  # noqa: F401, registers it
 from paddock.envs.errors import ConfigError
 from paddock.envs.partial import LastStep, Numbers
 

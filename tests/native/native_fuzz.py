@@ -19,9 +19,8 @@ from gymnasium.vector import AutoresetMode
 from paddock.envs.native import library, rollout
 from paddock.envs.native.forward import DenseForward
 from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
-from paddock.envs.native.games.ours import GAMES
 from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
-from paddock.envs.native.settings import NativeTask, game_ids, native_ids, native_task
+from paddock.envs.native.settings import NativeTask, find_version, game_ids, native_ids, native_task
 from paddock.envs.native.steps import DrawingNetwork, StepPlayer
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.spec import EnvSpec
@@ -189,7 +188,6 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
             other.load_state_dict(state)
             assert other.state_dict()["saved"].tobytes() == state["saved"].tobytes()
             vec, other = other, vec
-    damage(vec, other, draw)
     vec.close()
     other.close()
 
@@ -201,34 +199,6 @@ def restart_over(vec: NativeVectorEnv) -> None:
         over |= ~lives.alive.reshape(-1, vec.seats).any(axis=1).repeat(vec.seats)
     if over.any():
         vec.reset(options={"reset_mask": over})
-
-
-def damage(vec: NativeVectorEnv, other: NativeVectorEnv, draw: Draw) -> None:
-    """Load what nobody saved: there is no law for its numbers, but nothing outside of it is read or written."""
-    for share in (0.001, 0.05, 0.5, 1.0):
-        state = vec.state_dict()
-        saved = state["saved"]
-        wrong = draw.random(saved.size) < share
-        if share < 0.5 or draw.random() < 0.5:
-            saved[wrong] = draw.integers(256, size=int(wrong.sum()))
-        else:
-            saved[wrong] = 255 * draw.integers(2)
-        if draw.random() < 0.8:
-            saved[:48] = vec.state_dict()["saved"][:48]  # mark, task and number of environments
-        for name in ("alive", "acts") if vec.arrays.lives is not None else ():
-            state["arrays"][name][:] = draw.random(vec.num_envs) < draw.choice([share, 0.9])
-        try:
-            other.load_state_dict(state)
-        except VectorMisuse:
-            continue
-        with np.errstate(all="ignore"):
-            for k in range(6):
-                if other.autoreset is AutoresetMode.DISABLED:
-                    restart_over(other)
-                other.step(actions(vec.task, vec.num_envs, draw))
-                if k == 3:
-                    other.reset(options={"reset_mask": (np.arange(vec.worlds) % 2 == 0).repeat(vec.seats)})
-            other.load_state_dict(other.state_dict())
 
 
 def roll(task: NativeTask, draw: Draw) -> None:
@@ -325,7 +295,7 @@ def main(folder: str, name: str, seed: int) -> None:
         kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 60)))
     for id in game_ids():
         kinds.append((id, lambda task: play(task, draw, 60)))
-        if library.describe(GAMES[id.partition(":")[2]].name).observations:
+        if library.describe(find_version(id).name).observations:
             kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for name in (*BOARDS, *PARTIES) if importlib.util.find_spec("pettingzoo") else PARTIES:
         kinds += 3 * [(name, lambda task: play(task, draw, 60))]

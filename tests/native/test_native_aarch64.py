@@ -23,7 +23,7 @@ PACKAGES = {  # Debian's, and what of each is looked for
 CONTRACTED = ["-ffp-contract=fast"]  # after -ffp-contract=off, so that it counts
 
 LIBRARIES = {  # how each is asked for its fingerprints, and which those are
-    LANES: ("fingerprint(const char *set, const char *part)", "fingerprint(set, part)", library.RECORDED),
+    LANES: ("fingerprint(const char *set, const char *part)", "fingerprint(set, part)", library.recorded_numbers()),
     LEARNING: ("fingerprint_dense(const char *set)", "fingerprint_dense(set)", {"learning": learning.RECORDED}),
 }
 
@@ -53,7 +53,7 @@ def compute(folder: Path, name: str, *flags: str) -> dict[str, int]:
     lacking = [package for package, tool in PACKAGES.items() if shutil.which(tool) is None]
     if lacking:
         pytest.skip(f"AArch64 cannot be played here: install {' '.join(lacking)}")
-    build(folder, CROSS_COMPILER, {Path(source).stem: flags for source in extension(name)["sources"]}, name)
+    build(folder, CROSS_COMPILER, {Path(source).stem: flags for source in extension(name).sources}, name)
     declared, asked, recorded = LIBRARIES[name]
     program = folder / "program"
     # Linked statically, it needs no other files of that architecture.

@@ -3,8 +3,6 @@
 import itertools
 import platform
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import COMPILER, build, extension, native  # noqa: F401, a fixture
-from conftest import ROOT, env_spec
+from conftest import env_spec
 
 from paddock.algos.networks.dense import library as dense_library
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
 from paddock.envs.native.networks import Network, Networks
+from paddock.envs.native.originals import BOARDS, CONTROL
+from paddock.envs.registration import VERSIONS
 from paddock.envs.vector import Auto, Native
 from paddock.health import checks
+from scripts import native_fingerprint
 
 WALKER = env_spec("paddock.envs.bipedal:paddock/BipedalWalker-v3")
 FUSED = ["-O1", "-fexpensive-optimizations", "-mfma", "-ffp-contract=fast"]
@@ -37,7 +38,7 @@ def fused_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if COMPILER is None or platform.machine() != "x86_64" or "fma" not in Path("/proc/cpuinfo").read_text().split():
         pytest.skip("there is no C compiler (cc, gcc) for a processor with AVX2 and FMA")
     folder = tmp_path_factory.mktemp("fused")
-    others = [stem for source in extension()["sources"] if (stem := Path(source).stem) not in library.SETS]
+    others = [stem for source in extension().sources if (stem := Path(source).stem) not in library.SETS]
     build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O0"], **{name: ["-O0"] for name in others}})
     return folder
 
@@ -63,19 +64,19 @@ def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
     assert library.widest() == dense_library.widest() == sets[0] and library.passed_over() == []
 
 
-def test_every_task_and_the_networks_are_recorded() -> None:
-    header = (ROOT / "envs" / "native" / "src" / "runtime" / "tasks.h").read_text()
-    tasks = re.findall(r"&(\w+)_task\b", header)
-    assert "minigrid" in tasks and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
+def test_every_task_has_its_number_and_others_have_none() -> None:
+    recorded = library.recorded_numbers()
+    versions = {version.name for version in (*CONTROL.values(), *BOARDS.values(), *VERSIONS.values())}
+    assert recorded.keys() == {*versions, "minigrid", "minigrid_moves", "networks", "forward", "steps", "series"}
+    assert all(recorded.values())
     assert library.load().fingerprint(b"baseline", b"chess") == library.load().fingerprint(b"sse9", b"walker") == 0
 
 
-def test_the_recorded_numbers_are_what_the_script_prints() -> None:
-    script = ROOT / "scripts" / "native_fingerprint.py"
-    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
-    given: dict[str, Any] = {}
-    exec(printed, given)
-    assert given["RECORDED"] == library.RECORDED and given["LEARNING"] == dense_library.RECORDED
+def test_the_script_prints_the_recorded_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert native_fingerprint.main() == 0
+    printed = dict(re.findall(r"^(\w+) 0x(\w+)$", capsys.readouterr().out, re.MULTILINE))
+    recorded = library.recorded_numbers() | {"learning": dense_library.RECORDED}
+    assert {name: int(number, 16) for name, number in printed.items()} == recorded
 
 
 def test_fused_sets_are_passed_over_with_a_line_that_names_set_and_task(fused: list[str]) -> None:
@@ -84,7 +85,9 @@ def test_fused_sets_are_passed_over_with_a_line_that_names_set_and_task(fused: l
         assert library.widest() == "baseline"
     assert [reason.split()[0] for reason in library.passed_over()] == fused
     for reason in library.passed_over():
-        assert any(f"compute {task} to other bits" in reason for task in library.RECORDED) and "\n" not in reason
+        assert (
+            any(f"compute {task} to other bits" in reason for task in library.recorded_numbers()) and "\n" not in reason
+        )
 
 
 def test_a_fused_set_that_was_asked_for_is_an_error_of_one_line(
@@ -120,10 +123,10 @@ def test_where_no_set_passes_auto_is_serial_and_networks_are_numpy_s(
     network = Network((3, 2), "tanh", "bounded", (-1.0,) * 2, (1.0,) * 2)
     obs = np.ones((1, 3), np.float32)
     expected = Networks(network, 1)(obs)
-    monkeypatch.setitem(library.RECORDED, "walker", 1)
+    monkeypatch.setitem(library.RECORDED, "series", 1)
     library._compare.cache_clear()
     try:
-        with pytest.raises(ConfigError, match=r"vec=native: .* compute walker to other bits .* choose vec=serial"):
+        with pytest.raises(ConfigError, match=r"vec=native: .* compute series to other bits .* choose vec=serial"):
             library.widest()
         said: list[str] = []
         section = Auto(num_envs=2, restart=False, timeout_s=60.0).settle(WALKER, True, said.append)
@@ -149,4 +152,4 @@ def test_a_set_is_judged_once_a_process(unchosen: None, monkeypatch: pytest.Monk
     monkeypatch.setattr(library, "load", lambda: counting)
     for _ in range(3):
         library.widest()
-    assert next(calls) == len(library.RECORDED)
+    assert next(calls) == len(library.recorded_numbers())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.bipedal.ground import Course, lay_ground
 from paddock.envs.bipedal.terrain import Terrain
-from paddock.envs.native.settings import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
+from paddock.envs.native.originals import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
 
 NATIVE = ROOT / "envs" / "native"
 COMPILER = shutil.which("cc")

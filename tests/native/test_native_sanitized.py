@@ -25,9 +25,6 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "boards/snake.h"
-#include "boards/spread.h"
-#include "boards/tag.h"
 #include "walker/ground.h"
 #include "policies/rollout.h"
 #include "runtime/steps.h"
@@ -138,17 +135,9 @@ static int step_worlds(const struct task *task)
     static double paid[N * SEATS], returns[N * SEATS], ended_with[N * SEATS];
     static int64_t choices[N * SEATS], lengths[N * SEATS], ended_after[N * SEATS];
     static uint8_t ended[N * SEATS], cut[N * SEATS], alive[N * SEATS], acts[N * SEATS], over[N];
-    const struct snake_settings field = {
-        .snakes = SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
-    };
-    const struct spread_settings plane = {.agents = SEATS, .max_cycles = 25, .local_ratio = 0.5};
-    const struct tag_settings hunt = {.prey = 1, .hunters = SEATS - 1, .obstacles = 2, .max_cycles = 25};
-    const void *settings = &field;
-    if (!strcmp(task->name, "spread")) settings = &plane;
-    if (!strcmp(task->name, "tag")) settings = &hunt;
     struct rows rows = {seen, last, choices, paid, ended, cut, returns, lengths, ended_with, ended_after, episode,
                         alive, acts, over};
-    struct vector *vector = vector_open(task, N, settings, 15, 1, 3);
+    struct vector *vector = vector_open(task, N, task->example, 15, 1, 3);
     if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
     for (int k = 0; k < 60; k++) {
         for (int i = 0; i < N * SEATS; i++) choices[i] = (i * 7 + k * 13) % task->choices;
@@ -201,17 +190,17 @@ def widest() -> list[str]:
 
 
 def compile_all(folder: Path, flags: Sequence[str], sets: list[str], *more: Path, name: str = LANES) -> list[str]:
-    """Objects of a library as pyproject.toml builds it, but with these flags, and of these sets of instructions."""
+    """Objects of a library as setup.py builds it, but with these flags, and of these sets of instructions."""
     assert COMPILER is not None
     module, (header, none) = extension(name), NO_SET[name]
-    sources = [ROOT / source for source in module["sources"]]
+    sources = [ROOT / source for source in module.sources]
     lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
     stubs = folder / "lacking.c"
     stubs.write_text("\n".join([f'#include "{header}"', *(none.format(one.stem) for one in lacking), ""]))
     kept = [stubs, *more, *(source for source in sources if source not in lacking)]
     folders = [f"-I{part / 'src'}" for part in (NATIVE, DENSE)]
     # -Og keeps every check, and compiles a set of instructions in half the time of -O1.
-    command = [COMPILER, *module["extra-compile-args"], "-Og", "-g1", *flags, "-fPIC", *folders, "-c"]
+    command = [COMPILER, *module.extra_compile_args, "-Og", "-g1", *flags, "-fPIC", *folders, "-c"]
     targets = [str(folder / f"{source.stem}.o") for source in kept]
     running = [subprocess.Popen([*command, str(one), "-o", to]) for one, to in zip(kept, targets, strict=True)]
     assert not any([process.wait() for process in running])
@@ -375,7 +364,7 @@ def test_batches_touch_nothing_but_their_own(tmp_path: Path) -> None:
     program, module = tmp_path / "program", extension(BATCHES)
     program.with_suffix(".c").write_text(BATCHES_PROGRAM)
     folder = f"-I{(ROOT / module['sources'][0]).parent}"
-    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *CHECKED, folder, "-include", "stddef.h"]
+    command = [COMPILER, *module.extra_compile_args, "-O1", "-g1", *CHECKED, folder, "-include", "stddef.h"]
     subprocess.run([*command, "-o", str(program), str(program.with_suffix(".c"))], check=True)
     assert run([program]) == "drawn\n"
 

@@ -158,7 +158,7 @@ def built() -> Iterator[ctypes.CDLL]:
             f"-I{ROOT / 'envs' / 'native' / 'src'}",
             str(Path(__file__).with_name("products.c")),
         ]
-        command = [str(compiler), *extension()["extra-compile-args"], *flags, *source]
+        command = [str(compiler), *extension().extra_compile_args, *flags, *source]
         subprocess.run([*command, "-shared", "-fPIC", "-o", target], check=True)
         c = ctypes.CDLL(target)
         c.play_peak.restype, c.play_peak.argtypes = None, [ctypes.c_int64, ctypes.c_float, ctypes.c_void_p]

@@ -87,7 +87,7 @@ def config(
     [
         config(),
         config("Pendulum-v1", max_episode_steps=37),
-        config("paddock.envs.tasks.recall:paddock/Recall-v0", lstm=True),
+        config("paddock.envs.sanity:paddock/Recall-v0", lstm=True),
         config("paddock.envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
         config(groups=2),
         config(vec=Native(num_envs=4, threads=1)),

@@ -17,7 +17,7 @@ from native_laws import (  # noqa: F401, fixtures
 )
 from numpy.typing import NDArray
 
-from paddock.envs.native.games.minigrid import CHOICES
+from paddock.envs.native.minigrid import CHOICES
 from paddock.envs.native.originals import EXACT, is_exact
 from paddock.envs.native.settings import native_task
 from paddock.envs.spec import EnvSpec

@@ -20,13 +20,13 @@ from native_laws import (  # noqa: F401, fixtures
 )
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.native.boards.worlds import WORLDS
 from paddock.envs.native.settings import native_task
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorMisuse
 from paddock.envs.vector.serial import SerialVectorEnv
 
-CONNECT4, TICTACTOE, SNAKE, TAG, SPREAD = WORLDS
+CONNECT4, TICTACTOE = "pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env"
+SNAKE, SPREAD, TAG = (f"paddock.envs.tasks.{name}:{name.title()}" for name in ("snake", "spread", "tag"))
 FIELD = {"snakes": 4, "width": 9, "height": 8, "food": 9, "longest": 6, "absence": 3, "max_steps": 35}
 NARROW = {"snakes": 2, "width": 4, "height": 4, "food": 2, "longest": 3, "absence": 1, "max_steps": 1000}
 PLANE = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
@@ -144,7 +144,7 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"seat_feature": True}, "env.seat_feature=true: the native version of .* tells no seats"),
+        ({"seat_feature": True}, "env.seat_feature: the native version of .* gives just what a seat sees"),
         ({"fresh": True}, "env.fresh=true"),
         ({"wrappers": ({"_target_": "toy_worlds.same"},)}, "cannot go around native environments"),
         ({"kwargs": FIELD | {"snakes": 40}}, "snakes=40 must be between 2 and 16"),
@@ -159,7 +159,7 @@ def test_what_has_no_native_version_is_refused_in_one_line(changes: dict[str, An
     find_spec("pettingzoo") is None, reason="pettingzoo is not installed: pip install -e '.[multiagent]'"
 )
 def test_a_part_of_what_is_seen_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"91 bytes, and the recipe keeps 84 bytes; leave out env\.without"):
+    with pytest.raises(ConfigError, match=r"env\.without: the native version of .* leave it out"):
         native_task(recipe("connect4", without=("action_mask",)))
 
 

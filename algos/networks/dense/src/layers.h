@@ -12,7 +12,7 @@
 #include "dense.h"
 #include "simd/functions.h"
 #include "simd/product.h"
-#include "simd/zip.h"
+#include "simd/transpose.h"
 
 #define MOST_CHAINS 3
 

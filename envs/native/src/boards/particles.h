@@ -76,14 +76,4 @@ static inline void move(struct point *place, struct point *speed, struct point f
     if (size > top) speed->x = speed->x / size * top, speed->y = speed->y / size * top;
 }
 
-/* The point, or zero in place of what nobody would have saved: bodies come nowhere near so far in 2^30 steps. */
-static inline struct point mended(struct point saved)
-{
-    const double most = 1e12;
-    return (struct point){
-        saved.x > -most && saved.x < most ? saved.x : 0,
-        saved.y > -most && saved.y < most ? saved.y : 0,
-    };
-}
-
 #endif

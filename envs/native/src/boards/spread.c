@@ -1,8 +1,22 @@
-/* Steps of agents that cover landmarks, in the order that envs/tasks/spread.py has. */
+/* Agents that cover landmarks: the rules are those of envs/tasks/spread.py, to the bit. */
 
-#include "spread.h"
+#include "particles.h"
+#include "world.h"
 
-#include <string.h>
+#define MOST_AGENTS 16
+#define AGENT_BYTES (6 * sizeof(float)) /* of what an agent sees, for each agent that there is */
+
+/* The fields of `SpreadRules` in envs/tasks/spread.py. */
+struct spread_settings {
+    int32_t agents;
+    double local_ratio;
+    int32_t max_cycles;
+};
+
+struct spread {
+    struct point place[MOST_AGENTS], speed[MOST_AGENTS], landmark[MOST_AGENTS];
+    int64_t steps;
+};
 
 #define RADIUS 0.15
 #define FORCE 5.0
@@ -29,11 +43,29 @@ static void see(const struct spread *world, int agents, unsigned char *rows)
     }
 }
 
-static void step_world(
-    struct spread *world, const struct spread_settings *settings, const int64_t *choice, double *reward,
-    uint8_t *truncated
+static int count_spread(const void *settings) { return ((const struct spread_settings *)settings)->agents; }
+static size_t width_spread(const void *settings) { return count_spread(settings) * AGENT_BYTES; }
+
+static void start_spread(
+    struct spread *world, const void *settings, struct generator *generator, const struct seat_rows *rows
 )
 {
+    const int agents = count_spread(settings);
+    memset(world, 0, sizeof *world);
+    for (int k = 0; k < agents; k++) world->place[k] = draw_point(generator, 1);
+    for (int k = 0; k < agents; k++) world->landmark[k] = draw_point(generator, 1);
+    memset(rows->alive, 1, agents);
+    memset(rows->acts, 1, agents);
+    see(world, agents, rows->observation);
+}
+
+static void step_spread(
+    struct spread *world, const void *memory, struct generator *generator, const int64_t *choice,
+    const struct seat_rows *rows
+)
+{
+    const struct spread_settings *settings = memory;
+    (void)generator;
     const int agents = settings->agents;
     struct point force[MOST_AGENTS];
     double radius[MOST_AGENTS], together = 0;
@@ -56,63 +88,15 @@ static void step_world(
         }
     const int last = ++world->steps >= settings->max_cycles;
     for (int k = 0; k < agents; k++) {
-        reward[k] = together * (1 - settings->local_ratio) - met[k] * settings->local_ratio;
-        truncated[k] = (uint8_t)last;
+        rows->reward[k] = together * (1 - settings->local_ratio) - met[k] * settings->local_ratio;
+        rows->truncated[k] = (uint8_t)last;
     }
+    see(world, agents, rows->observation);
 }
 
-int count_spread(const void *settings) { return ((const struct spread_settings *)settings)->agents; }
+static const struct spread_settings example = {.agents = 4, .max_cycles = 25, .local_ratio = 0.5};
 
-size_t width_of_spread(const void *settings) { return count_spread(settings) * AGENT_BYTES; }
-
-void start_spread(
-    void *group, const void *memory, struct generator *generators, unsigned mask, const struct seat_rows *rows
+WORLD(
+    spread, .choices = 5, .row_bytes = MOST_AGENTS * AGENT_BYTES, .saved_bytes = sizeof(struct spread),
+    .example = &example, .recorded = 0x0ae82ed0ef1cfc70
 )
-{
-    const int agents = count_spread(memory);
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        struct spread *world = (struct spread *)group + lane;
-        const size_t first = (size_t)lane * agents;
-        memset(world, 0, sizeof *world);
-        for (int k = 0; k < agents; k++) world->place[k] = draw_point(generators + lane, 1);
-        for (int k = 0; k < agents; k++) world->landmark[k] = draw_point(generators + lane, 1);
-        memset(rows->alive + first, 1, agents);
-        memset(rows->acts + first, 1, agents);
-        see(world, agents, rows->observation + first * agents * AGENT_BYTES);
-    }
-}
-
-void step_spread(
-    void *group, const void *memory, struct generator *generators, unsigned mask, const int64_t *choice,
-    const struct seat_rows *rows
-)
-{
-    const struct spread_settings *settings = memory;
-    const int agents = settings->agents;
-    (void)generators;
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        struct spread *world = (struct spread *)group + lane;
-        const size_t first = (size_t)lane * agents;
-        step_world(world, settings, choice + first, rows->reward + first, rows->truncated + first);
-        see(world, agents, rows->observation + first * agents * AGENT_BYTES);
-    }
-}
-
-void save_spread(const void *group, int lane, void *saved)
-{
-    memcpy(saved, (const struct spread *)group + lane, sizeof(struct spread));
-}
-
-void load_spread(void *group, const void *memory, int lane, const void *saved)
-{
-    struct spread *world = (struct spread *)group + lane;
-    (void)memory;
-    memcpy(world, saved, sizeof *world);
-    world->steps &= INT32_MAX;
-    for (int k = 0; k < MOST_AGENTS; k++) {
-        world->place[k] = mended(world->place[k]), world->speed[k] = mended(world->speed[k]);
-        world->landmark[k] = mended(world->landmark[k]);
-    }
-}

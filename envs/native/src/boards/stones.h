@@ -7,11 +7,7 @@
 #ifndef PADDOCK_STONES_H
 #define PADDOCK_STONES_H
 
-#include <string.h>
-
-#include "games/game.h"
-#include "runtime/native.h"
-#include "simd/lanes.h"
+#include "world.h"
 
 #define STONE_SEATS 2
 #define MOST_MOVES 16
@@ -22,12 +18,6 @@ struct stones {
     int turn;                 /* the seat whose turn it is */
 };
 
-static int two_seats(const void *settings)
-{
-    (void)settings;
-    return STONE_SEATS;
-}
-
 /* What a seat does, and what comes of it. */
 struct turn {
     int move, field, left; /* where its stone lies, if it is allowed; left: whether the move is still allowed then */
@@ -35,25 +25,23 @@ struct turn {
 };
 
 /* Rows are zeros before. */
-INLINE void begin_turns(struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane)
+static inline void begin_turns(struct stones *stones, int moves, const struct seat_rows *rows)
 {
-    const size_t first = (size_t)lane * STONE_SEATS;
     *stones = (struct stones){0};
     memset(stones->free, 1, moves);
-    rows->alive[first] = rows->alive[first + 1] = rows->acts[first] = 1;
-    memset(rows->observation + first * (moves + 2 * fields), 1, moves);
+    rows->alive[0] = rows->alive[1] = rows->acts[0] = 1;
+    memset(rows->observation, 1, moves);
 }
 
 /* Enter a turn: of rows what changes by it. */
-INLINE void take_turn(
-    struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane, const struct turn *taken
+static inline void take_turn(
+    struct stones *stones, int moves, int fields, const struct seat_rows *rows, const struct turn *taken
 )
 {
-    const size_t first = (size_t)lane * STONE_SEATS;
     const int turn = stones->turn, row = moves + 2 * fields;
-    unsigned char *own = rows->observation + (first + turn) * row, *others = rows->observation + (first + 1 - turn) * row;
+    unsigned char *own = rows->observation + turn * row, *others = rows->observation + (1 - turn) * row;
     stones->turn = taken->refused ? 0 : 1 - turn; /* who would take leave first */
-    rows->acts[first + turn] = 0, rows->acts[first + stones->turn] = 1;
+    rows->acts[turn] = 0, rows->acts[stones->turn] = 1;
     if (!taken->refused) {
         own[moves + 2 * taken->field] = others[moves + 2 * taken->field + 1] = 1;
         memset(own, 0, moves);
@@ -64,9 +52,9 @@ INLINE void take_turn(
         memcpy(others, stones->free, moves);
     }
     if (!(taken->won | taken->full | taken->refused)) return;
-    rows->reward[first + turn] = taken->won - taken->refused, rows->reward[first + 1 - turn] = -taken->won;
-    rows->terminated[first] = rows->terminated[first + 1] = 1;
-    rows->truncated[first] = rows->truncated[first + 1] = (uint8_t)taken->refused;
+    rows->reward[turn] = taken->won - taken->refused, rows->reward[1 - turn] = -taken->won;
+    rows->terminated[0] = rows->terminated[1] = 1;
+    rows->truncated[0] = rows->truncated[1] = (uint8_t)taken->refused;
 }
 
 #endif

@@ -1,8 +1,22 @@
-/* Steps of adversaries and their prey, in the order that envs/tasks/tag.py has. */
+/* Adversaries that hunt prey among obstacles: the rules are those of envs/tasks/tag.py, to the bit. */
 
-#include "tag.h"
+#include "particles.h"
+#include "world.h"
 
-#include <string.h>
+#define TAG_EACH 8 /* of each kind at the most */
+#define TAG_MOVING (2 * TAG_EACH)
+#define TAG_BODIES (3 * TAG_EACH)
+#define TAG_NUMBERS (4 + 2 * (TAG_BODIES - 1) + 2 * TAG_EACH) /* that an adversary sees, at the most */
+
+/* The fields of `TagRules` in envs/tasks/tag.py. */
+struct tag_settings {
+    int32_t prey, hunters, obstacles, max_cycles;
+};
+
+struct tag {
+    struct point place[TAG_BODIES], speed[TAG_MOVING]; /* hunters, prey, obstacles */
+    int64_t steps;
+};
 
 #define REACH 0.9
 #define CAUGHT 10.0
@@ -22,11 +36,20 @@ static const struct body_kind *kind_of(const struct tag_settings *settings, int 
     return body < settings->hunters ? &hunter : body < moving_of(settings) ? &prey : &obstacle;
 }
 
+static int count_tag(const void *settings) { return moving_of(settings); }
+
+/* An adversary's, which is the longer: prey does not see its own speed twice. */
+static size_t width_tag(const void *memory)
+{
+    const struct tag_settings *settings = memory;
+    return (4 + 2 * (moving_of(settings) + settings->obstacles - 1) + 2 * settings->prey) * sizeof(float);
+}
+
 /* What prey sees is shorter than a row, whose last numbers stay the zeros that they are in a blank one. */
 static void see(const struct tag *world, const struct tag_settings *settings, unsigned char *rows)
 {
     const int moving = moving_of(settings), bodies = moving + settings->obstacles;
-    const size_t width = width_of_tag(settings);
+    const size_t width = width_tag(settings);
     for (int k = 0; k < moving; k++) {
         const struct point here = world->place[k], speed = world->speed[k];
         float seen[TAG_NUMBERS] = {(float)speed.x, (float)speed.y, (float)here.x, (float)here.y};
@@ -56,10 +79,26 @@ static double cost(double x)
     return loss < DEAREST ? loss : DEAREST;
 }
 
-static void step_world(
-    struct tag *world, const struct tag_settings *settings, const int64_t *choice, double *reward, uint8_t *truncated
+static void start_tag(
+    struct tag *world, const void *memory, struct generator *generator, const struct seat_rows *rows
 )
 {
+    const struct tag_settings *settings = memory;
+    const int moving = moving_of(settings), bodies = moving + settings->obstacles;
+    memset(world, 0, sizeof *world);
+    for (int k = 0; k < bodies; k++) world->place[k] = draw_point(generator, k < moving ? 1 : REACH);
+    memset(rows->alive, 1, moving);
+    memset(rows->acts, 1, moving);
+    see(world, settings, rows->observation);
+}
+
+static void step_tag(
+    struct tag *world, const void *memory, struct generator *generator, const int64_t *choice,
+    const struct seat_rows *rows
+)
+{
+    const struct tag_settings *settings = memory;
+    (void)generator;
     const int hunters = settings->hunters, moving = moving_of(settings), bodies = moving + settings->obstacles;
     struct point force[TAG_MOVING];
     double radius[TAG_BODIES];
@@ -76,67 +115,17 @@ static void step_world(
     for (int k = hunters; k < moving; k++) {
         int by = 0;
         for (int i = 0; i < hunters; i++) by += distance(world->place[i], world->place[k]) < radius[i] + radius[k];
-        reward[k] = -CAUGHT * by - cost(world->place[k].x) - cost(world->place[k].y);
+        rows->reward[k] = -CAUGHT * by - cost(world->place[k].x) - cost(world->place[k].y);
         all += by;
     }
-    for (int k = 0; k < hunters; k++) reward[k] = CAUGHT * all;
-    memset(truncated, last, moving);
+    for (int k = 0; k < hunters; k++) rows->reward[k] = CAUGHT * all;
+    memset(rows->truncated, last, moving);
+    see(world, settings, rows->observation);
 }
 
-int count_tag(const void *settings) { return moving_of(settings); }
+static const struct tag_settings example = {.prey = 1, .hunters = 3, .obstacles = 2, .max_cycles = 25};
 
-/* An adversary's, which is the longer: prey does not see its own speed twice. */
-size_t width_of_tag(const void *memory)
-{
-    const struct tag_settings *settings = memory;
-    return (4 + 2 * (moving_of(settings) + settings->obstacles - 1) + 2 * settings->prey) * sizeof(float);
-}
-
-void start_tag(
-    void *group, const void *memory, struct generator *generators, unsigned mask, const struct seat_rows *rows
+WORLD(
+    tag, .choices = 5, .row_bytes = TAG_NUMBERS * sizeof(float), .saved_bytes = sizeof(struct tag),
+    .example = &example, .recorded = 0xf83e99e3e47a1d1b
 )
-{
-    const struct tag_settings *settings = memory;
-    const int moving = moving_of(settings), bodies = moving + settings->obstacles;
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        struct tag *world = (struct tag *)group + lane;
-        const size_t first = (size_t)lane * moving;
-        memset(world, 0, sizeof *world);
-        for (int k = 0; k < bodies; k++) world->place[k] = draw_point(generators + lane, k < moving ? 1 : REACH);
-        memset(rows->alive + first, 1, moving);
-        memset(rows->acts + first, 1, moving);
-        see(world, settings, rows->observation + first * width_of_tag(settings));
-    }
-}
-
-void step_tag(
-    void *group, const void *memory, struct generator *generators, unsigned mask, const int64_t *choice,
-    const struct seat_rows *rows
-)
-{
-    const struct tag_settings *settings = memory;
-    (void)generators;
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        struct tag *world = (struct tag *)group + lane;
-        const size_t first = (size_t)lane * moving_of(settings);
-        step_world(world, settings, choice + first, rows->reward + first, rows->truncated + first);
-        see(world, settings, rows->observation + first * width_of_tag(settings));
-    }
-}
-
-void save_tag(const void *group, int lane, void *saved)
-{
-    memcpy(saved, (const struct tag *)group + lane, sizeof(struct tag));
-}
-
-void load_tag(void *group, const void *memory, int lane, const void *saved)
-{
-    struct tag *world = (struct tag *)group + lane;
-    (void)memory;
-    memcpy(world, saved, sizeof *world);
-    world->steps &= INT32_MAX;
-    for (int k = 0; k < TAG_BODIES; k++) world->place[k] = mended(world->place[k]);
-    for (int k = 0; k < TAG_MOVING; k++) world->speed[k] = mended(world->speed[k]);
-}

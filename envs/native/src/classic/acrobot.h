@@ -87,6 +87,6 @@ static void start_acrobot(
     start_classic(group, generators, mask, observation, 4, 6, 4, low, high, show_acrobot);
 }
 
-CLASSIC_TASK(acrobot, 4, 6, 3)
+CLASSIC_TASK(acrobot, 4, 6, 3, 0x91f80e27e89a84d9)
 
 #endif

@@ -99,8 +99,10 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
     group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;
 }
 
+uint64_t fingerprint_classic(const struct task *task);
+
 /* Saving, loading and the task itself, for a task that has start_... and step_... of its own. */
-#define CLASSIC_TASK(which, numbers, shown, most_choices)                                                              \
+#define CLASSIC_TASK(which, numbers, shown, most_choices, bits)                                                        \
     static void save_##which(const void *group, int lane, void *saved)                                                 \
     {                                                                                                                  \
         save_classic((struct classic_group *)group, lane, saved, numbers);                                             \
@@ -112,13 +114,14 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
     }                                                                                                                  \
     static const struct task which##_task = {                                                                          \
         .name = #which,                                                                                                \
-        .kind = KIND_CLASSIC,                                                                                          \
         .lanes = LANES,                                                                                                \
         .observations = shown,                                                                                         \
         .actions = 1,                                                                                                  \
         .choices = most_choices,                                                                                       \
         .group_bytes = sizeof(struct classic_group),                                                                   \
         .saved_bytes = (numbers + 1) * sizeof(double),                                                                 \
+        .fingerprint = fingerprint_classic,                                                                            \
+        .recorded = bits,                                                                                              \
         .start = start_##which,                                                                                        \
         .step = step_##which,                                                                                          \
         .save = save_##which,                                                                                          \

@@ -61,6 +61,6 @@ static void start_pendulum(
     start_classic(group, generators, mask, observation, 2, 3, 2, low, high, show_pendulum);
 }
 
-CLASSIC_TASK(pendulum, 2, 3, 0)
+CLASSIC_TASK(pendulum, 2, 3, 0, 0xba458f77f3a16939)
 
 #endif

@@ -1,18 +1,24 @@
 /* Breakout: envs/games/breakout.py has the rules. Whole numbers, so that no rounding is in them. */
 
-#include "games.h"
 #include "serve.h"
 
 #define WIDTH 192
 #define HEIGHT 160
 #define COLUMNS 12
-#define ROWS (BREAKOUT_BRICKS / COLUMNS)
+#define ROWS 6
+#define BRICKS (ROWS * COLUMNS)
 #define TOP 24
 #define PADDLE 32
 #define PLANE 152
 #define SLOW 4
 #define FAST 6
 #define LIVES 5
+
+struct breakout {
+    int32_t x, y, vx, vy, speed, paddle, lives, left; /* units; balls and bricks */
+    uint32_t word;
+    uint8_t bricks[BRICKS];
+};
 
 static void serve(struct breakout *game)
 {
@@ -25,7 +31,7 @@ static void begin_breakout(struct breakout *game, const void *settings, struct g
 {
     (void)settings;
     *game = (struct breakout){
-        .paddle = (WIDTH - PADDLE) / 2, .lives = LIVES, .left = BREAKOUT_BRICKS, .word = draw_word(generator),
+        .paddle = (WIDTH - PADDLE) / 2, .lives = LIVES, .left = BRICKS, .word = draw_word(generator),
     };
     memset(game->bricks, 1, sizeof game->bricks);
     serve(game);
@@ -84,14 +90,4 @@ static void show_breakout(const struct breakout *game, const void *settings, uns
     memcpy(row + sizeof game->bricks, motion, sizeof motion);
 }
 
-static void mend_breakout(struct breakout *game, const void *settings)
-{
-    (void)settings;
-    game->x = bounded(game->x, 0, WIDTH - 1), game->y = bounded(game->y, 0, HEIGHT - 1);
-    game->vx = bounded(game->vx, -5, 5), game->vy = bounded(game->vy, -FAST, FAST);
-    game->speed = bounded(game->speed, SLOW, FAST), game->lives = bounded(game->lives, 1, LIVES);
-    game->paddle = bounded(game->paddle, 0, WIDTH - PADDLE), game->left = 0;
-    for (int k = 0; k < BREAKOUT_BRICKS; k++) game->left += game->bricks[k] = game->bricks[k] != 0;
-}
-
-BYTE_GAME(breakout, ROW_BREAKOUT)
+GAME(breakout, .choices = 3, .row_bytes = BRICKS + 6 * sizeof(float), .recorded = 0x99b6c08a9593bf40)

@@ -1,12 +1,10 @@
-/* Games whose observations are rows of bytes, one environment after another: what is left to write of one are its state
- * `struct GAME` and four functions,
+/* A game of one agent: its state `struct GAME` and three functions,
  *
- *   begin_GAME(state, settings, generator)                   where an episode begins
- *   play_GAME(state, settings, generator, choice, &reward)   whether it is over
- *   show_GAME(state, settings, row)                          every byte of its row
- *   mend_GAME(state, settings)                               what was not saved by this code is made one to go on from
+ *   begin_GAME(state, settings, generator)                   begins an episode
+ *   play_GAME(state, settings, generator, choice, &reward)   plays a choice; whether the episode is over
+ *   show_GAME(state, settings, row)                          writes every byte of the observation
  *
- * and BYTE_GAME makes those of `struct task` of them. */
+ * of which GAME makes a task, and enters it among all tasks. */
 
 #ifndef PADDOCK_GAME_H
 #define PADDOCK_GAME_H
@@ -17,66 +15,50 @@
 
 static inline int bounded(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-#define BYTE_GAME_DECLARED(game)                                                                                       \
-    void start_##game(void *, const void *, struct generator *, unsigned, unsigned char *);                            \
-    unsigned step_##game(                                                                                              \
-        void *, const void *, struct generator *, unsigned, const int64_t *, unsigned char *, double *                 \
-    );                                                                                                                 \
-    void save_##game(const void *, int, void *);                                                                       \
-    void load_##game(void *, const void *, int, const void *);
+#define GAME(game, ...) GAME_OF(game, struct game, begin_##game, play_##game, show_##game, __VA_ARGS__)
 
-#define BYTE_GAME(game, bytes)                                                                                         \
-    void start_##game(                                                                                                 \
+/* The same with functions and a state of other names, and further members of `struct task`. */
+#define GAME_OF(game, type, begin, play, show, ...)                                                                    \
+    static void start_all_##game(                                                                                      \
+        void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows            \
+    );                                                                                                                 \
+    static unsigned step_all_##game(                                                                                   \
+        void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,         \
+        unsigned char *rows, double *reward                                                                            \
+    );                                                                                                                 \
+    static const struct task game##_task = {                                                                           \
+        .name = #game,                                                                                                 \
+        .actions = 1,                                                                                                  \
+        .group_bytes = sizeof(type),                                                                                   \
+        .saved_bytes = sizeof(type),                                                                                   \
+        .start_rows = start_all_##game,                                                                                \
+        .step_rows = step_all_##game,                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    };                                                                                                                 \
+    static void start_all_##game(                                                                                      \
         void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows            \
     )                                                                                                                  \
     {                                                                                                                  \
-        struct game *state = group;                                                                                    \
         for (; mask; mask &= mask - 1) {                                                                               \
             const int i = __builtin_ctz(mask);                                                                         \
-            begin_##game(state + i, settings, generators + i);                                                         \
-            show_##game(state + i, settings, rows + (size_t)i * (bytes));                                              \
+            begin((type *)group + i, settings, generators + i);                                                        \
+            show((type *)group + i, settings, (void *)(rows + i * game##_task.row_bytes));                             \
         }                                                                                                              \
     }                                                                                                                  \
-    unsigned step_##game(                                                                                              \
+    static unsigned step_all_##game(                                                                                   \
         void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,         \
         unsigned char *rows, double *reward                                                                            \
     )                                                                                                                  \
     {                                                                                                                  \
-        struct game *state = group;                                                                                    \
         unsigned ended = 0;                                                                                            \
         for (; mask; mask &= mask - 1) {                                                                               \
             const int i = __builtin_ctz(mask);                                                                         \
-            const int over = play_##game(state + i, settings, generators + i, (int)choice[i], reward + i);             \
+            const int over = play((type *)group + i, settings, generators + i, (int)choice[i], reward + i);            \
             ended |= (unsigned)over << i;                                                                              \
-            show_##game(state + i, settings, rows + (size_t)i * (bytes));                                              \
+            show((type *)group + i, settings, (void *)(rows + i * game##_task.row_bytes));                             \
         }                                                                                                              \
         return ended;                                                                                                  \
     }                                                                                                                  \
-    void save_##game(const void *group, int lane, void *saved)                                                         \
-    {                                                                                                                  \
-        memcpy(saved, (const struct game *)group + lane, sizeof(struct game));                                         \
-    }                                                                                                                  \
-    void load_##game(void *group, const void *settings, int lane, const void *saved)                                   \
-    {                                                                                                                  \
-        struct game *state = (struct game *)group + lane;                                                              \
-        memcpy(state, saved, sizeof *state);                                                                           \
-        mend_##game(state, settings);                                                                                  \
-    }
-
-#define BYTE_GAME_TASK(game, most_choices, bytes)                                                                      \
-    static const struct task game##_task = {                                                                           \
-        .name = #game,                                                                                                 \
-        .kind = KIND_GAME,                                                                                             \
-        .lanes = LANES,                                                                                                \
-        .actions = 1,                                                                                                  \
-        .choices = most_choices,                                                                                       \
-        .row_bytes = bytes,                                                                                            \
-        .group_bytes = LANES * sizeof(struct game),                                                                    \
-        .saved_bytes = sizeof(struct game),                                                                            \
-        .start_rows = start_##game,                                                                                    \
-        .step_rows = step_##game,                                                                                      \
-        .save = save_##game,                                                                                           \
-        .load = load_##game,                                                                                           \
-    };
+    REGISTER_TASK(game##_task)
 
 #endif

@@ -1,9 +1,14 @@
 /* 2048: envs/games/game_2048.py has the rules. */
 
-#include "games.h"
+#include "game.h"
 
 #define SIDE 4
 #define MOST 17 /* power of two of the greatest tile */
+
+struct game_2048 {
+    uint8_t board[SIDE * SIDE]; /* powers of two; 0: empty */
+    uint8_t moves[4];  /* of each action whether it moves a tile */
+};
 
 /* Of up, right, down and left: the first cell of the first line, from it to the next line's, and along a line. */
 static const struct {
@@ -14,7 +19,6 @@ static void add_tile(struct game_2048 *game, struct generator *generator)
 {
     int empty[SIDE * SIDE], count = 0;
     for (int i = 0; i < SIDE * SIDE; i++) empty[count] = i, count += !game->board[i];
-    if (!count) return; /* of what was not saved by this code */
     const int cell = empty[draw_integer(generator, 0, count)];
     game->board[cell] = draw(generator) < 0.1 ? 2 : 1;
 }
@@ -84,12 +88,4 @@ static void show_game_2048(const struct game_2048 *game, const void *settings, u
     memcpy(row + sizeof game->moves, game->board, sizeof game->board);
 }
 
-static void mend_game_2048(struct game_2048 *game, const void *settings)
-{
-    (void)settings;
-    for (int i = 0; i < SIDE * SIDE; i++)
-        if (game->board[i] > MOST) game->board[i] = MOST;
-    find_moves(game);
-}
-
-BYTE_GAME(game_2048, ROW_2048)
+GAME(game_2048, .choices = 4, .row_bytes = sizeof(struct game_2048), .recorded = 0x9825a71b2072b3ec)

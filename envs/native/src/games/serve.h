@@ -4,7 +4,7 @@
 #ifndef PADDOCK_SERVE_H
 #define PADDOCK_SERVE_H
 
-#include "runtime/native.h"
+#include "game.h"
 
 static const int8_t serve_slopes[8] = {-5, -4, -2, -1, 1, 2, 4, 5}; /* and of a ball by the eighth of a paddle it hits */
 

@@ -25,6 +25,8 @@ struct player {
     vf *parameters;   /* [ways, P]; NULL where there is one member, whose own are read */
     vf *one, *other;  /* the values of a layer and of the next */
     void *group;
+    int64_t choice[MAX_LANES]; /* of a task whose observations are rows, which are copied into lanes */
+    float rows[LANES * MAX_OBSERVATION];
 };
 
 INLINE void *aligned_zeros(size_t bytes)
@@ -67,6 +69,44 @@ static struct player *open_player(const struct rollout *rollout)
     return NULL;
 }
 
+/* Copy rows of floats into lanes. */
+INLINE void copy_rows(struct player *player, const struct task *task, unsigned mask)
+{
+    float *lanes = (float *)player->obs;
+    for (; mask; mask &= mask - 1) {
+        const int i = __builtin_ctz(mask);
+        for (int k = 0; k < task->observations; k++) lanes[k * LANES + i] = player->rows[i * task->observations + k];
+    }
+}
+
+INLINE void start_task(struct player *player, const struct rollout *rollout, unsigned mask)
+{
+    const struct task *task = rollout->task;
+    if (task->start) {
+        task->start(player->group, rollout->settings, player->generator, mask, (float *)player->obs);
+        return;
+    }
+    task->start_rows(player->group, rollout->settings, player->generator, mask, (unsigned char *)player->rows);
+    copy_rows(player, task, mask);
+}
+
+INLINE unsigned step_task(struct player *player, const struct rollout *rollout)
+{
+    const struct task *task = rollout->task;
+    const float *action = (const float *)player->action;
+    if (task->step)
+        return task->step(
+            player->group, rollout->settings, player->playing, action, (float *)player->obs, player->reward
+        );
+    for (int i = 0; i < LANES; i++) player->choice[i] = (int64_t)(int32_t)action[i];
+    const unsigned ended = task->step_rows(
+        player->group, rollout->settings, player->generator, player->playing, player->choice,
+        (unsigned char *)player->rows, player->reward
+    );
+    copy_rows(player, task, player->playing);
+    return ended;
+}
+
 /* Give the free places the next episodes, as far as there are any. */
 static void deal_episodes(struct player *player, const struct rollout *rollout, int64_t *next)
 {
@@ -90,8 +130,7 @@ static void deal_episodes(struct player *player, const struct rollout *rollout, 
         player->observed = (player->observed & ~(1u << place)) | (unsigned)(rollout->observe[episode] != 0) << place;
     }
     player->playing |= fresh;
-    if (fresh)
-        rollout->task->start(player->group, rollout->settings, player->generator, fresh, (float *)player->obs);
+    if (fresh) start_task(player, rollout, fresh);
 }
 
 /* Welford's update, with the sums and divisions of `play`. */
@@ -132,9 +171,7 @@ static unsigned step_all(struct player *player, const struct rollout *rollout)
         unsigned mask = player->playing & player->observed & ALL_LANES << way * LANES;
         if (mask) count_observations(player, task->observations, way, mask >> way * LANES);
     }
-    unsigned ended = task->step(
-        player->group, rollout->settings, player->playing, (float *)player->action, (float *)player->obs, player->reward
-    );
+    unsigned ended = step_task(player, rollout);
     for (unsigned rest = player->playing; rest; rest &= rest - 1) {
         int place = __builtin_ctz(rest);
         player->total[place] += player->reward[place];

@@ -6,20 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "games/games.h"
-#include "games/minigrid/grid.h"
-#include "games/sanity/sanity_settings.h"
 #include "recorded.h"
-#include "walker/ground.h"
 #include "simd/sets.h"
 
 #define ENVS MAX_LANES /* whole groups of every width */
 #define KEY 14
 #define HOLD 4 /* steps, on the average, for which an action is held */
-
-#define POINTS 48
-#define STEP (14 / 30.0)
-#define HEIGHT (100 / 30.0)
 
 #define MOST_ROW 1024 /* bytes of an observation of any task */
 #define FLOAT_BYTES (ENVS * MAX_OBSERVATION * sizeof(float))
@@ -43,8 +35,7 @@ static void draw_actions(const struct task *task, struct buffers *buffers, struc
     }
 }
 
-/* Play a vector of the task for some steps; 0: no memory. */
-static uint64_t play_task(const struct task *task, const void *settings, int steps, int limit, uint64_t hashed)
+uint64_t play_recorded(const struct task *task, const void *settings, int steps, int limit, uint64_t hashed)
 {
     struct vector *vector = vector_open(task, ENVS, settings, limit, 1, 1);
     struct buffers *b = calloc(1, sizeof *b);
@@ -82,85 +73,10 @@ static uint64_t play_task(const struct task *task, const void *settings, int ste
     return hashed;
 }
 
-static uint64_t play_classic(const struct task *task)
+uint64_t fingerprint_classic(const struct task *task)
 {
     const struct classic_settings settings = {.gravity = 10};
-    return play_task(task, &settings, 120, 80, 1);
-}
-
-/* Walkers stand, stumble and fall on broken ground and among boxes; then they look at obstacles of every other kind. */
-static uint64_t play_walkers(const struct task *task)
-{
-    static const double bumps[] = {0, 0.125, -0.0625, 0.1875, 0.0625, -0.125};
-    static const double boxes[][4] = { /* left, bottom, right, top: from the middle of the start pad, and the ground */
-        {-3, -0.5, -2, 0.5}, {-1.5, -0.25, -0.875, 0.125}, {-0.125, -0.5, 0.375, 0.1875}, {0.75, -0.5, 1.25, 1.75},
-        {1.5, -0.5, 2, 0.75}, {2, -0.5, 3, 1},
-    };
-    enum { BOXES = sizeof boxes / sizeof *boxes };
-    double x[POINTS], y[POINTS], corners[BOXES][CORNERS][2];
-    for (int i = 0; i < POINTS; i++) x[i] = i * STEP, y[i] = HEIGHT + bumps[i % (sizeof bumps / sizeof *bumps)];
-    for (int i = 0; i < BOXES; i++)
-        for (int k = 0; k < CORNERS; k++) {
-            corners[i][k][0] = STEP * 10 + boxes[i][k == 1 || k == 2 ? 2 : 0];
-            corners[i][k][1] = HEIGHT + boxes[i][k < 2 ? 1 : 3];
-        }
-    const struct course given = {
-        .kind = GROUND_GIVEN, .length = POINTS, .given_boxes = BOXES, .given_x = x, .given_y = y,
-        .given_corners = &corners[0][0][0],
-    };
-    const struct course hardcore = {.kind = GROUND_HARDCORE, .length = POINTS};
-    const struct course encoded = {
-        .kind = GROUND_ENCODED, .length = POINTS, .pits = 1, .stumps = 1, .stairs = 1, .stump_width = {1, 2},
-        .stump_float = {0, 1}, .stair_width = {4, 5}, .stair_steps = {1, 3}, .roughness = 2, .pit_gap = {0.25, 0.75},
-        .stump_height = {0.25, 0.5}, .stair_height = {0.25, 0.5},
-    };
-    uint64_t hashed = play_task(task, &given, 18, 0, 1);
-    if (hashed) hashed = play_task(task, &hardcore, 2, 0, hashed);
-    return hashed ? play_task(task, &encoded, 2, 0, hashed) : 0;
-}
-
-/* Every map of the task's. */
-static uint64_t play_grids(const struct task *task)
-{
-    uint64_t hashed = 1;
-    for (int map = 0; map < MAPS && hashed; map++) {
-        if ((map == DYNAMIC_OBSTACLES) != (task->choices == 3)) continue;
-        struct grid_settings settings = {
-            .map = map, .width = 9, .height = 9, .max_steps = 100, .see_through = map == EMPTY_MAP, .start_x = -1, .most = 3,
-            .room_size = 6, .rows = 1, .columns = 2, .key_in_box = 1, .blocked = 1,
-        };
-        if (map == RED_BLUE_DOORS || map == LOCKED_ROOM) settings.width = 18;
-        if (map == LOCKED_ROOM) settings.height = 18;
-        if (map == MULTI_ROOM) settings.width = settings.height = MOST_SIDE, settings.fewest = 2;
-        if (map >= UNLOCK) settings.width = 11, settings.height = 6;
-        if (map == KEY_CORRIDOR || map == OBSTRUCTED_MAZE_FULL)
-            settings.rows = settings.columns = 3, settings.width = settings.height = 16, settings.start_x = settings.start_y = 1;
-        hashed = play_task(task, &settings, 24, 20, hashed);
-    }
-    return hashed;
-}
-
-/* In place of NumPy's own, which others keep. */
-static double recorded_normal(struct bits *bits) { return bits->next_double(bits->generator) - 0.5; }
-static int64_t recorded_geometric(struct bits *bits, double p)
-{
-    const int64_t least = 1 + bits->next_32(bits->generator) % 4;
-    return least + (p < bits->next_double(bits->generator));
-}
-
-/* A game of our own, or a task of the sanity suite. */
-static uint64_t play_game(const struct task *task)
-{
-    enum { LENGTH = 7 };
-    double rewards[2 * (LENGTH + 1) * (LENGTH + 1)];
-    for (int moves = 0; moves <= LENGTH; moves++)
-        for (int i = moves * (LENGTH + 1), zeros = 0; zeros <= LENGTH; i++, zeros++)
-            for (int move = 0; move < 2; move++) rewards[2 * i + move] = (zeros >= 0.7 * moves) == move ? i * 0x1p-4 : 0;
-    const struct sanity_settings settings = {
-        .offset = -0.5, .leave = 2, .stay = 0.25, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2,
-        .noise = 0.25, .end = 0.5, .normal = recorded_normal, .geometric = recorded_geometric, .digits = 3, .steps = LENGTH, .terminates = 1, .password = 13,
-    };
-    return play_task(task, &settings, 60, 40, 1);
+    return play_recorded(task, &settings, 120, 80, 1);
 }
 
 #define SLOTS 3
@@ -216,7 +132,7 @@ static uint64_t run_recorded_networks(const struct set *set)
         hashed = hash(hashed, output, sizeof output);
     }
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->kind != KIND_CLASSIC) continue;
+        if ((*task)->poses) continue;
         const int choices = (*task)->choices;
         hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
         if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
@@ -356,7 +272,7 @@ static uint64_t play_recorded_policies(const struct set *set)
     struct inputs inputs = {KEY};
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->kind != KIND_CLASSIC) continue;
+        if ((*task)->poses) continue;
         const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
         const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
         for (int drawn = first; hashed && drawn <= last; drawn++)
@@ -364,8 +280,6 @@ static uint64_t play_recorded_policies(const struct set *set)
     }
     return hashed;
 }
-
-uint64_t play_boards(const struct task *);
 
 /* Of a task, or of "networks", "forward", "steps" or "series"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
@@ -377,12 +291,6 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
     if (!task) return 0;
-    switch (task->kind) {
-    case KIND_CLASSIC: return play_classic(task);
-    case KIND_WALKER: return play_walkers(task);
-    case KIND_GRID: return play_grids(task);
-    case KIND_GAME: return play_game(task);
-    case KIND_BOARD: return play_boards(task);
-    }
-    return 0;
+    if (task->fingerprint) return task->fingerprint(task);
+    return task->seats ? play_recorded_worlds(task) : play_recorded(task, task->example, 60, 40, 1);
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 9 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 10 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
@@ -35,9 +35,6 @@ struct bits {
 
 struct bits bits_of(struct generator *generator);
 
-/* What was not saved by this code could draw one number for ever, which `draw_integer` may refuse for ever. */
-static inline void mend_generator(struct generator *generator) { generator->increment |= 1; }
-
 /* Of the classic tasks, each of which reads what concerns it; envs/native/settings.py has the same fields. */
 struct classic_settings {
     double gravity, goal_velocity; /* of the pendulum; of the cars */
@@ -46,10 +43,11 @@ struct classic_settings {
 
 struct ground;
 
-/* What a step of worlds reads and writes, a row for each seat: those of lane i are `seats` times i behind those of the first
- * lane. Who lives and who acts is as the last step left it. A step enters a reward and an end of those who live alone, and
- * an observation of theirs and of those it has live from now on; all else of these rows is zero before, and stays so. Who
- * ends need not be taken out of the living: the runtime does, and begins a world anew where nobody is left. */
+/* What a step of worlds reads and writes, a row for each seat: those of environment i of a group begin `seats` times i rows
+ * behind those of the first. Who lives and who acts is as the last step left it. A step enters a reward and an end of those
+ * who live alone, and an observation of theirs and of those it has live from now on; all else of these rows is zero before,
+ * and stays so. Who ends need not be taken out of the living: the runtime does, and begins a world anew where nobody is
+ * left. */
 struct seat_rows {
     unsigned char *observation;
     double *reward;
@@ -57,25 +55,26 @@ struct seat_rows {
     uint8_t *alive, *acts; /* acts: awaits an action; those of a seat that does not are never to be looked at */
 };
 
-/* Of tasks, by the settings they take; one that says none has no fingerprint. */
-enum kind { KIND_CLASSIC = 1, KIND_WALKER, KIND_GRID, KIND_GAME, KIND_BOARD };
-
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
- * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
- * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed.
+ * before `open`. Masks have bit i for environment i of the group. What is outside a mask is neither read nor changed.
  *
- * Where observations are rows of bytes, `start_rows` and `step_rows` stand for `start` and `step`, which are NULL: choices
- * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. A step finds each
- * row as the last one left it, and may write only what changes. Where an environment has several seats, it is a world:
- * `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
+ * Tasks that step in SIMD have a table for each width (tasks.h), `start` and `step`. Observations and actions lie lane by
+ * lane: row k of lane i is [k * lanes + i], aligned to 64 bytes, and a choice is a float as well.
+ *
+ * All others are registered (REGISTER_TASK), once for every width: an environment has `group_bytes` of the group. Choices
+ * and rows are the caller's: `start_rows` and `step_rows` find each row as the last step left it, those of environment i
+ * `row_bytes` times i behind the first, and may write only what changes. Where an environment has several seats, it is a
+ * world: `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
 struct task {
     const char *name;
-    int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: 0 of rows of bytes */
+    int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: floats of one, 0 of other rows */
     int choices;        /* of a discrete action; 0: continuous */
-    size_t row_bytes;   /* 0: observations are floats */
+    size_t row_bytes;   /* of observations in rows; 0: they lie in lanes */
     size_t group_bytes;
-    size_t saved_bytes; /* what `save` writes for one environment; envs/native/library.py has all up to here */
-    enum kind kind;
+    size_t saved_bytes; /* what is saved of one environment */
+    uint64_t recorded;  /* its fingerprint where each operation is rounded by itself; library.py has all up to here */
+    const void *example; /* settings that the fingerprint is played with; NULL where a task has none, or its own function */
+    uint64_t (*fingerprint)(const struct task *task); /* NULL: of 60 steps of random choices */
     int (*open)(void *group, const void *settings); /* 0, or -1: no memory; NULL: there is nothing to open, nor to close */
     void (*close)(void *group);
     /* Begin an episode in every lane of the mask, drawing from that lane's generator as Gymnasium's reset does. */
@@ -101,12 +100,21 @@ struct task {
         void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
         const struct seat_rows *rows
     );
-    void (*save)(const void *group, int lane, void *saved);
-    void (*load)(void *group, const void *settings, int lane, const void *saved);
+    void (*save)(const void *group, int i, void *saved); /* NULL: an environment's state is copied as it is */
+    void (*load)(void *group, const void *settings, int i, const void *saved);
     /* Of walkers, else NULL: x, y and angle of hull, leg, lower leg, leg and lower leg; and the ground. */
     void (*poses)(const void *group, int lane, float poses[5][3]);
     const struct ground *(*ground)(const void *group, int lane);
 };
+
+/* Enter a task for every set of instructions, with its lanes. */
+void register_task(const struct task *task);
+#define REGISTER_TASK(task) \
+    __attribute__((constructor)) static void register_##task(void) { register_task(&task); }
+
+/* Play a vector of the task and hash what it gives, onto `hashed`; 0: no memory. */
+uint64_t play_recorded(const struct task *task, const void *settings, int steps, int limit, uint64_t hashed);
+uint64_t play_recorded_worlds(const struct task *task);
 
 static inline int open_group(const struct task *task, void *group, const void *settings)
 {

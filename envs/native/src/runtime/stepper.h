@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "simd/zip.h"
+#include "simd/transpose.h"
 #include "walker/halves.h"
 #include "vector.h"
 #include "worlds.h"

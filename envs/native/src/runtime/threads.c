@@ -18,7 +18,7 @@
 #define RELAX() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
-struct crew {
+struct thread_pool {
     int wanted;    /* threads, the caller's among them */
     int started;   /* of our own */
     pid_t process; /* that they run in: a fork has none of them */
@@ -37,111 +37,111 @@ struct crew {
     int open, leave;    /* whether they still may; whether they are to end */
 };
 
-static void take_chunks(struct crew *crew)
+static void take_chunks(struct thread_pool *pool)
 {
-    int count = crew->vector->num_groups;
+    int count = pool->vector->num_groups;
     for (;;) {
-        int first = atomic_fetch_add(&crew->next, crew->chunk);
+        int first = atomic_fetch_add(&pool->next, pool->chunk);
         if (first >= count) return;
-        int last = count - first < crew->chunk ? count : first + crew->chunk;
-        crew->part(crew->vector, crew->job, first, last);
+        int last = count - first < pool->chunk ? count : first + pool->chunk;
+        pool->part(pool->vector, pool->job, first, last);
     }
 }
 
 static void *serve(void *argument)
 {
-    struct crew *crew = argument;
+    struct thread_pool *pool = argument;
     unsigned seen = 0;
-    pthread_mutex_lock(&crew->mutex);
-    while (!crew->leave) {
-        if (crew->open && crew->number != seen) {
-            crew->busy++;
-            pthread_mutex_unlock(&crew->mutex);
-            take_chunks(crew);
-            pthread_mutex_lock(&crew->mutex);
-            if (--crew->busy == 0) pthread_cond_signal(&crew->done);
+    pthread_mutex_lock(&pool->mutex);
+    while (!pool->leave) {
+        if (pool->open && pool->number != seen) {
+            pool->busy++;
+            pthread_mutex_unlock(&pool->mutex);
+            take_chunks(pool);
+            pthread_mutex_lock(&pool->mutex);
+            if (--pool->busy == 0) pthread_cond_signal(&pool->done);
         }
-        seen = crew->number;
-        pthread_mutex_unlock(&crew->mutex);
-        for (int spin = 0; spin < SPINS && crew->number == seen; spin++) RELAX();
-        pthread_mutex_lock(&crew->mutex);
-        while (crew->number == seen) pthread_cond_wait(&crew->called, &crew->mutex);
+        seen = pool->number;
+        pthread_mutex_unlock(&pool->mutex);
+        for (int spin = 0; spin < SPINS && pool->number == seen; spin++) RELAX();
+        pthread_mutex_lock(&pool->mutex);
+        while (pool->number == seen) pthread_cond_wait(&pool->called, &pool->mutex);
     }
-    pthread_mutex_unlock(&crew->mutex);
+    pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
 
 /* Wake all threads: to take part, or to end. */
-static void call(struct crew *crew, int open)
+static void call(struct thread_pool *pool, int open)
 {
-    pthread_mutex_lock(&crew->mutex);
-    crew->open = open, crew->leave = !open;
-    crew->number++;
-    pthread_cond_broadcast(&crew->called);
-    pthread_mutex_unlock(&crew->mutex);
+    pthread_mutex_lock(&pool->mutex);
+    pool->open = open, pool->leave = !open;
+    pool->number++;
+    pthread_cond_broadcast(&pool->called);
+    pthread_mutex_unlock(&pool->mutex);
 }
 
-struct crew *open_crew(int threads)
+struct thread_pool *open_thread_pool(int threads)
 {
-    struct crew *crew = calloc(1, sizeof *crew);
-    if (crew && !(crew->threads = calloc(threads, sizeof *crew->threads))) {
-        free(crew);
+    struct thread_pool *pool = calloc(1, sizeof *pool);
+    if (pool && !(pool->threads = calloc(threads, sizeof *pool->threads))) {
+        free(pool);
         return NULL;
     }
-    if (crew) crew->wanted = threads;
-    return crew;
+    if (pool) pool->wanted = threads;
+    return pool;
 }
 
 /* Threads that could not be had are done without. */
-static void begin(struct crew *crew)
+static void begin(struct thread_pool *pool)
 {
     sigset_t all, before;
-    pthread_mutex_init(&crew->mutex, NULL);
-    pthread_cond_init(&crew->called, NULL);
-    pthread_cond_init(&crew->done, NULL);
-    crew->process = getpid();
-    crew->started = 0;
-    crew->open = 0;
-    crew->number = 0;
-    crew->busy = 0;
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->called, NULL);
+    pthread_cond_init(&pool->done, NULL);
+    pool->process = getpid();
+    pool->started = 0;
+    pool->open = 0;
+    pool->number = 0;
+    pool->busy = 0;
     sigfillset(&all); /* signals are for the threads of the interpreter */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (crew->started < crew->wanted - 1 &&
-           !pthread_create(&crew->threads[crew->started], NULL, serve, crew))
-        crew->started++;
+    while (pool->started < pool->wanted - 1 &&
+           !pthread_create(&pool->threads[pool->started], NULL, serve, pool))
+        pool->started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void close_crew(struct crew *crew)
+void close_thread_pool(struct thread_pool *pool)
 {
-    if (crew->process == getpid()) {
-        call(crew, 0);
-        for (int k = 0; k < crew->started; k++) pthread_join(crew->threads[k], NULL);
-        pthread_mutex_destroy(&crew->mutex);
-        pthread_cond_destroy(&crew->called);
-        pthread_cond_destroy(&crew->done);
+    if (pool->process == getpid()) {
+        call(pool, 0);
+        for (int k = 0; k < pool->started; k++) pthread_join(pool->threads[k], NULL);
+        pthread_mutex_destroy(&pool->mutex);
+        pthread_cond_destroy(&pool->called);
+        pthread_cond_destroy(&pool->done);
     }
-    free(crew->threads);
-    free(crew);
+    free(pool->threads);
+    free(pool);
 }
 
 void share_groups(const struct vector *vector, part *part, const void *job)
 {
-    struct crew *crew = vector->crew;
-    if (!crew) {
+    struct thread_pool *pool = vector->pool;
+    if (!pool) {
         part(vector, job, 0, vector->num_groups);
         return;
     }
-    if (crew->process != getpid()) begin(crew);
-    int shares = crew->wanted * CHUNKS_A_THREAD;
-    crew->vector = vector, crew->part = part, crew->job = job;
-    crew->chunk = (vector->num_groups + shares - 1) / shares;
-    crew->next = 0;
-    call(crew, 1);
-    take_chunks(crew);
-    for (int spin = 0; spin < SPINS && crew->busy; spin++) RELAX();
-    pthread_mutex_lock(&crew->mutex);
-    crew->open = 0;
-    while (crew->busy) pthread_cond_wait(&crew->done, &crew->mutex);
-    pthread_mutex_unlock(&crew->mutex);
+    if (pool->process != getpid()) begin(pool);
+    int shares = pool->wanted * CHUNKS_A_THREAD;
+    pool->vector = vector, pool->part = part, pool->job = job;
+    pool->chunk = (vector->num_groups + shares - 1) / shares;
+    pool->next = 0;
+    call(pool, 1);
+    take_chunks(pool);
+    for (int spin = 0; spin < SPINS && pool->busy; spin++) RELAX();
+    pthread_mutex_lock(&pool->mutex);
+    pool->open = 0;
+    while (pool->busy) pthread_cond_wait(&pool->done, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
 }

@@ -61,7 +61,7 @@ static void *group_at(const struct vector *vector, int group) { return vector->g
 void vector_close(struct vector *vector)
 {
     if (!vector) return;
-    if (vector->crew) close_crew(vector->crew);
+    if (vector->pool) close_thread_pool(vector->pool);
     for (int g = 0; g < vector->num_groups; g++) close_group(vector->task, group_at(vector, g));
     free(vector->groups);
     free(vector->generators);
@@ -98,7 +98,7 @@ struct vector *vector_open(
     if (task->seats) vector->clock = zeroed((size_t)num_groups * places, sizeof *vector->clock);
     int failed = !vector->groups || !vector->generators || (task->seats && !vector->clock);
     if (threads > 1 && num_groups > 1 && !failed)
-        failed = !(vector->crew = open_crew(threads < num_groups ? threads : num_groups));
+        failed = !(vector->pool = open_thread_pool(threads < num_groups ? threads : num_groups));
     /* Only groups that are open are closed again. */
     for (; !failed && vector->num_groups < num_groups; vector->num_groups++)
         if (open_group(task, group_at(vector, vector->num_groups), settings)) failed = 1;
@@ -120,7 +120,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 {
     const struct task *task = vector->task;
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
-    int base = group * vector->places, width = task->observations;
+    int base = group * vector->places, width = task->row_bytes ? 0 : task->observations;
     struct generator *generators = vector->generators + base;
     unsigned char *own = rows->observation + (size_t)base * vector->row_bytes;
     if (task->row_bytes) task->start_rows(group_at(vector, group), vector->settings, generators, mask, own);
@@ -251,6 +251,8 @@ static size_t saved_each(const struct vector *vector)
     return GENERATOR_BYTES + vector->task->saved_bytes + (vector->clock ? sizeof *vector->clock : 0);
 }
 
+size_t vector_row_bytes(const struct vector *vector) { return vector->row_bytes; }
+
 size_t vector_saved_bytes(const struct vector *vector)
 {
     return sizeof(struct saved) + vector->num_envs * saved_each(vector);
@@ -267,21 +269,25 @@ static struct saved saved_head(const struct vector *vector)
  * of worlds the steps of the running episode: nothing that depends on the width. What the rows have is for the caller to keep. */
 void vector_save(const struct vector *vector, void *saved)
 {
+    const struct task *task = vector->task;
     struct saved head = saved_head(vector);
     unsigned char *at = saved;
     memcpy(at, &head, sizeof head);
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(at, &vector->generators[i], GENERATOR_BYTES);
-        int places = vector->places;
-        vector->task->save(group_at(vector, i / places), i % places, at + GENERATOR_BYTES);
-        if (vector->clock) memcpy(at + GENERATOR_BYTES + vector->task->saved_bytes, vector->clock + i, sizeof *vector->clock);
+        const unsigned char *group = group_at(vector, i / vector->places);
+        const int place = i % vector->places;
+        if (task->save) task->save(group, place, at + GENERATOR_BYTES);
+        else memcpy(at + GENERATOR_BYTES, group + place * task->saved_bytes, task->saved_bytes);
+        if (vector->clock) memcpy(at + GENERATOR_BYTES + task->saved_bytes, vector->clock + i, sizeof *vector->clock);
     }
 }
 
 /* 0, or -1: it is of another task, or of so many other environments; then nothing has changed. */
 int vector_load(struct vector *vector, const void *saved)
 {
+    const struct task *task = vector->task;
     struct saved head, own = saved_head(vector);
     const unsigned char *at = saved;
     memcpy(&head, at, sizeof head);
@@ -292,12 +298,11 @@ int vector_load(struct vector *vector, const void *saved)
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(&vector->generators[i], at, GENERATOR_BYTES);
-        mend_generator(&vector->generators[i]);
-        int places = vector->places;
-        vector->task->load(group_at(vector, i / places), vector->settings, i % places, at + GENERATOR_BYTES);
-        if (!vector->clock) continue;
-        memcpy(vector->clock + i, at + GENERATOR_BYTES + vector->task->saved_bytes, sizeof *vector->clock);
-        vector->clock[i] &= INT64_MAX >> 1;
+        unsigned char *group = group_at(vector, i / vector->places);
+        const int place = i % vector->places;
+        if (task->load) task->load(group, vector->settings, place, at + GENERATOR_BYTES);
+        else memcpy(group + place * task->saved_bytes, at + GENERATOR_BYTES, task->saved_bytes);
+        if (vector->clock) memcpy(vector->clock + i, at + GENERATOR_BYTES + task->saved_bytes, sizeof *vector->clock);
     }
     return 0;
 }

@@ -21,7 +21,7 @@ struct rows {
 };
 
 struct vector;
-struct crew;
+struct thread_pool;
 
 /* What a call does to groups `first` up to `last`; `job` is its own. */
 typedef void part(const struct vector *vector, const void *job, int first, int last);
@@ -40,7 +40,7 @@ struct vector {
     int places; /* environments in a group: the task's lanes, or fewer where threads would have none */
     int keyed; /* whether restarts are seeded with `key` */
     int64_t key;
-    struct crew *crew; /* NULL where the caller works alone */
+    struct thread_pool *pool; /* NULL where the caller works alone */
 };
 
 struct step {
@@ -77,8 +77,8 @@ struct seat_rows seats_from(const struct vector *vector, const struct rows *rows
 void seed_keyed(const struct vector *vector, int env, int64_t episode);
 
 /* Threads that work on one vector's calls; NULL: no memory. They begin when they are first needed. */
-struct crew *open_crew(int threads);
-void close_crew(struct crew *crew);
+struct thread_pool *open_thread_pool(int threads);
+void close_thread_pool(struct thread_pool *pool);
 /* Have groups 0 up to vector->num_groups done, by the caller too; returns when all are. */
 void share_groups(const struct vector *vector, part *part, const void *job);
 

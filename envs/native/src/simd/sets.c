@@ -1,10 +1,15 @@
 /* The sets of instructions there are, by name; what is exported beside `set_of` is for library.py. */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "sets.h"
 
 #define SETS 3
+#define MOST_TASKS 64
+
+static struct task registered[SETS][MOST_TASKS];
+static int num_registered;
 
 static const struct set *set_number(int k)
 {
@@ -34,19 +39,46 @@ int has_set(const char *name)
     return set != NULL;
 }
 
-const struct task *find_task(const char *name, const char *task)
+void register_task(const struct task *task)
 {
-    const struct set *set = find_set(name);
-    for (const struct task *const *own = set ? set->tasks : NULL; own && *own; own++)
-        if (!strcmp(task, (*own)->name)) return *own;
+    if (num_registered == MOST_TASKS) abort();
+    for (int k = 0; k < SETS; k++) {
+        if (!set_number(k)) continue;
+        struct task *own = &registered[k][num_registered];
+        *own = *task;
+        own->lanes = set_number(k)->lanes, own->group_bytes *= own->lanes;
+    }
+    num_registered++;
+}
+
+static const struct task *task_of(int set, int k)
+{
+    for (const struct task *const *task = set_number(set)->tasks; *task; task++)
+        if (!k--) return *task;
+    return k < num_registered ? &registered[set][k] : NULL;
+}
+
+const struct task *task_at(const char *name, int k)
+{
+    for (int set = 0; set < SETS; set++)
+        if (set_number(set) && !strcmp(name, set_number(set)->name)) return task_of(set, k);
+    return NULL;
+}
+
+const struct task *find_task(const char *set, const char *name)
+{
+    const struct task *task;
+    for (int k = 0; (task = task_at(set, k)); k++)
+        if (!strcmp(name, task->name)) return task;
     return NULL;
 }
 
 const struct set *set_of(const struct task *task)
 {
-    for (int k = 0; k < SETS; k++)
-        for (const struct task *const *own = set_number(k) ? set_number(k)->tasks : NULL; own && *own; own++)
-            if (*own == task) return set_number(k);
+    const struct task *own;
+    for (int set = 0; set < SETS; set++)
+        for (int k = 0; set_number(set) && (own = task_of(set, k)); k++)
+            if (own == task) return set_number(set);
     return NULL;
 }
 

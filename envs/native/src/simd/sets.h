@@ -12,7 +12,7 @@
 struct set {
     const char *name;
     int lanes; /* floats of a register */
-    const struct task *const *tasks; /* ended by a NULL */
+    const struct task *const *tasks; /* those that step in SIMD, ended by a NULL */
     part *step, *play_steps;
     play_part *play;
     run_part *run;
@@ -25,9 +25,10 @@ extern const struct set *const baseline_set; /* what every processor of the kind
 extern const struct set *const avx2_set;
 extern const struct set *const avx512_set;
 
-/* NULL: there is none of the name. */
+/* NULL: there is none of the name, or no k-th one. */
 const struct set *find_set(const char *name);
 const struct task *find_task(const char *set, const char *task);
+const struct task *task_at(const char *set, int k);
 const struct set *set_of(const struct task *task);
 
 #endif

@@ -241,7 +241,6 @@ static void load_walker(void *memory, const void *settings, int number, const vo
     struct surroundings *own = &flock->own[lane];
     struct saved_walker saved;
     memcpy(&saved, from, sizeof saved);
-    mend_generator(&saved.begun);
     struct generator generator = saved.begun;
     for (size_t i = 0; i < sizeof(struct walkers) / sizeof(vi); i++)
         ((vi *)&flock->walkers)[i][lane] = saved.lane[i];
@@ -249,16 +248,6 @@ static void load_walker(void *memory, const void *settings, int number, const vo
     own->shaping = saved.shaping;
     own->begun = saved.begun;
     lay_scene(&own->scene, settings, &generator);
-    /* What was not saved by this code may name what there is not. */
-    for (int body = 0; body < BODIES; body++) {
-        struct near *near = &own->near[body];
-        if (near->count < 0 || near->count > PAIRS) near->count = 0;
-        for (int i = 0; i < near->count; i++) {
-            struct pair *pair = &near->pair[i];
-            if (pair->piece < 0 || pair->piece >= pieces_of(&own->scene)) pair->piece = 0;
-            if (pair->manifold.count < 0 || pair->manifold.count > 2) pair->manifold.count = pair->touching = 0;
-        }
-    }
 }
 
 static void pose_walker(const void *memory, int number, float poses[BODIES][3])
@@ -280,13 +269,14 @@ static const struct ground *ground_of_walker(const void *memory, int number)
 
 static const struct task walker_task = {
     .name = "walker",
-    .kind = KIND_WALKER,
     .lanes = WAYS * LANES,
     .observations = WALKER_OBSERVATIONS,
     .actions = WALKER_ACTIONS,
     .choices = 0,
     .group_bytes = sizeof(struct walker_group),
     .saved_bytes = sizeof(struct saved_walker),
+    .fingerprint = fingerprint_walkers,
+    .recorded = 0x9b2a7309f8681240,
     .open = open_walkers,
     .close = close_walkers,
     .start = start_walkers,

@@ -63,49 +63,41 @@ struct grid {
     uint8_t cells[MOST_CELLS];
 };
 
-static inline int row_bytes_of(const struct grid_settings *settings) { return settings->width + MARGIN; }
+static inline int stride_of(const struct grid_settings *settings) { return settings->width + MARGIN; }
 static inline uint8_t *cell_at(struct grid *grid, const struct grid_settings *settings, int x, int y)
 {
-    return grid->cells + (y + MARGIN) * row_bytes_of(settings) + MARGIN + x;
+    return grid->cells + (y + MARGIN) * stride_of(settings) + MARGIN + x;
 }
 
 /* A map as it is drawn. */
-struct sketch {
+struct level {
     struct grid *grid;
     const struct grid_settings *settings;
     struct generator *generator;
     int x, y, direction; /* of the agent; -1: nowhere yet */
 };
 
-static inline int between(const struct sketch *s, int low, int high)
+static inline int between(const struct level *s, int low, int high)
 {
     return (int)draw_integer(s->generator, low, high);
 }
-static inline uint8_t *at(const struct sketch *s, int x, int y) { return cell_at(s->grid, s->settings, x, y); }
+static inline uint8_t *at(const struct level *s, int x, int y) { return cell_at(s->grid, s->settings, x, y); }
 
-void across(const struct sketch *s, int x, int y, int length, uint8_t code); /* a line of one code, and one downward */
-void down(const struct sketch *s, int x, int y, int length, uint8_t code);
-void frame(const struct sketch *s, int x, int y, int width, int height);     /* of walls */
+void across(const struct level *s, int x, int y, int length, uint8_t code); /* a line of one code, and one downward */
+void down(const struct level *s, int x, int y, int length, uint8_t code);
+void frame(const struct level *s, int x, int y, int width, int height);     /* of walls */
 /* Put it on a free cell of a rectangle, by drawing until there is one: for ever where tries is 0, else that often and once
  * more. `apart`: nor on a cell beside the agent. Whether it was put. */
 int place(
-    const struct sketch *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
+    const struct level *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
 );
-void place_agent(struct sketch *s, int left, int top, int width, int height, int tries); /* and draw where it looks */
-int take_any(const struct sketch *s, uint8_t *items, int *count); /* out of those that are left */
+void place_agent(struct level *s, int left, int top, int width, int height, int tries); /* and draw where it looks */
+int take_any(const struct level *s, uint8_t *items, int *count); /* out of those that are left */
 
 void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator);
-void draw_rooms(struct sketch *s);      /* the maps of a grid of rooms, from UNLOCK on */
-void draw_multi_room(struct sketch *s);
+void draw_rooms(struct level *s);      /* the maps of a grid of rooms, from UNLOCK on */
+void draw_multi_room(struct level *s);
 
-/* Of the task: see `struct task`. What is observed is 160 bytes: the direction in the first 8, then the image [7, 7, 3]. */
-#define GRID_ROW 160
-void start_grids(void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows);
-unsigned step_grids(
-    void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
-    unsigned char *rows, double *reward
-);
-void save_grid(const void *group, int lane, void *saved);
-void load_grid(void *group, const void *settings, int lane, const void *saved);
+#define GRID_ROW 160 /* bytes of an observation: the direction in the first 8, then the image [7, 7, 3] */
 
 #endif

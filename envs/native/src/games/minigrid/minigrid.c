@@ -1,7 +1,6 @@
 /* Steps of MiniGrid's worlds, and what their agent sees of them. */
 
-#include <string.h>
-
+#include "games/game.h"
 #include "grid.h"
 
 enum { LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE }; /* and nothing */
@@ -41,9 +40,10 @@ static inline unsigned light(unsigned lit, unsigned clear, unsigned *beyond)
     return lit;
 }
 
-static void observe(struct grid *grid, const struct grid_settings *settings, unsigned char *row)
+static void observe(struct grid *grid, const void *memory, unsigned char *row)
 {
-    const int below = row_bytes_of(settings), direction = grid->direction;
+    const struct grid_settings *settings = memory;
+    const int below = stride_of(settings), direction = grid->direction;
     const int ahead = direction == 0 ? 1 : direction == 1 ? below : direction == 2 ? -1 : -below;
     const int right = direction == 0 ? below : direction == 1 ? -1 : direction == 2 ? -below : 1;
     const uint8_t *corner = cell_at(grid, settings, grid->x, grid->y) + (VIEW - 1) * ahead - VIEW / 2 * right;
@@ -97,7 +97,7 @@ static uint8_t toggled(uint8_t code, uint8_t carried)
 
 static void roll_balls(struct grid *grid, const struct grid_settings *settings, struct generator *generator)
 {
-    const struct sketch s = {.grid = grid, .settings = settings, .generator = generator, .x = grid->x, .y = grid->y};
+    const struct level s = {.grid = grid, .settings = settings, .generator = generator, .x = grid->x, .y = grid->y};
     for (int k = 0; k < settings->most; k++) {
         uint8_t *ball = grid->ball[k];
         int x, y;
@@ -109,9 +109,10 @@ static void roll_balls(struct grid *grid, const struct grid_settings *settings, 
 
 /* Whether the episode ended, and with what. */
 static int step_grid(
-    struct grid *grid, const struct grid_settings *settings, struct generator *generator, int action, double *reward
+    struct grid *grid, const void *memory, struct generator *generator, int action, double *reward
 )
 {
+    const struct grid_settings *settings = memory;
     static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
     const int map = settings->map, red_was_open = map == RED_BLUE_DOORS && door_is_open(grid, settings, 0);
     const int blue_was_open = map == RED_BLUE_DOORS && door_is_open(grid, settings, 1);
@@ -148,59 +149,38 @@ static int step_grid(
     return ended;
 }
 
-void start_grids(void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows)
+static void begin_grid(struct grid *grid, const void *settings, struct generator *generator)
 {
-    struct grid *grids = group;
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        draw_grid(grids + lane, settings, generators + lane);
-        observe(grids + lane, settings, rows + (size_t)lane * GRID_ROW);
-    }
+    draw_grid(grid, settings, generator);
 }
 
-unsigned step_grids(
-    void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
-    unsigned char *rows, double *reward
+/* Plays every map of the task's. */
+static uint64_t fingerprint_grids(const struct task *task)
+{
+    uint64_t hashed = 1;
+    for (int map = 0; map < MAPS && hashed; map++) {
+        if ((map == DYNAMIC_OBSTACLES) != (task->choices == 3)) continue;
+        struct grid_settings settings = {
+            .map = map, .width = 9, .height = 9, .max_steps = 100, .see_through = map == EMPTY_MAP, .start_x = -1, .most = 3,
+            .room_size = 6, .rows = 1, .columns = 2, .key_in_box = 1, .blocked = 1,
+        };
+        if (map == RED_BLUE_DOORS || map == LOCKED_ROOM) settings.width = 18;
+        if (map == LOCKED_ROOM) settings.height = 18;
+        if (map == MULTI_ROOM) settings.width = settings.height = MOST_SIDE, settings.fewest = 2;
+        if (map >= UNLOCK) settings.width = 11, settings.height = 6;
+        if (map == KEY_CORRIDOR || map == OBSTRUCTED_MAZE_FULL)
+            settings.rows = settings.columns = 3, settings.width = settings.height = 16, settings.start_x = settings.start_y = 1;
+        hashed = play_recorded(task, &settings, 24, 20, hashed);
+    }
+    return hashed;
+}
+
+/* Tasks whose agent can only turn and go have three choices. */
+GAME_OF(
+    minigrid, struct grid, begin_grid, step_grid, observe, .choices = 7, .row_bytes = GRID_ROW,
+    .fingerprint = fingerprint_grids, .recorded = 0x1320c1acedf764de
 )
-{
-    struct grid *grids = group;
-    unsigned ended = 0;
-    for (; mask; mask &= mask - 1) {
-        const int lane = __builtin_ctz(mask);
-        const int over = step_grid(grids + lane, settings, generators + lane, (int)choice[lane], reward + lane);
-        ended |= (unsigned)over << lane;
-        observe(grids + lane, settings, rows + (size_t)lane * GRID_ROW);
-    }
-    return ended;
-}
-
-void save_grid(const void *group, int lane, void *saved)
-{
-    memcpy(saved, (const struct grid *)group + lane, sizeof(struct grid));
-}
-
-static uint8_t at_most(uint8_t x, int most) { return x < most ? x : (uint8_t)most; }
-
-/* What was not saved by this code is brought to what the other functions can go on from. */
-void load_grid(void *group, const void *memory, int lane, const void *saved)
-{
-    const struct grid_settings *settings = memory;
-    struct grid *grid = (struct grid *)group + lane;
-    struct grid was;
-    memcpy(&was, saved, sizeof was);
-    *grid = was;
-    memset(grid->cells, WALL, (size_t)((settings->height + 2 * MARGIN) * row_bytes_of(settings) + MARGIN));
-    for (int y = 0; y < settings->height; y++)
-        for (int x = 0; x < settings->width; x++)
-            *cell_at(grid, settings, x, y) = at_most(*cell_at(&was, settings, x, y), CODES - 1);
-    const int right = settings->width - 1, bottom = settings->height - 1;
-    grid->x = at_most(was.x, right), grid->y = at_most(was.y, bottom);
-    for (int k = 0; k < 2; k++) {
-        grid->place[k][0] = at_most(was.place[k][0], right), grid->place[k][1] = at_most(was.place[k][1], bottom);
-    }
-    for (int k = 0; k < MOST_BALLS; k++) {
-        grid->ball[k][0] = at_most(was.ball[k][0], right), grid->ball[k][1] = at_most(was.ball[k][1], bottom);
-    }
-    grid->direction &= 3, grid->steps &= INT32_MAX >> 1;
-    grid->carried = at_most(was.carried, CODES - 1), grid->asked = at_most(was.asked, CODES - 1);
-}
+GAME_OF(
+    minigrid_moves, struct grid, begin_grid, step_grid, observe, .choices = 3, .row_bytes = GRID_ROW,
+    .fingerprint = fingerprint_grids, .recorded = 0xaf2680b2bdd23feb
+)

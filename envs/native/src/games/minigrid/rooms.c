@@ -15,17 +15,17 @@ struct room {
 };
 
 struct house {
-    struct sketch *s;
+    struct level *s;
     struct room room[MOST_ROOMS]; /* row by row */
 };
 
 static struct room *room_at(struct house *house, int i, int j) { return house->room + j * house->s->settings->columns + i; }
 
-static int colour(const struct sketch *s) { return colour_named[between(s, 0, COLOURS)]; }
+static int colour(const struct level *s) { return colour_named[between(s, 0, COLOURS)]; }
 
 static void lay_out(struct house *house)
 {
-    struct sketch *s = house->s;
+    struct level *s = house->s;
     const int size = s->settings->room_size, rows = s->settings->rows, columns = s->settings->columns;
     for (int j = 0; j < rows; j++)
         for (int i = 0; i < columns; i++) {
@@ -88,7 +88,7 @@ static void put_agent(struct house *house, int i, int j)
 {
     static const int8_t ahead[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
     const struct room *room = room_at(house, i, j);
-    struct sketch *s = house->s;
+    struct level *s = house->s;
     uint8_t front;
     do {
         place_agent(s, room->x, room->y, s->settings->room_size, s->settings->room_size, TRIES);
@@ -116,7 +116,7 @@ static int count_reached(struct house *house, int i, int j)
 
 static void connect_all(struct house *house)
 {
-    const struct sketch *s = house->s;
+    const struct level *s = house->s;
     const int rows = s->settings->rows, columns = s->settings->columns, step = s->settings->room_size - 1;
     const int i = s->x / step, j = s->y / step;
     for (int tried = 0; tried <= 5000 && count_reached(house, i, j) < rows * columns; tried++) {
@@ -130,7 +130,7 @@ static void connect_all(struct house *house)
 
 static void draw_unlock(struct house *house)
 {
-    struct sketch *s = house->s;
+    struct level *s = house->s;
     if (s->settings->map != UNLOCK) {
         s->grid->asked = box_of(colour(s), -1);
         put_in(house, 1, 0, s->grid->asked);
@@ -144,7 +144,7 @@ static void draw_unlock(struct house *house)
 
 static void draw_key_corridor(struct house *house)
 {
-    struct sketch *s = house->s;
+    struct level *s = house->s;
     const int rows = s->settings->rows;
     for (int j = 1; j < rows; j++) remove_wall(house, 1, j, 3);
     const int behind = between(s, 0, rows), key = colour(s);
@@ -171,7 +171,7 @@ static void add_key(struct house *house, int i, int j, int colour)
 static void draw_maze(struct house *house)
 {
     static const uint8_t sides[4][2] = {{2, 1}, {1, 2}, {0, 1}, {1, 0}}, corners[4][2] = {{2, 0}, {2, 2}, {0, 2}, {0, 0}};
-    struct sketch *s = house->s;
+    struct level *s = house->s;
     const struct grid_settings *settings = s->settings;
     uint8_t left[COLOURS];
     int colours[COLOURS], many = COLOURS;
@@ -199,7 +199,7 @@ static void draw_maze(struct house *house)
     put_agent(house, settings->start_x, settings->start_y);
 }
 
-void draw_rooms(struct sketch *s)
+void draw_rooms(struct level *s)
 {
     struct house house;
     house.s = s;
@@ -216,7 +216,7 @@ struct link {
 };
 
 struct chain {
-    const struct sketch *s;
+    const struct level *s;
     struct link link[MOST_LINKS];
     int count;
 };
@@ -224,7 +224,7 @@ struct chain {
 /* Try to place a room that is entered through a door in one of its walls, then those behind it; whether it stands. */
 static int add_link(struct chain *chain, int left, int entry, int door_x, int door_y)
 {
-    const struct sketch *s = chain->s;
+    const struct level *s = chain->s;
     const int width = between(s, 4, s->settings->room_size + 1), height = between(s, 4, s->settings->room_size + 1);
     int x = door_x, y = door_y;
     if (chain->count) {
@@ -254,7 +254,7 @@ static int add_link(struct chain *chain, int left, int entry, int door_x, int do
     return 1;
 }
 
-void draw_multi_room(struct sketch *s)
+void draw_multi_room(struct level *s)
 {
     const struct grid_settings *settings = s->settings;
     struct chain longest = {.s = s};

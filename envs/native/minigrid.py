@@ -1,4 +1,4 @@
-"""What the C code is told of one of MiniGrid's worlds, read from the environment that minigrid itself makes of it.
+"""Settings of MiniGrid's worlds in C, read from the environment that minigrid itself makes of one.
 
 The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, what is seen of it, and rewards.
 """
@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 from paddock.envs.errors import require
-from paddock.envs.native.originals import ELSEWHERE
+from paddock.envs.registration import ELSEWHERE
 from paddock.envs.spec import EnvSpec
 
 PREFIX = "MiniGrid-"  # of ids
@@ -39,7 +39,7 @@ class GridSettings(ctypes.Structure):
 
 
 def task_name(settings: GridSettings) -> str:
-    """The task in tasks.h that has as many actions."""
+    """Return the task in C that has as many actions."""
     return "minigrid_moves" if MAPS[settings.map] == "DynamicObstaclesEnv" else "minigrid"
 
 

@@ -6,14 +6,14 @@
 
 const uint8_t colour_named[COLOURS] = {BLUE, GREEN, GREY, PURPLE, RED, YELLOW};
 
-void across(const struct sketch *s, int x, int y, int length, uint8_t code) { memset(at(s, x, y), code, (size_t)length); }
+void across(const struct level *s, int x, int y, int length, uint8_t code) { memset(at(s, x, y), code, (size_t)length); }
 
-void down(const struct sketch *s, int x, int y, int length, uint8_t code)
+void down(const struct level *s, int x, int y, int length, uint8_t code)
 {
     for (int k = 0; k < length; k++) *at(s, x, y + k) = code;
 }
 
-void frame(const struct sketch *s, int x, int y, int width, int height)
+void frame(const struct level *s, int x, int y, int width, int height)
 {
     across(s, x, y, width, WALL);
     across(s, x, y + height - 1, width, WALL);
@@ -24,7 +24,7 @@ void frame(const struct sketch *s, int x, int y, int width, int height)
 static int distance(int a, int b) { return a < b ? b - a : a - b; }
 
 int place(
-    const struct sketch *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
+    const struct level *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
 )
 {
     left = left < 0 ? 0 : left, top = top < 0 ? 0 : top;
@@ -40,7 +40,7 @@ int place(
     return 0;
 }
 
-void place_agent(struct sketch *s, int left, int top, int width, int height, int tries)
+void place_agent(struct level *s, int left, int top, int width, int height, int tries)
 {
     int x, y;
     s->x = s->y = -1;
@@ -50,22 +50,22 @@ void place_agent(struct sketch *s, int left, int top, int width, int height, int
 }
 
 /* Where the settings say, or anywhere. */
-static void start_agent(struct sketch *s)
+static void start_agent(struct level *s)
 {
     const struct grid_settings *settings = s->settings;
     if (settings->start_x < 0) place_agent(s, 0, 0, settings->width, settings->height, 0);
     else s->x = settings->start_x, s->y = settings->start_y, s->direction = settings->start_direction;
 }
 
-static void put_goal(const struct sketch *s) { *at(s, s->settings->width - 2, s->settings->height - 2) = GOAL; }
+static void put_goal(const struct level *s) { *at(s, s->settings->width - 2, s->settings->height - 2) = GOAL; }
 
-static void draw_empty(struct sketch *s)
+static void draw_empty(struct level *s)
 {
     put_goal(s);
     start_agent(s);
 }
 
-static void draw_door_key(struct sketch *s)
+static void draw_door_key(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height;
     int x, y;
@@ -77,7 +77,7 @@ static void draw_door_key(struct sketch *s)
     place(s, KEYS + YELLOW, 0, 0, split, height, 0, 0, &x, &y);
 }
 
-static void draw_four_rooms(struct sketch *s)
+static void draw_four_rooms(struct level *s)
 {
     const int width = s->settings->width / 2, height = s->settings->height / 2; /* of a room */
     int x, y;
@@ -97,7 +97,7 @@ static void draw_four_rooms(struct sketch *s)
     place(s, GOAL, 0, 0, s->settings->width, s->settings->height, 0, 0, &x, &y);
 }
 
-static void draw_lava_gap(struct sketch *s)
+static void draw_lava_gap(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height;
     s->x = s->y = 1, s->direction = 0;
@@ -108,7 +108,7 @@ static void draw_lava_gap(struct sketch *s)
 }
 
 /* In Generator.shuffle's order. */
-static void shuffle(const struct sketch *s, int *items, int count)
+static void shuffle(const struct level *s, int *items, int count)
 {
     for (int i = count - 1; i > 0; i--) {
         const int j = (int)draw_masked(s->generator, (uint32_t)i), item = items[i];
@@ -117,7 +117,7 @@ static void shuffle(const struct sketch *s, int *items, int count)
 }
 
 /* Rivers in rows and columns of even number, and one way through them all, from the upper left to the lower right. */
-static void draw_crossing(struct sketch *s)
+static void draw_crossing(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height;
     const uint8_t code = s->settings->walls ? WALL : LAVA;
@@ -153,7 +153,7 @@ static void draw_crossing(struct sketch *s)
     }
 }
 
-static void draw_dist_shift(struct sketch *s)
+static void draw_dist_shift(struct level *s)
 {
     const int length = s->settings->width - 6;
     *at(s, s->settings->width - 2, 1) = GOAL;
@@ -162,7 +162,7 @@ static void draw_dist_shift(struct sketch *s)
     start_agent(s);
 }
 
-static void draw_dynamic_obstacles(struct sketch *s)
+static void draw_dynamic_obstacles(struct level *s)
 {
     draw_empty(s);
     for (int k = 0; k < s->settings->most; k++) {
@@ -172,7 +172,7 @@ static void draw_dynamic_obstacles(struct sketch *s)
     }
 }
 
-static void draw_memory(struct sketch *s)
+static void draw_memory(struct level *s)
 {
     const int width = s->settings->width, height = s->settings->height, middle = height / 2;
     const int end = s->settings->random_length ? between(s, 4, width - 2) : width - 3; /* of the corridor */
@@ -194,7 +194,7 @@ static void draw_memory(struct sketch *s)
     s->grid->place[0][1] = (uint8_t)(middle + well), s->grid->place[1][1] = (uint8_t)(middle - well);
 }
 
-static void draw_red_blue_doors(struct sketch *s)
+static void draw_red_blue_doors(struct level *s)
 {
     const int size = s->settings->height, left = size / 2, right = left + size - 1;
     frame(s, left, 0, size, size);
@@ -206,7 +206,7 @@ static void draw_red_blue_doors(struct sketch *s)
     }
 }
 
-int take_any(const struct sketch *s, uint8_t *items, int *count)
+int take_any(const struct level *s, uint8_t *items, int *count)
 {
     const int k = between(s, 0, *count), item = items[k];
     memmove(items + k, items + k + 1, (size_t)(--*count - k));
@@ -214,7 +214,7 @@ int take_any(const struct sketch *s, uint8_t *items, int *count)
 }
 
 /* Put it anywhere within a room of the six on both sides of a corridor. */
-static void put_within(const struct sketch *s, int room, uint8_t code)
+static void put_within(const struct level *s, int room, uint8_t code)
 {
     const int left = s->settings->width / 2 - 2, right = left + 4, height = s->settings->height / 3;
     const int x = room % 2 * right, y = room / 2 * height;
@@ -222,7 +222,7 @@ static void put_within(const struct sketch *s, int room, uint8_t code)
     *at(s, column, row) = code;
 }
 
-static void draw_locked_room(struct sketch *s)
+static void draw_locked_room(struct level *s)
 {
     enum { ROOMS = 6 };
     const int width = s->settings->width, height = s->settings->height, left = width / 2 - 2, right = left + 4;
@@ -248,7 +248,7 @@ static void draw_locked_room(struct sketch *s)
     place_agent(s, left, 0, right - left, height, 0);
 }
 
-typedef void draw_map(struct sketch *s);
+typedef void draw_map(struct level *s);
 
 static draw_map *const maps[MAPS] = {
     draw_empty, draw_door_key, draw_four_rooms, draw_lava_gap, draw_crossing, draw_dist_shift, draw_dynamic_obstacles,
@@ -258,8 +258,8 @@ static draw_map *const maps[MAPS] = {
 
 void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator)
 {
-    struct sketch s = {.grid = grid, .settings = settings, .generator = generator, .x = -1, .y = -1};
-    const int row = row_bytes_of(settings);
+    struct level s = {.grid = grid, .settings = settings, .generator = generator, .x = -1, .y = -1};
+    const int row = stride_of(settings);
     memset(grid->cells, WALL, (size_t)((settings->height + 2 * MARGIN) * row + MARGIN));
     for (int y = 0; y < settings->height; y++) across(&s, 0, y, settings->width, NOTHING);
     if (settings->map < MULTI_ROOM) frame(&s, 0, 0, settings->width, settings->height);

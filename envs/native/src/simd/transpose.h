@@ -1,7 +1,7 @@
 /* Vectors merged lane by lane, and square blocks turned by it. */
 
-#ifndef PADDOCK_ZIP_H
-#define PADDOCK_ZIP_H
+#ifndef PADDOCK_TRANSPOSE_H
+#define PADDOCK_TRANSPOSE_H
 
 #include "simd/lanes.h"
 

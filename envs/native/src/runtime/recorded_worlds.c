@@ -1,18 +1,15 @@
-/* What a set of instructions computes of recorded choices in worlds: see runtime/fingerprint.c. */
+/* What a set of instructions computes of recorded choices in worlds: see fingerprint.c. */
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "boards/snake.h"
-#include "boards/spread.h"
-#include "boards/tag.h"
-#include "runtime/recorded.h"
-#include "runtime/vector.h"
+#include "recorded.h"
+#include "vector.h"
 
 #define WORLDS MAX_LANES /* whole groups of every width */
 #define MOST_SEATS 4
 #define ROWS (WORLDS * MOST_SEATS)
-#define MOST_ROW (SEEN * SEEN)
+#define MOST_ROW 121 /* bytes of what a seat sees */
 #define KEY 14
 #define STEPS 60
 
@@ -24,21 +21,12 @@ struct buffers {
     int64_t running_length[ROWS], final_length[ROWS], episode[WORLDS];
 };
 
-/* Of a game of several seats; 0: no memory. */
-uint64_t play_boards(const struct task *task)
+uint64_t play_recorded_worlds(const struct task *task)
 {
-    const struct snake_settings field = {
-        .snakes = MOST_SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
-    };
-    const struct spread_settings plane = {.agents = MOST_SEATS, .max_cycles = 25, .local_ratio = 0.5};
-    const struct tag_settings hunt = {.prey = 1, .hunters = MOST_SEATS - 1, .obstacles = 2, .max_cycles = 25};
-    const void *settings = &field;
-    if (task->seats == count_spread) settings = &plane;
-    if (task->seats == count_tag) settings = &hunt;
     const int64_t first[WORLDS] = {0};
     struct inputs inputs = {KEY};
     struct buffers *b = calloc(1, sizeof *b);
-    struct vector *vector = vector_open(task, WORLDS, settings, 40, 1, 1);
+    struct vector *vector = vector_open(task, WORLDS, task->example, 40, 1, 1);
     void *saved = vector ? malloc(vector_saved_bytes(vector)) : NULL;
     uint64_t hashed = 0;
     if (b && saved) {

@@ -1,1 +1,0 @@
-"""What the C code is told of worlds: environments of several agents."""

@@ -1,0 +1,348 @@
+/* The sanity suite's tasks (envs/sanity) but for those of structured actions: of each where an
+ * episode begins, what an action does, and what is seen. */
+
+#include "games/game.h"
+
+/* Each task reads what concerns it; envs/sanity/native.py has the same fields. */
+struct sanity_settings {
+    double offset, leave, stay, noise, end;
+    const double *rewards; /* [steps + 1, steps + 1, 2] of Stochastic, by how many moves there were, how many of them 0, and the
+                            * last one; of others NULL */
+    double (*normal)(struct bits *);             /* NumPy's own, of Bandit */
+    int64_t (*geometric)(struct bits *, double); /* the same, of Forget */
+    int32_t arm, zeros, delay, digits, steps, terminates;
+    uint32_t password; /* bit k: of the k-th step */
+};
+
+/* One environment of any of them. */
+struct lesson {
+    int32_t step, count; /* how many steps there were; what is counted in them */
+    uint32_t bits;       /* what was said, or is to be said */
+    int32_t number;      /* what was shown, or is owed */
+};
+
+#define LESSON(task) struct lesson *task, const void *memory, struct generator *generator
+#define PLAYED(task) struct lesson *task, const void *memory, struct generator *generator, int choice, double *reward
+#define SHOWN(task) const struct lesson *task, const void *memory, float *seen
+#define SETTINGS const struct sanity_settings *settings = memory
+
+static inline void forget(struct lesson *lesson) { *lesson = (struct lesson){0}; }
+static inline int bit_of(uint32_t bits, int k) { return bits >> (k & 31) & 1; }
+
+static inline void begin_plainly(LESSON(lesson))
+{
+    (void)memory, (void)generator;
+    forget(lesson);
+}
+
+static inline void show_one(const void *state, const void *memory, float *seen)
+{
+    (void)state, (void)memory;
+    seen[0] = 1;
+}
+
+/* Password: its bits, one a step. */
+#define PASSWORD_BITS 5
+static inline int play_password(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    lesson->bits |= (uint32_t)choice << (lesson->step & 31);
+    const int over = ++lesson->step >= PASSWORD_BITS;
+    *reward = over && lesson->bits == settings->password;
+    return over;
+}
+
+static inline void show_password(SHOWN(lesson))
+{
+    (void)memory;
+    for (int k = 0; k < PASSWORD_BITS; k++) seen[k] = k < lesson->step ? (float)bit_of(lesson->bits, k) : -1;
+}
+
+/* Blend: so many moves, of which so many are to be 0. */
+static inline int play_blend(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    lesson->count += !choice;
+    const int over = ++lesson->step >= settings->steps;
+    *reward = over && lesson->count == settings->zeros;
+    return over;
+}
+
+/* PufferLib's Stochastic: a move that brings the share of zeros to what it should be; looked up, as a division took most of
+ * a step. */
+static inline int play_stochastic(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    lesson->step += lesson->step < settings->steps, lesson->count += !choice && lesson->count < lesson->step;
+    *reward = settings->rewards[2 * (lesson->step * (settings->steps + 1) + lesson->count) + (choice != 0)];
+    return lesson->step == settings->steps;
+}
+
+static inline void show_nothing(SHOWN(lesson))
+{
+    (void)lesson, (void)memory;
+    seen[0] = 0;
+}
+
+/* Delay: what was answered in the first step pays in the last one. */
+#define DELAY_NUMBERS 8
+static inline void begin_delay(LESSON(lesson))
+{
+    (void)memory;
+    forget(lesson);
+    lesson->number = (int32_t)draw_integer(generator, 0, DELAY_NUMBERS);
+}
+
+static inline int play_delay(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    if (!lesson->step) lesson->bits = choice == lesson->number % 2;
+    const int over = lesson->step >= settings->delay;
+    *reward = over && lesson->bits;
+    lesson->step++;
+    return over;
+}
+
+static inline void show_delay(SHOWN(lesson))
+{
+    SETTINGS;
+    for (int k = 0; k < DELAY_NUMBERS; k++) seen[k] = !lesson->step && k == lesson->number;
+    seen[DELAY_NUMBERS] = lesson->step < settings->delay ? (float)((double)lesson->step / settings->delay) : 1;
+}
+
+/* Cutoff: leave, or stay; who stays is cut off by the vector, or with `terminates` here. */
+static inline int play_cutoff(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    const int left = !lesson->step && !choice;
+    *reward = left ? settings->leave : settings->stay;
+    lesson->step++;
+    return left || (settings->terminates && lesson->step == settings->steps);
+}
+
+static inline void show_cutoff(SHOWN(lesson))
+{
+    (void)memory;
+    seen[0] = !lesson->step;
+}
+
+/* Copy: digits are seen, and after a while said. */
+static inline void begin_digits(LESSON(lesson))
+{
+    SETTINGS;
+    forget(lesson);
+    for (int k = 0; k < settings->digits; k++) lesson->bits |= (uint32_t)draw_integer(generator, 0, 2) << k;
+}
+
+static inline int play_copy(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    const int asked = lesson->step - settings->digits - settings->delay;
+    *reward = asked >= 0 && choice == bit_of(lesson->bits, asked) ? 1.0 / settings->digits : 0;
+    return ++lesson->step >= 2 * settings->digits + settings->delay;
+}
+
+static inline void show_copy(SHOWN(lesson))
+{
+    SETTINGS;
+    seen[0] = lesson->step < settings->digits ? (float)(2 * bit_of(lesson->bits, lesson->step) - 1) : 0;
+    seen[1] = lesson->step >= settings->digits + settings->delay;
+}
+
+/* Forget: whether there was a signal, which only the last answer says; `count` steps are left. */
+static inline void begin_forget(LESSON(lesson))
+{
+    SETTINGS;
+    struct bits bits = bits_of(generator);
+    forget(lesson);
+    lesson->number = (int32_t)draw_integer(generator, 0, 2);
+    const int64_t more = settings->geometric(&bits, settings->end);
+    lesson->count = more < settings->steps ? 1 + (int32_t)more : settings->steps;
+}
+
+static inline int play_forget(PLAYED(lesson))
+{
+    (void)generator, (void)memory;
+    lesson->step = 1;
+    const int over = --lesson->count <= 0;
+    *reward = over && choice == lesson->number;
+    return over;
+}
+
+static inline void show_forget(SHOWN(lesson))
+{
+    (void)memory;
+    seen[0] = lesson->step ? 0 : (float)lesson->number;
+}
+
+/* PufferLib's Memory: its ticks are steps and 1. */
+static inline int play_memory(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    const int tick = lesson->step + 1, asked = tick - settings->digits - settings->delay;
+    *reward = asked >= 0 ? choice == bit_of(lesson->bits, asked) : tick < settings->digits && !choice;
+    lesson->step++;
+    return tick + 1 >= 2 * settings->digits + settings->delay;
+}
+
+static inline void show_memory(SHOWN(lesson))
+{
+    SETTINGS;
+    seen[0] = lesson->step < settings->digits ? (float)bit_of(lesson->bits, lesson->step) : 0;
+}
+
+/* Recall: a cue, and a question later. */
+static inline void begin_recall(LESSON(lesson))
+{
+    (void)memory;
+    forget(lesson);
+    lesson->number = (int32_t)draw_integer(generator, 0, 2);
+}
+
+static inline int play_recall(PLAYED(lesson))
+{
+    SETTINGS;
+    (void)generator;
+    const int asked = lesson->step > settings->delay;
+    *reward = asked ? choice == (lesson->number & 1) ? 1 : -1 : 0;
+    lesson->step++;
+    return asked;
+}
+
+static inline void show_recall(SHOWN(lesson))
+{
+    SETTINGS;
+    seen[0] = lesson->step ? 0 : (float)(2 * (lesson->number & 1) - 1);
+    seen[1] = lesson->step == settings->delay + 1;
+}
+
+/* In place of NumPy's own, which other NumPys may change. */
+static double recorded_normal(struct bits *bits) { return bits->next_double(bits->generator) - 0.5; }
+static int64_t recorded_geometric(struct bits *bits, double p)
+{
+    const int64_t least = 1 + bits->next_32(bits->generator) % 4;
+    return least + (p < bits->next_double(bits->generator));
+}
+
+static uint64_t fingerprint_sanity(const struct task *task)
+{
+    enum { LENGTH = 7 };
+    double rewards[2 * (LENGTH + 1) * (LENGTH + 1)];
+    for (int moves = 0; moves <= LENGTH; moves++)
+        for (int i = moves * (LENGTH + 1), zeros = 0; zeros <= LENGTH; i++, zeros++)
+            for (int move = 0; move < 2; move++) rewards[2 * i + move] = (zeros >= 0.7 * moves) == move ? i * 0x1p-4 : 0;
+    const struct sanity_settings settings = {
+        .offset = -0.5, .leave = 2, .stay = 0.25, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2, .noise = 0.25,
+        .end = 0.5, .normal = recorded_normal, .geometric = recorded_geometric, .digits = 3, .steps = LENGTH,
+        .terminates = 1, .password = 13,
+    };
+    return play_recorded(task, &settings, 60, 40, 1);
+}
+
+#define LESSON_TASK(task, begin, show, shown, most_choices, bits)                                                      \
+    GAME_OF(                                                                                                           \
+        sanity_##task, struct lesson, begin, play_##task, show, .choices = most_choices, .observations = shown,        \
+        .row_bytes = (shown) * sizeof(float), .fingerprint = fingerprint_sanity, .recorded = bits                      \
+    )
+
+LESSON_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2, 0xd03e93eba0b8d31c)
+LESSON_TASK(blend, begin_plainly, show_one, 1, 2, 0x6b5bd6dc0a5025a5)
+LESSON_TASK(stochastic, begin_plainly, show_nothing, 1, 2, 0xbfcce866fc7c6afd)
+LESSON_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2, 0x5d4cf0b0f1ddc6e0)
+LESSON_TASK(cutoff, begin_plainly, show_cutoff, 1, 2, 0xcd8486b6edb98e40)
+LESSON_TASK(copy, begin_digits, show_copy, 2, 2, 0x5e7f0f764296621d)
+LESSON_TASK(forget, begin_forget, show_forget, 1, 2, 0xff60074803eecd44)
+LESSON_TASK(memory, begin_digits, show_memory, 1, 2, 0xa152fcadac2e55f6)
+LESSON_TASK(recall, begin_recall, show_recall, 2, 2, 0x8b955d554d164445)
+
+/* Squared: walk from the middle of a grid to a target on its rim. */
+#define SQUARED_SIDE 7
+#define ROW_SQUARED (SQUARED_SIDE * SQUARED_SIDE * sizeof(float))
+
+struct sanity_squared { /* x and y of both */
+    uint8_t at[2], target[2], moves;
+};
+
+#define DISTANCE (SQUARED_SIDE / 2)
+#define RIM (4 * (SQUARED_SIDE - 1)) /* cells */
+
+static int far_of(int x, int y)
+{
+    const int across = x < 0 ? -x : x, up = y < 0 ? -y : y;
+    return across > up ? across : up;
+}
+
+static void centre(struct sanity_squared *game) { game->at[0] = game->at[1] = DISTANCE; }
+
+/* Cells of the rim are counted by x, and those of one x by y. */
+static void begin_sanity_squared(struct sanity_squared *game, const void *settings, struct generator *generator)
+{
+    (void)settings;
+    const int cell = (int)draw_integer(generator, 0, RIM), sides = cell - SQUARED_SIDE, last = SQUARED_SIDE - 1;
+    const int x = sides < 0 ? 0 : sides < 2 * (last - 1) ? 1 + sides / 2 : last;
+    const int y = sides < 0 ? cell : sides < 2 * (last - 1) ? sides % 2 * last : sides - 2 * (last - 1);
+    *game = (struct sanity_squared){.target = {(uint8_t)x, (uint8_t)y}};
+    centre(game);
+}
+
+static int play_sanity_squared(
+    struct sanity_squared *game, const void *settings, struct generator *generator, int choice, double *reward
+)
+{
+    static const int8_t moves[][2] = {{0, -1}, {0, 1}, {-1, 0}, {1, 0}, {1, -1}, {-1, -1}, {1, 1}, {-1, 1}};
+    (void)settings, (void)generator;
+    const int x = game->at[0] + moves[choice][0], y = game->at[1] + moves[choice][1];
+    *reward = 1 - (double)far_of(x - game->target[0], y - game->target[1]) / DISTANCE;
+    game->at[0] = (uint8_t)x, game->at[1] = (uint8_t)y;
+    if (far_of(x - DISTANCE, y - DISTANCE) >= DISTANCE) centre(game);
+    return ++game->moves == DISTANCE;
+}
+
+static void show_sanity_squared(const struct sanity_squared *game, const void *settings, unsigned char *row)
+{
+    const float one = 1, minus = -1;
+    (void)settings;
+    memset(row, 0, ROW_SQUARED);
+    memcpy(row + sizeof one * (SQUARED_SIDE * game->target[0] + game->target[1]), &one, sizeof one);
+    memcpy(row + sizeof one * (SQUARED_SIDE * game->at[0] + game->at[1]), &minus, sizeof minus);
+}
+
+GAME(
+    sanity_squared, .choices = 8, .row_bytes = ROW_SQUARED, .fingerprint = fingerprint_sanity,
+    .recorded = 0xf4928e5ddfd60eec
+)
+
+/* Bandit, whose episodes have one step: one arm pays. */
+struct sanity_noisy_bandit {
+    uint8_t nothing;
+};
+
+static void begin_bandit(struct sanity_noisy_bandit *game, const void *settings, struct generator *generator)
+{
+    (void)settings, (void)generator;
+    game->nothing = 0;
+}
+
+static int play_bandit(
+    struct sanity_noisy_bandit *game, const void *memory, struct generator *generator, int choice, double *reward
+)
+{
+    const struct sanity_settings *settings = memory;
+    struct bits bits = bits_of(generator);
+    (void)game;
+    *reward = (choice == settings->arm) + settings->offset;
+    if (settings->noise != 0) *reward += settings->noise * settings->normal(&bits);
+    return 1;
+}
+
+GAME_OF(
+    sanity_noisy_bandit, struct sanity_noisy_bandit, begin_bandit, play_bandit, show_one, .choices = 10,
+    .observations = 1, .row_bytes = sizeof(float), .fingerprint = fingerprint_sanity, .recorded = 0x07e2f067cd24ea69
+)
