@@ -10,12 +10,12 @@ at the width in use. The same file multiplies square matrices as the learner's l
 
 import ctypes
 import json
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 import scipy.linalg.cython_blas as blas  # noqa: E402
+from setuptools import Extension  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
 from paddock.envs.errors import require  # noqa: E402
@@ -135,10 +136,10 @@ def blas_product(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Product:
     return call
 
 
-def extension() -> Report:
-    """Return the settings of pyproject.toml by which the native environments are compiled."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    return next(one for one in table if one["name"] == "paddock.envs.native._lanes")
+def extension() -> Extension:
+    """Return the settings of setup.py by which the native environments are compiled."""
+    libraries: list[Extension] = runpy.run_path(str(ROOT / "setup.py"))["LIBRARIES"]
+    return next(one for one in libraries if one.name == "paddock.envs.native._lanes")
 
 
 @contextmanager
