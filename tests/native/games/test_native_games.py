@@ -115,7 +115,7 @@ def test_what_has_no_native_version_is_refused_in_one_line() -> None:
         ("paddock.envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
         ("paddock.envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
         ("paddock.envs.sanity:paddock/Aim-v0", {}, "Aim-v0 has no native version"),
-        ("paddock.envs.sanity:paddock/Bandit-v0", {"kwargs": {"arms": 4}}, "arms=4: the native version has 10"),
+        ("paddock.envs.sanity:paddock/Bandit-v0", {"kwargs": {"arms": 12}}, "arms=12: the native version has 10"),
         ("paddock.envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
         ("paddock.envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
     ]
