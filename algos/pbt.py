@@ -22,7 +22,7 @@ from paddock.algos.common.timing import worker_times
 from paddock.algos.evolution.hyperparameters import Value, read_space
 from paddock.algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from paddock.algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
-from paddock.algos.learning.replay.room import ReplayRefused
+from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.algos.networks.initial import InitialPolicy
 from paddock.algos.pool.protocol import Done, Pool, PoolError
 from paddock.algos.protocol import ChecksMembersRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy

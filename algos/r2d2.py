@@ -1,20 +1,31 @@
 """Recurrent Q-learning from replayed sequences, R2D2 (Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX)."""
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from paddock.algos.dqn import huber
 from paddock.algos.learning.offpolicy.from_replay import learn_in_torch
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.learners.q_learning import QLearning
-from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.learning.offpolicy.learners.objectives import RecurrentObjective
+from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
+from paddock.algos.learning.offpolicy.q_learning import QLearning, one_choice
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.networks.architecture import Architecture
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paddock.algos.learning.offpolicy.learners.torch_batch import TorchSequences
+    from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
+
 NOT_NEGATIVE_OR_NULL = Range("must not be negative, or null", low=0)
+ETA = 0.9  # weight of a sequence's greatest error in its priority; the rest is of their mean
 
 
 @dataclass(kw_only=True, eq=False)
@@ -22,57 +33,103 @@ class R2D2(QLearning):
     """The algorithm: its settings (conf/algo/r2d2.yaml explains each), its parts, and its state."""
 
     group = "r2d2"
-    drawn = "sequences"
 
     burn_in: NonNegativeInt
     sequence_length: PositiveInt
     rescale: Annotated[float | None, NOT_NEGATIVE_OR_NULL]
     lstm: bool
 
+    def __post_init__(self) -> None:
+        self.assemble_with_replay(
+            lambda actions: one_choice(actions, self.group),
+            self.exploration,
+            self._learner,
+            priorities=self.priorities,
+            sequences=self._sequences,
+            learns_values=True,
+            shared=True,  # values and advantages have one memory
+            lstm=self.lstm,
+        )
+
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        policies = self.learning
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replays, self.pace)
-            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
-            turns = concurrently(acting, learning, self.pace, self.publish)
-            for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
-                yield self.finish(row, played)
-                self.pace.clock.lap("loop")
+            stored = store(rollouts, policies)
+            batches = [sample(policy, self.batch_size) for policy in policies]
+            updates = [train(drawn, policy, self.rate) for drawn, policy in zip(batches, policies, strict=True)]
+            updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
+            yield from self.rows(interleave(stored, updates, policies, self.publish))
 
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Torch takes a second to import, and no other algorithm needs it for this.
-        from paddock.algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
+        from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
-        make = partial(
-            TorchRecurrentQ,
-            architecture,
-            self.objective,
-            seed,
-            burn_in=self.burn_in,
-            dueling=self.dueling,
-            rescale=self.rescale,
-            precision=self.precision,
-            adam_epsilon=self.adam_epsilon,
-            threads=self.threads,
-        )
-        return learn_in_torch(self, make)
+        networks = partial(RecurrentQNetworks, architecture, seed, dueling=self.dueling)
+        objective = RecurrentObjective(**vars(self.objective), burn_in=self.burn_in, rescale=self.rescale)
+        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm)
 
-    def _sequences(self, state_width: int) -> Sequences:
+    def _sequences(self, architecture: Architecture) -> Sequences:
         period, length = self.num_steps, self.sequence_length
         where = f"algo.sequence_length={length} is not a multiple of algo.num_steps={period}, at which sequences begin"
         fits = length // period * period or period
         require(length % period == 0, f"{where}: some steps would count more than others; try {fits}")
-        return Sequences(period=period, burn_in=self.burn_in, length=length, state_width=state_width)
+        return Sequences(period=period, burn_in=self.burn_in, length=length, state_width=architecture.state_width)
 
-    @property
-    def _remembers(self) -> bool:
-        return self.lstm
 
-    @property
-    def _shared(self) -> bool:
-        return True  # values and advantages have one memory
+def r2d2_loss(
+    network: RecurrentQNetworks, batch: TorchSequences, settings: RecurrentObjective
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss of sequences: (Q(s, a) - y)^2 / 2 or Huber's, y = h(r + gamma^n h^-1(Q'(s', argmax_a' Q(s', a')))).
 
-    @property
-    def _at_once(self) -> int:
-        return 1
+    Both networks begin with the memory that the policy had when it played, and run over the burn-in without a
+    gradient. Errors are of rescaled values. The priority of a sequence is eta max |error| + (1 - eta) mean |error|.
+
+    Args:
+        network: online and target network.
+        batch: sequences; `reward` is the discounted sum of n rewards.
+        settings: of the loss.
+
+    Returns:
+        The loss and metrics; `td_error` [B] makes the priorities of sequences.
+    """
+    q, memory = network.unroll(network.online, batch, settings.burn_in)  # [length + n, B, A]
+    with network.no_grad():
+        q_target, target_memory = network.unroll(network.target, batch, settings.burn_in)
+        q_next = best(q[1:], q_target[1:], settings)
+        if len(batch.final_at):  # truncated steps led to observations that no sequence has
+            t, b = batch.final_at.unbind(1)
+            online = network.step(network.online, batch.final_obs, memory[t, b])
+            q_next[t, b] = best(online, network.step(network.target, batch.final_obs, target_memory[t, b]), settings)
+        q_next = q_next.gather(0, batch.last)
+        if settings.rescale is None:
+            y = batch.reward + batch.discount * q_next
+        else:
+            y = rescaled(batch.reward + batch.discount * original(q_next, settings.rescale), settings.rescale)
+    q_taken = q[: len(batch.action)].gather(-1, batch.action[..., :1]).squeeze(-1)  # [length, B]
+    loss = (batch.weight * huber(q_taken - y, settings.huber)).mean()
+    error = (q_taken.detach() - y).abs()
+    priority = ETA * error.amax(0) + (1 - ETA) * error.mean(0)
+    return loss, {"loss": loss, "q_mean": q_taken.mean(), "target_mean": y.mean(), "td_error": priority}
+
+
+def best(online: Tensor, target: Tensor, settings: RecurrentObjective) -> Tensor:
+    """Return the target values [...] of the best actions, by the online network or without `double` by the target."""
+    scores = online if settings.double else target
+    return target.gather(-1, scores.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def rescaled(x: Tensor, epsilon: float) -> Tensor:
+    """Return h(x) = sgn(x) (sqrt(|x| + 1) - 1) + epsilon x (Pohlen et al. 2018, arXiv:1805.11593)."""
+    return x / ((x.abs() + 1).sqrt() + 1) + epsilon * x
+
+
+def original(x: Tensor, epsilon: float) -> Tensor:
+    """Return h^-1(x); no term cancels another, as they do in the paper's form.
+
+    There the root is d + 1 with d = (sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon) - 1.
+    """
+    size = x.abs()
+    d = 2 * size / ((1 + 4 * epsilon * (size + 1 + epsilon)).sqrt() + 1 + 2 * epsilon)
+    return x.sign() * d * (d + 2)

@@ -1,26 +1,39 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), with the entropy's reward learned or given.
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), with the temperature learned or given.
 
 Of choices: Christodoulou 2019 (arXiv:1910.07207); with critics of quantiles, of which the greatest are dropped, TQC:
 Kuznetsov et al. 2020 (arXiv:2005.04269).
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gymnasium import spaces
 
+from paddock.algos.dqn import quantile_loss
+from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import OwnNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, check_pairs, make_actor_critic
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.operators import concurrently, report, store
-from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL
+from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
+from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
 from paddock.algos.networks.heads import Head, LeafHead, make_head
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paddock.algos.learning.offpolicy.learners.torch_batch import TorchBatch
+    from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
+
+    Losses = Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]  # by optimizer, and metrics; one step after another
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,37 +51,137 @@ class SAC(FromReplay):
     critics: PositiveInt
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]
     drop: NonNegativeInt
+    loss: str | None
+
+    def __post_init__(self) -> None:
+        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.warmup), self._learner)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        policies = self.learning
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replays, self.pace)
-            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
-            turns = concurrently(acting, learning, self.pace, self.publish)
-            for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
-                yield self.finish(row, played)
-                self.pace.clock.lap("loop")
-
-    def _head(self, actions: spaces.Space[Any]) -> Head:
-        choice = isinstance(actions, spaces.Discrete)
-        return make_head(actions) if choice else LeafHead.for_replay(actions, "soft", "sac")
-
-    def _exploration(self, rows: int) -> OwnNoise:
-        return OwnNoise(self.warmup)
+            stored = store(rollouts, policies)
+            batches = [sample(policy, self.batch_size) for policy in policies]
+            updates = [train(drawn, policy, self.rate) for drawn, policy in zip(batches, policies, strict=True)]
+            yield from self.rows(interleave(stored, updates, policies, self.publish))
 
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
-        head, quantiles = architecture.head, self.quantiles
+        head, quantiles, loss = architecture.head, self.quantiles, sac_losses
         if head.columns:
             require(not quantiles, f"algo.quantiles={quantiles} is for numbers; algo=dqn learns quantiles of choices")
-            usual = self.target_entropy_scale * math.log(head.width)
+            usual, loss = self.target_entropy_scale * math.log(head.width), discrete_sac_losses
         else:
             usual = -float(head.components)
         left = quantiles is None or self.drop < quantiles
         require(left, f"algo.drop={self.drop} leaves none of algo.quantiles={quantiles}; lower it")
         if quantiles:
             check_pairs(self, "quantiles", quantiles, self.critics * (quantiles - self.drop))
+            loss = partial(tqc_losses, drop=self.drop)
         policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []
         needs += [f"algo.critics={self.critics}"] if self.critics > 2 else []
-        return make_actor_critic(self, architecture, seed, objective, needs, quantiles=quantiles, drop=self.drop)
+        needs += needs_of_loss(self.loss)
+        return make_actor_critic(self, architecture, seed, objective, choose_loss(self.loss, loss), needs, quantiles)
+
+
+def _head(actions: spaces.Space[Any]) -> Head:
+    choice = isinstance(actions, spaces.Discrete)
+    return make_head(actions) if choice else LeafHead.for_replay(actions, "soft", "sac")
+
+
+def sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:
+    """Yield the losses of the critics, then of the actor and the temperature.
+
+    Critics: (Q_i(s, a) - y)^2 / 2 with y = r + gamma^n (min_i Q'_i(s', a') - alpha log pi(a'|s')), where a' is drawn
+    from the policy. Actor: alpha log pi(a|s) - min_i Q_i(s, a). The optimizers named take a step before the next loss
+    is computed. Actions are in [-1, 1].
+
+    Args:
+        network: critics, their targets, actor and temperature.
+        batch: transitions; `reward` is the discounted sum of n rewards, `noise` [2, B, A] is standard normal.
+        settings: target entropy, and whether alpha is learned.
+
+    Yields:
+        Losses by optimizer, and metrics.
+    """
+    alpha = network.alpha
+    with network.no_grad():
+        next_action, next_log_pi = network.sample(batch.next_obs, batch.noise[0])
+        q_next = network.target_critics(batch.next_obs, next_action).squeeze(2).amin(0)
+        y = batch.reward + batch.discount * (q_next - alpha * next_log_pi)
+    q = network.critics(batch.obs, batch.action).squeeze(2)  # [C, B]
+    loss = 0.5 * (batch.weight * (q - y).square()).mean(1).sum()
+    yield {"critics": loss}, {"critic_loss": loss, "q_mean": q.mean(), "td_error": (q - y).abs().mean(0)}
+
+    action, log_pi = network.sample(batch.obs, batch.noise[1])
+    q_pi = network.critics(batch.obs, action).squeeze(2).amin(0)
+    actor_loss = (alpha * log_pi - q_pi).mean()
+    losses = {"actor": actor_loss} | temperature_loss(network, log_pi.mean(), settings)
+    yield losses, {"actor_loss": actor_loss, "alpha": alpha, "entropy": -log_pi.mean()}
+
+
+def temperature_loss(
+    network: ActorCriticNetworks, log_pi: Tensor, settings: ActorCriticObjective, share: Tensor | float = 1.0
+) -> dict[str, Tensor]:
+    """Return the loss -log(alpha) (E[log pi] + target entropy) of a learned temperature, or nothing.
+
+    Args:
+        network: whose `log_alpha` is learned.
+        log_pi: its mean.
+        settings: of the temperature.
+        share: of the target entropy, where not all choices are legal.
+    """
+    policy = settings.policy
+    if not policy.learned:
+        return {}
+    return {"log_alpha": -(network.log_alpha * (log_pi + policy.target_entropy * share).detach()).sum()}
+
+
+def discrete_sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:
+    """Yield the losses of `sac_losses` for choices, with expectations over all of them (Christodoulou 2019)."""
+    alpha = network.alpha
+    with network.no_grad():
+        pi, log_pi = network.log_probabilities(batch.next_obs)
+        q_next = network.target_critics(batch.next_obs, None).amin(0)
+        y = batch.reward + batch.discount * (pi * (q_next - alpha * log_pi)).sum(1)
+    chosen = batch.action.long().expand(settings.critics, -1, -1)
+    q = network.critics(batch.obs, None).gather(2, chosen).squeeze(2)  # [C, B]
+    loss = 0.5 * (batch.weight * (q - y).square()).mean(1).sum()
+    yield {"critics": loss}, {"critic_loss": loss, "q_mean": q.mean(), "td_error": (q - y).abs().mean(0)}
+
+    pi, log_pi = network.log_probabilities(batch.obs)
+    q_pi = network.critics(batch.obs, None).amin(0)
+    actor_loss = (pi * (alpha * log_pi - q_pi)).sum(1).mean()
+    mean_log_pi = (pi * log_pi).sum(1).mean()
+    share = network.choices_share(batch.obs)
+    losses = {"actor": actor_loss} | temperature_loss(network, mean_log_pi, settings, share)
+    yield losses, {"actor_loss": actor_loss, "alpha": alpha, "entropy": -mean_log_pi}
+
+
+def tqc_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective, drop: int) -> Losses:
+    """Yield the losses of `sac_losses` with critics of N quantiles (Kuznetsov et al. 2020).
+
+    Targets are the smallest of all critics' quantiles together; `drop` of each critic are left out. The actor learns
+    from the mean of all quantiles.
+    """
+    alpha = network.alpha
+    with network.no_grad():
+        next_action, next_log_pi = network.sample(batch.next_obs, batch.noise[0])
+        z_next = network.target_critics(batch.next_obs, next_action)  # [C, B, N]
+        smallest = z_next.transpose(0, 1).flatten(1).sort(1).values[:, : len(z_next) * (z_next.shape[2] - drop)]
+        soft = smallest - (alpha * next_log_pi).unsqueeze(1)
+        y = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * soft  # [B, kept]
+    z = network.critics(batch.obs, batch.action)
+    C, B, N = z.shape
+    each = quantile_loss(z.flatten(0, 1), y.expand(C, -1, -1).flatten(0, 1), network.levels, 1.0).view(C, B)
+    loss = (batch.weight * each).mean() / N
+    td_error = (z.mean(2) - y.mean(1)).abs().mean(0)
+    yield {"critics": loss}, {"critic_loss": loss, "q_mean": z.mean(), "td_error": td_error}
+
+    action, log_pi = network.sample(batch.obs, batch.noise[1])
+    actor_loss = (alpha * log_pi - network.critics(batch.obs, action).mean((0, 2))).mean()
+    yield (
+        {"actor": actor_loss} | temperature_loss(network, log_pi.mean(), settings),
+        {"actor_loss": actor_loss, "alpha": alpha, "entropy": -log_pi.mean()},
+    )

@@ -4,20 +4,27 @@ DDPG (Lillicrap et al. 2016, arXiv:1509.02971) is one critic, an actor that move
 targets: conf/algo/ddpg.yaml.
 """
 
-from collections.abc import Generator
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from gymnasium import Space
-
+from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import AddedNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.operators import concurrently, report, store
+from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
-from paddock.algos.networks.heads import Head, LeafHead
+from paddock.algos.networks.heads import LeafHead
 from paddock.envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from paddock.algos.learning.offpolicy.learners.torch_batch import TorchBatch
+    from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 
 
 @dataclass(kw_only=True, eq=False)
@@ -32,24 +39,57 @@ class TD3(FromReplay):
     sigma: NonNegativeFloat
     target_noise: NonNegativeFloat
     target_noise_clip: NonNegativeFloat
+    loss: str | None
+
+    def __post_init__(self) -> None:
+        self.assemble_with_replay(
+            lambda actions: LeafHead.for_replay(actions, "tanh", "td3"),
+            lambda rows: AddedNoise(self.warmup, self.sigma),
+            self._learner,
+        )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        policies = self.learning
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replays, self.pace)
-            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
-            turns = concurrently(acting, learning, self.pace, self.publish)
-            for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
-                yield self.finish(row, played)
-                self.pace.clock.lap("loop")
-
-    def _head(self, actions: Space[Any]) -> Head:
-        return LeafHead.for_replay(actions, "tanh", "td3")
-
-    def _exploration(self, rows: int) -> AddedNoise:
-        return AddedNoise(self.warmup, self.sigma)
+            stored = store(rollouts, policies)
+            batches = [sample(policy, self.batch_size) for policy in policies]
+            updates = [train(drawn, policy, self.rate) for drawn, policy in zip(batches, policies, strict=True)]
+            yield from self.rows(interleave(stored, updates, policies, self.publish))
 
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         policy = DeterministicPolicy(self.target_noise, self.target_noise_clip)
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.actor_every, self.actor_every)
-        return make_actor_critic(self, architecture, seed, objective)
+        loss = choose_loss(self.loss, td3_losses)
+        return make_actor_critic(self, architecture, seed, objective, loss, needs_of_loss(self.loss))
+
+
+def td3_losses(
+    network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective
+) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    """Yield the critics' losses (Q_i(s, a) - y)^2, and every `actor_every` updates the actor's, -Q_1(s, pi(s)).
+
+    The target is y = r + gamma^n min_i Q'_i(s', pi'(s') + clipped noise). The optimizers named take a step before the
+    next loss is computed. Actions are in [-1, 1].
+
+    Args:
+        network: critics, actor and their targets.
+        batch: transitions; `reward` is the discounted sum of n rewards, `noise` is standard normal.
+        settings: noise of targets, and delays.
+
+    Yields:
+        Losses by optimizer, and metrics.
+    """
+    policy = settings.policy
+    with network.no_grad():
+        noise = (policy.target_noise * batch.noise[0]).clamp(-policy.target_noise_clip, policy.target_noise_clip)
+        next_action = (network.target_actor.policy(batch.next_obs).tanh() + noise).clamp(-1, 1)
+        q_next = network.target_critics(batch.next_obs, next_action).amin(0).squeeze(1)
+        y = batch.reward + batch.discount * q_next
+    q = network.critics(batch.obs, batch.action).squeeze(2)  # [C, B]
+    loss = (batch.weight * (q - y).square()).mean(1).sum()
+    yield {"critics": loss}, {"critic_loss": loss, "q_mean": q.mean(), "td_error": (q - y).abs().mean(0)}
+
+    if batch.update % settings.actor_every == 0:
+        actor_loss = -network.first_critic(batch.obs, network.actor.policy(batch.obs).tanh()).mean()
+        yield {"actor": actor_loss}, {"actor_loss": actor_loss}

@@ -24,7 +24,7 @@ from paddock.algos.common.recipe import AlgorithmRecipe
 from paddock.algos.common.threads import one_thread
 from paddock.algos.evolution.hyperparameters import Value
 from paddock.algos.learning.policy_episodes import Performance, perform, threads_of
-from paddock.algos.learning.replay.room import ReplayRefused
+from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 

@@ -16,7 +16,7 @@ from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from paddock.algos.learning.replay import segments
 from paddock.algos.learning.replay.batch import Batch
-from paddock.algos.learning.replay.room import ReplayError, ReplayRefused
+from paddock.algos.learning.replay.disk_space import ReplayError, ReplayRefused
 from paddock.algos.learning.replay.streams import Reader
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.errors import ConfigError

@@ -9,8 +9,8 @@ import pytest
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from paddock.algos.learning.replay.batch import SequenceBatch
+from paddock.algos.learning.replay.disk_space import ReplayError
 from paddock.algos.learning.replay.replay import Replay
-from paddock.algos.learning.replay.room import ReplayError
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.errors import ConfigError

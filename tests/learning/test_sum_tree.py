@@ -12,8 +12,8 @@ from transitions import SETTINGS, World, assert_same, make
 
 from paddock.algos.learning.replay import library
 from paddock.algos.learning.replay.priorities import ONE, Priorities, leaves_of
+from paddock.algos.learning.replay.random_integers import multiply_high, scale_words
 from paddock.algos.learning.replay.sum_tree import LARGEST, SumTree
-from paddock.algos.learning.replay.words import multiply_high, scale_words
 from paddock.envs.errors import ConfigError
 
 WORST = np.array([0, 1, 2**32 - 1, 2**32, 2**64 - 1], np.uint64)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from paddock.algos.learning.replay.disk_space import ReplayError
 from paddock.algos.learning.replay.replay import Replay
-from paddock.algos.learning.replay.room import ReplayError
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.config.compose import compose_alone

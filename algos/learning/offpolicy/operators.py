@@ -1,13 +1,13 @@
-"""Off-policy learning as a composition of generators: act, store, draw, learn, tell.
+"""Off-policy learning as a composition of generators: act, store, sample, learn, report.
 
-    acting = store(rollouts, replays, pace)
-    learning = [train(replayed(replay, batch_size, own), learner, own, rate) for each policy]
-    rows = report(concurrently(acting, learning, pace, publish), pace, every)
+    stored = store(rollouts, policies)
+    updates = [train(sample(policy, batch_size), policy, rate) for policy in policies]
+    rows = report(interleave(stored, updates, policies, publish), policies, ...)
 
-Nothing runs before the first row is pulled. How many updates follow a rollout is a formula of counters, so that no
-number depends on who was faster, on how a run was cut into sessions, or on the number of workers. Several policies of
-one world learn side by side, each from the rollouts, the replay and the counters of its own agents. An operator of your
-own is a generator function between two of these.
+Nothing runs before the first row is pulled. How many updates follow a rollout is a formula of counters, so no number
+depends on who was faster, on how a run was cut into sessions, or on the number of workers. Several policies of one
+environment learn side by side, each from its own rollouts, replay and counters. A custom operator is a generator
+function between two of these.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -19,148 +19,159 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.learner import check_rollout
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.pace import Pace, Paces
+from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
+from paddock.algos.learning.offpolicy.learners.learner import Metrics
 from paddock.algos.learning.replay.batch import Drawn, Floats
-from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from paddock.envs.spaces.layout import Layout
+from paddock.envs.errors import require
+
+Policies = Sequence[LearnedPolicy]
+Rollouts = Sequence[Rollout]  # one of each policy
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a policy learned from batches."""
+    """Result of U updates of a policy."""
 
     ids: NDArray[np.int64]  # [U, B], of the rows that it was learned from
-    report: NDArray[np.float64]  # [U, R]
-    distance: Floats  # [U, B], of values from their targets
+    metrics: Metrics
+    td_error: Floats  # [U, B], absolute
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A rollout of each policy, and the updates that followed of each."""
+class TrainStep:
+    """A rollout of each policy, and the updates of each that followed."""
 
-    rollouts: Sequence[Rollout]
+    rollouts: Rollouts
     updates: Sequence[list[Update]]
 
 
-def count(
-    rollouts: Iterator[Sequence[Rollout]], pace: Paces, layouts: Sequence[Layout]
-) -> Generator[Sequence[Rollout], None, None]:
-    """Check rollouts, count their steps, and pass them on; `layouts` are of each policy's rows of observations."""
+def count(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollouts, None, None]:
+    """Check rollouts, count their steps, and pass them on."""
     for each in rollouts:
-        pace.clock.lap("wait")
-        for rollout, own, layout in zip(each, pace.each.values(), layouts, strict=True):
-            check_rollout(rollout, layout)
-            own.step += rollout.steps
-            own.rollouts += 1
-            own.episodes += len(rollout.returns)
+        policies[0].clock.lap("wait")
+        for rollout, policy in zip(each, policies, strict=True):
+            check_rollout(rollout, policy.learner.architecture.inputs.layout)
+            policy.schedule.step += rollout.steps
+            policy.schedule.rollouts += 1
+            policy.schedule.episodes += len(rollout.returns)
         yield each
 
 
-def store(
-    rollouts: Iterator[Sequence[Rollout]], replays: Sequence[Replay], pace: Paces
-) -> Generator[Sequence[Rollout], None, None]:
+def store(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollouts, None, None]:
     """Append the rollouts of each policy to its replay in their order, and pass them on."""
     for each in rollouts:
-        for rollout, replay in zip(each, replays, strict=True):
-            replay.append(rollout)
-        pace.clock.lap("replay")
+        for rollout, policy in zip(each, policies, strict=True):
+            policy.buffer.append(rollout)
+        policies[0].clock.lap("replay")
         yield each
 
 
-def replayed(replay: Replay, batch_size: int, pace: Pace) -> Generator[Drawn, None, None]:
+def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Drawn, None, None]:
     """Draw batches for the updates that are owed, for ever; which rows depends on the updates' numbers alone."""
+    schedule = policy.schedule
     while True:
-        batch = replay.sample(pace.updates, min(pace.owed, pace.at_once), batch_size)
-        pace.clock.lap("replay")
+        batch = policy.buffer.sample(schedule.updates, min(schedule.owed, schedule.at_once), batch_size)
+        policy.clock.lap("replay")
         yield batch
 
 
-def train(
-    batches: Iterator[Drawn], learner: OffPolicyLearner, pace: Pace, rate: Callable[[], float]
-) -> Generator[Update, None, None]:
-    """Learn from each batch."""
+def train(batches: Iterator[Drawn], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
+    """Learn from each batch: the loss, the optimizers' steps, and the targets that follow."""
     for batch in batches:
-        report, distance = learner.update(batch, rate())
-        pace.updates += len(report)
-        pace.clock.lap("learn")
-        yield Update(batch.ids, report, distance)
+        metrics, td_error = policy.learner.update(batch, rate())
+        policy.schedule.updates += len(batch.ids)
+        policy.clock.lap("learn")
+        yield Update(batch.ids, metrics, td_error)
 
 
-def reprioritize(updates: Iterator[Update], replay: Replay) -> Generator[Update, None, None]:
-    """Let what was learned from be drawn again as far as it surprised, before the next batch is drawn."""
+def reprioritize(updates: Iterator[Update], policy: LearnedPolicy) -> Generator[Update, None, None]:
+    """Give rows of a prioritized replay the priorities of their errors, before the next batch is drawn."""
     for update in updates:
-        replay.set_priorities(update.ids, update.distance)
+        if policy.buffer.prioritized:
+            what = "the loss gives no td_error [B] among its metrics, by which algo.priority_exponent draws"
+            require(update.td_error.shape == update.ids.shape, f"{what}; add it, or set algo.priority_exponent=0")
+            policy.buffer.set_priorities(update.ids, update.td_error)
         yield update
 
 
-def concurrently(
-    acting: Generator[Sequence[Rollout], None, None],
-    learning: Sequence[Generator[Update, None, None]],
-    pace: Paces,
+def interleave(
+    stored: Generator[Rollouts, None, None],
+    updates: Sequence[Generator[Update, None, None]],
+    policies: Policies,
     publish: Callable[[], None],
-) -> Generator[Turn, None, None]:
-    """After each rollout make the updates that each policy owes, then let actors have the weights."""
+) -> Generator[TrainStep, None, None]:
+    """After each rollout make the updates that each policy owes, then publish the weights to actors."""
     with ExitStack() as stack:
-        for one in (*learning, acting):
+        for one in (*updates, stored):
             stack.enter_context(closing(one))
-        for rollouts in acting:
-            updates: list[list[Update]] = []
-            for own, each in zip(pace.each.values(), learning, strict=True):
-                updates.append([])
-                while own.owed:
-                    updates[-1].append(next(each))
+        for rollouts in stored:
+            made: list[list[Update]] = []
+            for policy, each in zip(policies, updates, strict=True):
+                made.append([])
+                while policy.schedule.owed:
+                    made[-1].append(next(each))
             publish()
-            yield Turn(rollouts, updates)
+            yield TrainStep(rollouts, made)
 
 
 def report(
-    turns: Generator[Turn, None, None], pace: Paces, every: int, told: Sequence[Sequence[str]], metrics: Sequence[str]
+    steps: Generator[TrainStep, None, None], policies: Policies, every: int, group: str, env_metrics: Sequence[str]
 ) -> Generator[tuple[dict[str, float], Played], None, None]:
-    """Gather what turns gave into one row of metrics each time that so many steps have been passed.
+    """Gather training steps into one row of metrics each time that so many environment steps have passed.
 
     Args:
-        told: of each policy, names of what its updates report, with their group.
-        metrics: names of what environments tell of themselves.
+        steps: what was played and learned.
+        policies: whose counters are reported.
+        every: environment steps.
+        group: of the metrics of updates, such as `dqn`.
+        env_metrics: names of metrics that environments report.
     """
-    with closing(turns):
-        gathered, passed, stray_reward = [_Gathered() for _ in told], pace.step // every, 0.0
-        for turn in turns:
-            for one, rollout, updates in zip(gathered, turn.rollouts, turn.updates, strict=True):
+
+    def total(counter: str) -> int:
+        return sum(getattr(policy.schedule, counter) for policy in policies)
+
+    with closing(steps):
+        gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
+        for step in steps:
+            for one, rollout, updates in zip(gathered, step.rollouts, step.updates, strict=True):
                 one.played.append(Played.join([rollout]))  # without the transitions, which the replay has
-                one.reports += [update.report for update in updates]
-            stray_reward += sum(rollout.stray_reward for rollout in turn.rollouts)
-            if pace.step // every == passed:
+                one.metrics += [update.metrics for update in updates]
+            stray_reward += sum(rollout.stray_reward for rollout in step.rollouts)
+            if total("step") // every == passed:
                 continue
-            played = Played.join([part for one in gathered for part in one.played])
+            played, rollouts = (
+                Played.join([part for one in gathered for part in one.played]),
+                policies[0].schedule.rollouts,
+            )
             row = {
-                "iteration": pace.rollouts,
-                "step": pace.step,
-                "train/episodes": pace.episodes,
-                "train/updates": pace.updates,
-                **world_metrics(turn.rollouts[0], pace.rollouts, stray_reward),
-                **episode_metrics(played, metrics),
+                "iteration": rollouts,
+                "step": total("step"),
+                "train/episodes": total("episodes"),
+                "train/updates": total("updates"),
+                **world_metrics(step.rollouts[0], rollouts, stray_reward),
+                **episode_metrics(played, env_metrics),
             }
-            for (name, own), one, names in zip(pace.each.items(), gathered, told, strict=True):
-                if name:
-                    lives = episode_metrics(Played.join(one.played), metrics)
-                    row |= tell_of(name, {"train/updates": own.updates, **lives})
-                row |= dict(zip(names, one.means, strict=False))
-            gathered, passed, stray_reward = [_Gathered() for _ in told], pace.step // every, 0.0
-            pace.clock.lap("learn")
+            for policy, one in zip(policies, gathered, strict=True):
+                if policy.name:
+                    episodes = episode_metrics(Played.join(one.played), env_metrics)
+                    row |= tell_of(policy.name, {"train/updates": policy.schedule.updates, **episodes})
+                row |= tell_of(policy.name, {f"{group}/{name}": mean for name, mean in one.means.items()})
+            gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
             yield row, played
 
 
 @dataclass
 class _Gathered:
-    """What a policy gave since the last row."""
+    """Results of a policy since the last row."""
 
     played: list[Played] = field(default_factory=list)
-    reports: list[NDArray[np.float64]] = field(default_factory=list)
+    metrics: list[Metrics] = field(default_factory=list)
 
     @property
-    def means(self) -> list[float]:
-        """Of what updates reported; none without any."""
-        found: list[float] = np.concatenate(self.reports).mean(axis=0).tolist() if self.reports else []
-        return found
+    def means(self) -> dict[str, float]:
+        """Means of the metrics of updates; none without any."""
+        names = dict.fromkeys(name for each in self.metrics for name in each)
+        every = {name: np.concatenate([each[name] for each in self.metrics if name in each]) for name in names}
+        # Added from the first to the last: in which order NumPy's sums do depends on the processor.
+        return {name: float(np.cumsum(values)[-1] / len(values)) for name, values in every.items()}

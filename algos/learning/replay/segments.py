@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.disk import sync
-from paddock.algos.learning.replay.room import SHARE, ReplayError, ReplayRefused
+from paddock.algos.learning.replay.disk_space import SHARE, ReplayError, ReplayRefused
 
 MOST_BYTES = 2**26  # of a segment
 LEAST_ROWS = 256  # unless they are more bytes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,16 @@ from paddock.algos.learning.replay.batch import Batch, Floats, SequenceBatch
 from paddock.algos.learning.replay.segments import Segments
 from paddock.algos.learning.replay.sequences import Sequences, SequenceWindows
 from paddock.algos.learning.replay.stacks import row_of
-from paddock.algos.learning.replay.turns.maker import TurnMaker
-from paddock.algos.learning.replay.turns.sequences import SequenceMaker, TurnSequenceWindows, row_of_sequences
-from paddock.algos.learning.replay.turns.transitions import TransitionMaker, TransitionWindows, row_of_turns
 from paddock.algos.learning.replay.windows import Windows, make_row
 from paddock.envs.stacks import Stack
 
-AnyWindows = Windows | SequenceWindows | TransitionWindows | TurnSequenceWindows
+
+class AnyWindows(Protocol):
+    """Gathers what was drawn from mapped streams."""
+
+    def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch | SequenceBatch:
+        """Return transitions or sequences [U, B]."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,33 +37,16 @@ class Streams:
     gamma: float
     sequences: Sequences | None  # that are drawn; None: single transitions are
     stack: Stack | None  # of frames, each of which is stored once; None: observations are stored whole
-    turns: bool = False  # whether rows are turns of several agents: whole transitions, or sequences
 
     @property
     def ahead(self) -> int:
         """Rows before those that are kept, of frames that are stacked with theirs."""
         return 0 if self.stack is None else (self.stack.frames - 1) * self.lanes
 
-    def maker(self) -> TurnMaker | None:
-        """Return what makes rows of rollouts whose lanes are seats of worlds; None of others."""
-        kinds: dict[str, Any] = {"lanes": self.lanes, "n_step": self.n_step}
-        if not self.turns:
-            return None
-        if self.sequences is None:
-            return TransitionMaker(self.obs, self.action, gamma=self.gamma, **kinds)
-        return SequenceMaker(self.obs, self.action, of=self.sequences, **kinds)
-
     def segments(self) -> dict[str, Segments]:
         """Make each stream, by its name; no file is touched."""
         lanes, frame, number = self.lanes, row_of(self.obs, self.stack), np.dtype(np.int64)
         finals = make_row({"obs": frame, "row": number})
-        if self.turns and self.sequences is None:
-            return {"rows": Segments(self.folder, "rows", row_of_turns(self.obs, self.action), self.capacity)}
-        if self.turns and self.sequences is not None:
-            rows = row_of_sequences(self.obs, self.action, self.sequences, self.n_step)
-            many = (self.capacity + lanes) * self.sequences.span(self.n_step)
-            each = ("rows", rows, self.capacity), ("finals", finals, many)
-            return {name: Segments(self.folder, name, row, most) for name, row, most in each}
         rows = make_row({"obs": frame, "end": number, "reward": np.dtype(np.float32), "action": self.action})
         most = self.capacity + self.ahead + 2 * lanes
         made = {name: Segments(self.folder, name, row, most) for name, row in (("rows", rows), ("finals", finals))}
@@ -71,12 +57,8 @@ class Streams:
 
     def windows(self, segments: Mapping[str, Segments]) -> AnyWindows:
         """Return what gathers from streams, whose files are mapped by now."""
-        if self.turns and self.sequences is None:
-            return TransitionWindows(segments["rows"].ring, self.obs, self.action)
         rings = segments["rows"].ring, segments["finals"].ring
         seen, how = (self.obs, self.stack), (self.n_step, self.gamma)
-        if self.turns and self.sequences is not None:
-            return TurnSequenceWindows(*rings, self.sequences, self.obs, self.action, *how)
         if self.sequences is None:
             return Windows(*rings, self.lanes, *seen, *how)
         states = segments["states"].ring if "states" in segments else None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.replay import library
-from paddock.algos.learning.replay.words import multiply_high
+from paddock.algos.learning.replay.random_integers import multiply_high
 
 LARGEST = 2**32 - 1  # that a leaf may be
 

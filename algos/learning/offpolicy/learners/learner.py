@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,30 +12,31 @@ from paddock.algos.learning.learner import plain_weights
 from paddock.algos.learning.replay.batch import Floats
 from paddock.algos.networks.architecture import Architecture, Weights
 
+Metrics = dict[str, NDArray[np.float64]]  # by name, of each update or of those that have it
+
 
 class OffPolicyLearner(Protocol):
-    """Networks, their targets, and an optimizer."""
+    """Networks, their targets, and their optimizers."""
 
     architecture: Architecture  # of the network that acts
-    reported: tuple[str, ...]  # what is told of every update
 
     @property
     def updates(self) -> int:
         """Updates made so far."""
         ...
 
-    def update(self, batch: Any, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
         """Make U updates, one after another.
 
         Args:
             batch: `Batch`, or of recurrent networks `SequenceBatch`, of one update.
-            rate: Adam's step size.
+            rate: Adam's learning rate.
 
         Returns:
-            What is `reported` [U, R], and how far values were from their targets [U, B], without a sign.
+            Metrics, and absolute errors of rows [U, B], by which prioritized replay draws them.
 
         Raises:
-            Diverged: what is reported is no finite number.
+            Diverged: a metric is not finite.
         """
         ...
 
@@ -43,8 +44,12 @@ class OffPolicyLearner(Protocol):
         """Return the context that it learns in."""
         ...
 
-    def weights(self, version: int) -> Weights:
-        """The network that acts, with observations as they are."""
+    def weights(self, version: int, *, explore: bool = False) -> Weights:
+        """Return the network that acts, with observations as they are.
+
+        Args:
+            explore: noisy networks have the noise of rollout `version`.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -56,15 +61,6 @@ class OffPolicyLearner(Protocol):
         ...
 
 
-@runtime_checkable
-class ExploresByParameters(Protocol):
-    """A learner whose parameters explore, beside the noise of actions."""
-
-    def exploring(self, version: int) -> Weights:
-        """The network as it plays rollout `version`, in place of `OffPolicyLearner.weights`."""
-        ...
-
-
 UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
 
 
@@ -73,13 +69,12 @@ def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:
     return architecture.prepare(obs.reshape(-1, *architecture.inputs.shape), UNCHANGED)
 
 
-def check_report(report: NDArray[np.float64], reported: tuple[str, ...], first: int) -> None:
-    """Raise Diverged where what is told of updates [U, R] is no finite number.
+def check_metrics(metrics: Metrics, updates: int) -> None:
+    """Raise Diverged where a metric is not finite.
 
     Args:
-        first: updates made before these.
+        updates: made so far, with those that the metrics are of.
     """
-    finite = np.isfinite(report)
-    if not finite.all():
-        u, k = np.argwhere(~finite)[0]
-        raise Diverged(f"in update {first + u + 1} the {reported[k]} is {report[u, k]}: {REMEDY}")
+    for name, values in metrics.items():
+        if not np.isfinite(values).all():
+            raise Diverged(f"by update {updates} the {name} is {values[~np.isfinite(values)][0]}: {REMEDY}")

@@ -1,14 +1,16 @@
-"""Transitions on a device."""
+"""Replayed transitions and sequences on a device."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
-from paddock.algos.learning.replay.batch import Batch
+from paddock.algos.learning.replay.batch import Batch, SequenceBatch
 from paddock.algos.learning.torch_learner import check_device
 from paddock.algos.networks.actor_critic import aligned, as_tensor, copy_to
 from paddock.algos.networks.architecture import Architecture
@@ -17,35 +19,69 @@ from paddock.envs.errors import require
 
 @dataclass(frozen=True)
 class TorchBatch:
-    """A `Batch`, or what one update learns from."""
+    """Transitions of one update."""
 
-    obs: Tensor  # [U, B, ...] or [B, ...], as `Architecture.prepare` gives them; bytes stay bytes
-    action: Tensor  # [U, B, K]
-    reward: Tensor  # [U, B]
-    next_obs: Tensor
-    discount: Tensor  # [U, B]
-    weight: Tensor  # [U, B]
-    followed: bool  # whether what follows counts anywhere: not all discounts are 0
+    obs: Tensor  # [B, ...], as `Architecture.prepare` gives them; bytes stay bytes
+    action: Tensor  # [B, K]; numbers are in [-1, 1]
+    reward: Tensor  # [B], the discounted sum of n rewards
+    next_obs: Tensor  # [B, ...]
+    discount: Tensor  # [B], gamma^n; 0 where the episode terminated
+    weight: Tensor  # [B], importance of a row's loss
+    bootstraps: bool  # whether any discount is not 0
+    noise: Tensor | None = None  # [draws, B, A], standard normal, keyed by the update
+    update: int = 0  # number of this update, from 1
 
     @classmethod
-    def of(cls, batch: Batch, architecture: Architecture, device: torch.device) -> "TorchBatch":
-        """Move a batch to a device, all its updates at once."""
-
-        def prepare(obs: NDArray) -> Tensor:
-            return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, batch.reward.shape)
-
+    def split(cls, batch: Batch, architecture: Architecture, device: torch.device) -> "Iterator[TorchBatch]":
+        """Move the batches of U updates to a device at once, and return each."""
+        bootstraps = bool(batch.discount.any())
+        obs = _observations(batch.obs, architecture, device)
+        next_obs = _observations(batch.next_obs, architecture, device) if bootstraps else obs
         action, reward, discount, weight = (
             copy_to(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
         )
-        obs, followed = prepare(batch.obs), bool(batch.discount.any())
-        next_obs = prepare(batch.next_obs) if followed else obs
-        return cls(obs, action, reward, next_obs, discount, weight, followed)
+        every = (each.unbind() for each in (obs, action, reward, next_obs, discount, weight))
+        return (cls(*map(aligned, own), bootstraps) for own in zip(*every, strict=True))
 
-    def split(self) -> Iterator["TorchBatch"]:
-        """Return what each update learns from, [B, ...]."""
-        names = [field.name for field in fields(self) if field.name != "followed"]
-        parts = (map(aligned, getattr(self, name).unbind()) for name in names)
-        return (replace(self, **dict(zip(names, each, strict=True))) for each in zip(*parts, strict=True))
+
+@dataclass(frozen=True)
+class TorchSequences:
+    """Sequences of one update: L = burn_in + length + n observations, of which `length` are learned from."""
+
+    obs: Tensor  # [L, B, ...]
+    start: Tensor  # [L, B], whether an episode begins there
+    state: Tensor  # [B, S], the policy's memory before the first observation
+    action: Tensor  # [length, B, K]
+    reward: Tensor  # [length, B], the discounted sum of n rewards
+    discount: Tensor  # [length, B], gamma^n; 0 where the episode terminated
+    last: Tensor  # [length, B], the step that was the last of these
+    final_at: Tensor  # [F, 2], the steps (t, b) that truncated an episode
+    final_obs: Tensor  # [F, ...], and the observations that they led to
+    weight: Tensor  # [B], importance of a sequence's loss
+    noise: Tensor | None = None
+    update: int = 0  # number of this update, from 1
+
+    @classmethod
+    def of(cls, batch: SequenceBatch, architecture: Architecture, device: torch.device) -> "TorchSequences":
+        """Move sequences to a device."""
+        arrays = {name: array for name, array in vars(batch).items() if name not in ("ids", "obs", "final_obs")}
+        arrays["action"] = batch.action.astype(np.int64)
+        obs, final = (_observations(each, architecture, device) for each in (batch.obs, batch.final_obs))
+        return cls(obs=obs, final_obs=final, **{name: copy_to(array, device) for name, array in arrays.items()})
+
+
+AnyBatch = TorchBatch | TorchSequences
+
+
+def with_noise(batch: AnyBatch, noise: Tensor | None, update: int) -> AnyBatch:
+    """Return a batch with the noise and the number of its update."""
+    return replace(batch, noise=noise, update=update)
+
+
+def _observations(obs: NDArray[Any], architecture: Architecture, device: torch.device) -> Tensor:
+    """Map observations [..., *shape] to what a network takes."""
+    lead = obs.shape[: obs.ndim - len(architecture.inputs.shape)]
+    return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, lead)
 
 
 def check_place(device: str, precision: str) -> None:

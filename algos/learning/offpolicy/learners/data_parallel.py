@@ -1,29 +1,71 @@
-"""Several learners of one replay, in a process each: they map its files, and send each other gradients alone."""
+"""Data-parallel learning from one replay: learners map its files, compute parts of each batch, and add up gradients."""
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from paddock.algos.learning.distributed import Learners, check_learners
-from paddock.algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
-from paddock.algos.learning.offpolicy.learners.microbatches import Microbatches
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner
 from paddock.algos.learning.replay.batch import Floats
 from paddock.algos.learning.replay.streams import DrawnRows, Reader
 from paddock.algos.learning.torch_learner import DistributedContext, check_device
 from paddock.algos.networks.architecture import Weights
 
 EVERY = 100  # updates after which learners' parameters are compared
+Part = tuple[list[Tensor], Tensor, Tensor]  # gradients as they are now [P] each, metrics [R], errors of rows [B / M]
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """How batches are cut, and which parts this learner computes."""
+
+    count: int  # M, a multiple of the learners
+    context: DistributedContext
+
+    @property
+    def own(self) -> range:
+        """Numbers of this learner's parts."""
+        each = self.count // self.context.world_size
+        return range(self.context.rank * each, (self.context.rank + 1) * each)
+
+    def join(self, parts: Iterable[Part]) -> tuple[Tensor, Tensor]:
+        """Return the mean metrics of all parts [R], and the errors of all rows [B]; gradients become their mean.
+
+        Args:
+            parts: of this learner, each computed when it is asked for; all leave gradients in the same tensors.
+        """
+        if self.count == 1:
+            ((_, metrics, rows),) = parts
+            return metrics, rows
+        ours: list[Tensor] = []
+        gradients, metrics = [], torch.zeros(0)
+        for gradients, metrics, rows in parts:
+            ours.append(torch.cat([*gradients, metrics, rows]))
+        every = self.context.all_gather(torch.stack(ours))  # [M, P + R + B / M]
+        total = every[0].clone()
+        for part in every[1:]:
+            total += part
+        total /= self.count
+        end = 0
+        for gradient in gradients:
+            gradient.copy_(total[end : end + len(gradient)])
+            end += len(gradient)
+        return total[end : end + len(metrics)], every[:, end + len(metrics) :].reshape(-1)
+
+
+WHOLE = Microbatches(1, DistributedContext())
 
 
 class LearnsOfParts(OffPolicyLearner, Protocol):
     """A learner of batches that are cut into parts."""
 
-    def learn(self, parts: Sequence[Any], rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def learn(self, parts: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
         """Make U updates by this learner's parts of U batches, as `OffPolicyLearner.update` does by whole ones.
 
         Args:
@@ -31,7 +73,7 @@ class LearnsOfParts(OffPolicyLearner, Protocol):
             rate: Adam's step size.
 
         Returns:
-            What is reported of whole batches [U, R], and distances of all rows [U, B].
+            Metrics of whole batches, and distances of all rows [U, B].
         """
         ...
 
@@ -48,7 +90,7 @@ class LearnerOfRows:
         self._reader: Reader | None = None
         self._compared = 0
 
-    def learn(self, rows: DrawnRows, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def learn(self, rows: DrawnRows, rate: float) -> tuple[Metrics, Floats]:
         """Learn of the rows that were drawn, of which only this learner's parts are read."""
         if self._reader is None:
             self._reader = Reader(rows.streams)
@@ -104,34 +146,29 @@ class LearnersTogether:
             functools.partial(LearnerOfRows, make, microbatches), LearnerOfRows.learn, learners, device
         )
         self._first: LearnsOfParts = self._learners.first.learner
-        self.architecture, self.reported = self._first.architecture, self._first.reported
+        self.architecture = self._first.architecture
 
     @property
     def updates(self) -> int:
         """See `OffPolicyLearner.updates`."""
         return self._first.updates
 
-    def update(self, batch: DrawnRows, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: DrawnRows, rate: float) -> tuple[Metrics, Floats]:
         """See `OffPolicyLearner.update`.
 
         Raises:
             LearnerLost: a learner died, failed or hung.
         """
-        found: tuple[NDArray[np.float64], Floats] = self._learners.learn(batch, rate)
+        found: tuple[Metrics, Floats] = self._learners.learn(batch, rate)
         return found
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `OffPolicyLearner.at_work`: the others' processes run in it."""
         return self._learners.at_work()
 
-    def weights(self, version: int) -> Weights:
+    def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return self._first.weights(version)
-
-    def exploring(self, version: int) -> Weights:
-        """See `ExploresByParameters.exploring`; of a learner that does not, its weights."""
-        first = self._first
-        return first.exploring(version) if isinstance(first, ExploresByParameters) else first.weights(version)
+        return self._first.weights(version, explore=explore)
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`: that of each learner."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
 from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics, prepare_rows
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -59,7 +59,6 @@ class DenseActorCritic:
             masked=architecture.inputs.legal_width > 0,
         )
         self.architecture, self._objective, self._seed = architecture, objective, seed
-        self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
         self._backend = CompiledActorCritic(self._shape, objective, self._begin(adam_epsilon), threads)
         self._noise = NormalBlocks(seed, Stream.UPDATE)
         self.updates = 0
@@ -80,7 +79,7 @@ class DenseActorCritic:
             0,
         )
 
-    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: Batch, rate: float) -> tuple[Metrics, Floats]:
         """See `OffPolicyLearner.update`."""
         shape, (U, B) = self._shape, batch.reward.shape
         first, self.updates = self.updates, self.updates + U
@@ -94,9 +93,10 @@ class DenseActorCritic:
             self._noise.take((self._objective.draws, B, shape.actions), first, U),
         )
         report, apart = self._backend.update(given, rate)
-        report = report[:, : len(self.reported)]
-        check_report(report, self.reported, first)
-        return report, apart
+        names = REPORTED if self._objective.soft else REPORTED[:3]
+        metrics = dict(zip(names, report.T, strict=False))
+        check_metrics(metrics, self.updates)
+        return metrics, apart
 
     def _features(self, obs: NDArray[Any]) -> Floats:
         """Observations of U updates [U, B, ...] as a network sees them [U, B, width]."""
@@ -107,7 +107,7 @@ class DenseActorCritic:
         """See `OffPolicyLearner.at_work`."""
         return nullcontext()
 
-    def weights(self, version: int) -> Weights:
+    def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._backend.actor())
 

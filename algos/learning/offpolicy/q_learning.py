@@ -1,4 +1,4 @@
-"""What DQN and R2D2 have in common: actions that are one choice, epsilon, priorities, and how values descend."""
+"""Settings that DQN and R2D2 share: one choice, epsilon-greedy exploration, priorities, and the loss."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from gymnasium import Space
 from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.from_replay import FromReplay
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.parts import POSITIVE_OR_NULL
+from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.networks.heads import Head, make_head
 from paddock.envs.errors import require
@@ -18,8 +18,6 @@ from paddock.envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
 @dataclass(kw_only=True, eq=False)
 class QLearning(FromReplay):
     """Settings that mean the same in both (conf/algo/dqn.yaml explains each), and what follows of them."""
-
-    learns_values = True
 
     double: bool
     dueling: bool
@@ -37,26 +35,22 @@ class QLearning(FromReplay):
 
     @property
     def objective(self) -> QObjective:
-        """How action values descend."""
+        """Settings of the loss."""
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
-    def _head(self, actions: Space[Any]) -> Head:
-        return one_choice(actions, self.group)
-
-    def _exploration(self, rows: int) -> EpsilonGreedy:
+    def exploration(self, rows: int) -> EpsilonGreedy:
+        """Return how a policy explores that acts in so many environments."""
         ladder = rows if self.epsilon_ladder else 0
         return EpsilonGreedy(self.warmup, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
 
-    def _priorities(self) -> Priorities | None:
+    @property
+    def priorities(self) -> Priorities | None:
+        """How rows are drawn; None: uniformly."""
         if not self.priority_exponent:
             return None
         beta, updates = self.importance_exponent, self.importance_updates
         end = 1.0 if updates else beta
         return Priorities(alpha=self.priority_exponent, beta=beta, beta_end=end, beta_updates=max(updates, 1))
-
-    @property
-    def _at_once(self) -> int:
-        return 1 if self.priority_exponent else super()._at_once
 
 
 def one_choice(actions: Space[Any], group: str) -> Head:

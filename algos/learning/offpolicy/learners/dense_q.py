@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.learner import plain_weights, see
-from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, check_report
+from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, check_metrics
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -28,8 +28,6 @@ class DenseQLearner:
     `huber` they do so up to it and linearly beyond, which is `huber` times torch's smooth_l1_loss of that beta.
     """
 
-    reported: tuple[str, ...] = REPORTED
-
     def __init__(
         self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
     ) -> None:
@@ -43,7 +41,7 @@ class DenseQLearner:
         self._backend = CompiledQ(shape, threads, sparse=architecture.inputs.sparse is not None)
         self._backend.load(QVectors(theta, theta, np.zeros_like(theta), np.zeros_like(theta)))
 
-    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: Batch, rate: float) -> tuple[Metrics, Floats]:
         """See `OffPolicyLearner.update`."""
         U, objective = len(batch.reward), self._objective
         numbers = np.arange(self.updates + 1, self.updates + U + 1)
@@ -57,9 +55,10 @@ class DenseQLearner:
         told = batch.reward, batch.discount, batch.weight
         given = QTransitions(rows, next_rows, action, *told, sparse, next_sparse)
         report, distance = self._backend.update(given, steps)
-        check_report(report, self.reported, self.updates)
         self.updates += U
-        return report, distance
+        metrics = dict(zip(REPORTED, report.T, strict=True))
+        check_metrics(metrics, self.updates)
+        return metrics, distance
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
         """Observations [U, B, ...] as a network sees them, U * B rows."""
@@ -69,7 +68,7 @@ class DenseQLearner:
         """See `OffPolicyLearner.at_work`."""
         return nullcontext()
 
-    def weights(self, version: int) -> Weights:
+    def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._backend.parameters())
 

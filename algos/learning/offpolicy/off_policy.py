@@ -1,11 +1,10 @@
-"""What all off-policy algorithms are assembled from: settings, actors, evaluation, counters.
+"""Settings of all off-policy algorithms, and what a run asks of them: actors, evaluation, state.
 
-Nothing here learns, or decides what follows what: an algorithm's own file has its networks, exploration and plan. What
-those that learn from replay have beside it is in `from_replay`.
+Nothing here learns: an algorithm's own file has its loss, networks, exploration and plan. What those that learn from
+replay share besides is in `from_replay`.
 """
 
-import abc
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,18 +13,18 @@ import gymnasium
 
 from paddock.algos.common.interrupts import Unfinished
 from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.common.timing import Clock
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
-from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.learner import Backend
 from paddock.algos.learning.offpolicy.exploration import Exploration
+from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.operators import count
-from paddock.algos.learning.offpolicy.pace import Pace, Paces
-from paddock.algos.learning.offpolicy.paced_learner import PacedLearner
+from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
+from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
 from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
-from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.learning.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import Activation
@@ -33,8 +32,6 @@ from paddock.algos.networks.heads import Head
 from paddock.algos.networks.initial import Initial, InitialPolicies
 from paddock.algos.networks.inputs import seated
 from paddock.algos.networks.multiagent.divide import make_parts
-from paddock.algos.networks.multiagent.parts import PolicyPart
-from paddock.algos.networks.support import Support
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -47,8 +44,11 @@ POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 
 @dataclass(kw_only=True, eq=False)
-class OffPolicy(abc.ABC):
-    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state."""
+class OffPolicy:
+    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state.
+
+    Each algorithm's `__post_init__` calls `assemble` with its head, exploration and learner.
+    """
 
     env: EnvSpec
     vec: Vec
@@ -69,7 +69,7 @@ class OffPolicy(abc.ABC):
     hidden: tuple[int, ...]
     activation: Activation
     seat_feature: bool
-    policies: Mapping[str, Any] | None = None  # the same of several policies
+    policies: Mapping[str, Any] | None
     device: str
     backend: Backend
     precision: Literal["float32", "bfloat16"]
@@ -82,16 +82,55 @@ class OffPolicy(abc.ABC):
     evaluations: int = field(init=False, default=0)
 
     group: ClassVar[str]  # of the metrics of updates
-    learns_values: ClassVar[bool] = False  # outputs of what acts are action values
     policy_names = ("last", "best")
 
-    def __post_init__(self) -> None:
+    def assemble(
+        self,
+        head: Callable[[gymnasium.Space[Any]], Head],
+        exploration: Callable[[int], Exploration],
+        learner: Callable[[Architecture, int], OffPolicyLearner],
+        *,
+        schedule: Callable[[Architecture], UpdateSchedule] = lambda architecture: UpdateSchedule(),
+        sync_every: int = 1,
+        learns_values: bool = False,
+        **network: Any,
+    ) -> None:
+        """Build policies, actors and evaluation.
+
+        Args:
+            head: maps an action space to the head of the network that acts.
+            exploration: how a policy explores that acts in so many environments.
+            learner: builds the learner of a network, from a seed.
+            schedule: when updates follow.
+            sync_every: rollouts after which actors receive new weights.
+            learns_values: outputs of the network that acts are action values.
+            network: further arguments of `Architecture.for_spaces`.
+        """
         check_fields(self)
+
+        def make_architecture(observations: Layout, actions: gymnasium.Space[Any]) -> Architecture:
+            return Architecture.for_spaces(
+                observations,
+                head(actions),
+                encoder=self.encoder,
+                network=self.network,
+                hidden=tuple(self.hidden),
+                activation=self.activation,
+                initial_log_std=0.0,
+                values=learns_values,
+                **{"shared": False, "lstm": False} | network,
+            )
+
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
-        self.parts = make_parts(self.env, self.policies, self._architecture)
-        self.learning = [self._drawn(k, part) for k, part in enumerate(self.parts.each)]
-        self.pace = Paces({one.name: one.pace for one in self.learning})
+        actors = count_actors(self.rollouts, self.num_actors)
+        self.parts = make_parts(self.env, self.policies, make_architecture)
+        self.learning: list[LearnedPolicy] = []
+        for k, part in enumerate(self.parts.each):
+            seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
+            rows, architecture = self.vec.num_envs * actors * len(part.seats), part.architecture
+            own = learner(architecture, seed), schedule(architecture)
+            self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
             self.env,
             self.vec,
@@ -100,55 +139,57 @@ class OffPolicy(abc.ABC):
             self.num_steps,
             self.groups,
             self.fused,
-            tuple(self._exploration(self.rows_of(part)) for part in self.parts.each),
-            self._num_actors,
+            tuple(exploration(one.rows) for one in self.learning),
+            actors,
             policies=None if self.parts.single else self.parts,
             device=self.device,
         )
-        how = self.rollouts, self._num_actors, self.staleness
-        self.actors = Actors(config, self.pool, *how, *self._acting(), sync_every=self._sync_every)
+        how = self.rollouts, actors, self.staleness
+        self.actors = Actors(config, self.pool, *how, *self._acting(), sync_every=sync_every)
         self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, *self.weights())
 
     @property
     def learner(self) -> OffPolicyLearner:
-        """What learns the only policy, or the first of several."""
+        """The learner of the only policy, or of the first of several."""
         return self.learning[0].learner
+
+    @property
+    def step(self) -> int:
+        """Environment steps, or actions of all agents."""
+        return sum(one.schedule.step for one in self.learning)
 
     @property
     def num_rows(self) -> int:
         """Environments of all actors, or their agents."""
-        return self.vec.num_envs * self._num_actors * self.env.seats
+        return sum(one.rows for one in self.learning)
 
-    def rows_of(self, part: PolicyPart) -> int:
-        """Return how many of them a policy acts for."""
-        return self.vec.num_envs * self._num_actors * len(part.seats)
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait for their turns and die, as agents do."""
+        return self.env.seats > 1 or is_shared(self.vec)
 
     @property
     def plays_on_pool(self) -> bool:
         """Whether the environments step on the pool's workers, and not in this process."""
         return self.rollouts == "actors"
 
-    @property
-    def told(self) -> list[list[str]]:
-        """Of each policy, names of what rows tell of its updates."""
-        metrics = [{f"{self.group}/{name}": 0.0 for name in one.learner.reported} for one in self.learning]
-        return [list(tell_of(one.name, told)) for one, told in zip(self.learning, metrics, strict=True)]
-
-    @property
     def rate(self) -> float:
-        """Adam's step size now."""
-        progress = min(self.pace.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
+        """Return Adam's learning rate now."""
+        progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         return self.learning_rate * (1 - progress)
 
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
         """Give the rollouts of all policies from here on; what was started for them ends with the context."""
-        self.pace.start_clock()
+        clock = Clock()
         with ExitStack() as stack:
             for one in self.learning:
+                one.clock = clock
+                if one.replay is not None:
+                    stack.enter_context(closing(one.replay))
                 stack.enter_context(one.learner.at_work())
             stack.enter_context(closing(self.evaluation))
-            yield count(stack.enter_context(closing(self.actors.rollouts())), self.pace, self.parts.layouts)
+            yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
     def weights(self) -> list[Weights]:
         """Return each policy as it is now."""
@@ -156,21 +197,24 @@ class OffPolicy(abc.ABC):
 
     def publish(self) -> None:
         """Let actors play the weights as they are now."""
-        self.actors.publish(self.pace.rollouts, self._acting)
+        self.actors.publish(self.learning[0].schedule.rollouts, self._acting)
 
-    def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
-        """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
-        clock = self.pace.clock
-        if self.pace.step // self.eval_every > self.evaluations:
-            row = self.complete(row)
-        clock.lap("eval_wait")
-        return row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
+    def rows(self, steps: Generator[TrainStep, None, None]) -> Generator[dict[str, float], None, None]:
+        """Give a row of metrics every `row_every` steps, with evaluations that are due and where the time went."""
+        clock = self.learning[0].clock
+        for row, played in report(steps, self.learning, self.row_every, self.group, self.env.metrics):
+            clock.lap("learn")
+            if self.step // self.eval_every > self.evaluations:
+                row = self.complete(row)
+            clock.lap("eval_wait")
+            yield row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
+            clock.lap("loop")
 
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
         done = self.evaluation.report(row, *self.weights())
         if not isinstance(done, Unfinished):
-            self.evaluations = self.pace.step // self.eval_every
+            self.evaluations = self.step // self.eval_every
         return done
 
     def interrupt(self) -> None:
@@ -178,12 +222,10 @@ class OffPolicy(abc.ABC):
         self.evaluation.interrupts.ask()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
-        by_name = self.parts.by_name
+        """Return everything that `plan` continues from: arrays and plain data; of several policies by their names."""
         return {
             "evaluations": self.evaluations,
-            "pace": by_name([one.pace.state_dict() for one in self.learning]),
-            "learner": by_name([one.learner.state_dict() for one in self.learning]),
+            "policies": self.parts.by_name([one.state_dict() for one in self.learning]),
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.parts.state_dict(),
@@ -193,10 +235,8 @@ class OffPolicy(abc.ABC):
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.parts.check(state)
         self.evaluations = int(state["evaluations"])
-        paces, learners = (self.parts.in_order(state[name]) for name in ("pace", "learner"))
-        for one, pace, learner in zip(self.learning, paces, learners, strict=True):
-            one.pace.load_state_dict(pace)
-            one.learner.load_state_dict(learner)
+        for one, own in zip(self.learning, self.parts.in_order(state["policies"]), strict=True):
+            one.load_state_dict(own)
         self.evaluation.load_state_dict(state["evaluation"])
         self.actors.load_state_dict(state["actors"], *self._acting())
 
@@ -206,7 +246,7 @@ class OffPolicy(abc.ABC):
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
-        return self.evaluation.best[0].version if which == "best" else self.pace.rollouts
+        return self.evaluation.best[0].version if which == "best" else self.learning[0].schedule.rollouts
 
     def policy(self, which: Literal["last", "best"] = "last") -> Policy:
         """The policy: the last one, or the best that an evaluation met; of several, all as one that plays all seats.
@@ -236,10 +276,11 @@ class OffPolicy(abc.ABC):
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
-        actors = self.actors
+        actors, every = self.actors, self.actors.sync_every
+        renewals = f", renewed every {every} rollouts" if every > 1 else ""
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {WHERE[self.rollouts]}, "
-            f"{actors.staleness} rollouts behind{self._renewals}",
+            f"{actors.staleness} rollouts behind{renewals}",
             **{f"policy {one.name}".strip(): self._describe(one.learner.architecture) for one in self.learning},
         }
 
@@ -248,78 +289,6 @@ class OffPolicy(abc.ABC):
         made = f"{architecture.encoder} {sizes} {self.activation}{memory}"
         return f"{made}, {architecture.head.describe()} actions"
 
-    def _architecture(self, observations: Layout, actions: gymnasium.Space[Any]) -> Architecture:
-        return Architecture.for_spaces(
-            observations,
-            self._head(actions),
-            encoder=self.encoder,
-            network=self.network,
-            hidden=tuple(self.hidden),
-            activation=self.activation,
-            shared=self._shared,
-            lstm=self._remembers,
-            initial_log_std=0.0,
-            support=self._support,
-            layer_norm=self._normalizes_layers,
-            values=self.learns_values,
-        )
-
-    def _drawn(self, k: int, part: PolicyPart) -> PacedLearner:
-        """Return a policy that has learned nothing yet: the first one as if it were alone."""
-        seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
-        learner, pace = self._learner(part.architecture, seed), self._pace(part.architecture)
-        return PacedLearner(part.name, seed, learner, pace, self.learns_values)
-
-    @abc.abstractmethod
-    def _head(self, actions: gymnasium.Space[Any]) -> Head:
-        """What actions are, of agents of this action space."""
-
-    @abc.abstractmethod
-    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
-        """What learns a policy, drawn from a seed."""
-
-    @abc.abstractmethod
-    def _exploration(self, rows: int) -> Exploration:
-        """How a policy explores that acts in so many environments, or for so many agents."""
-
-    @property
-    def _shared(self) -> bool:
-        return False
-
-    @property
-    def _support(self) -> Support | None:
-        return None
-
-    @property
-    def _remembers(self) -> bool:
-        return False
-
-    @property
-    def _normalizes_layers(self) -> bool:
-        return False
-
-    @property
-    def _waits(self) -> bool:
-        """Whether agents wait for their turns and die: in worlds, whoever has the other seats."""
-        return self.env.seats > 1 or is_shared(self.vec)
-
-    @property
-    def _num_actors(self) -> int:
-        return count_actors(self.rollouts, self.num_actors)
-
-    @property
-    def _sync_every(self) -> int:
-        """Rollouts from one renewal of the weights that act to the next."""
-        return 1
-
-    @property
-    def _renewals(self) -> str:
-        return f", renewed every {self._sync_every} rollouts" if self._sync_every > 1 else ""
-
-    @abc.abstractmethod
-    def _pace(self, architecture: Architecture) -> Pace:
-        """What counts a policy's steps and updates."""
-
     def _acting(self) -> list[Weights]:
-        """Each policy as actors play it."""
-        return [one.acting(counted=self._waits) for one in self.learning]
+        """Return each policy as actors play it."""
+        return [one.acting(counted=self.waits) for one in self.learning]

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.replay.batch import Batch, Floats
-from paddock.algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
 from paddock.algos.learning.replay.windows import column_of, make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.replay.row_builder import Array, Lanes, RowBuilder
 
 
-def row_of_turns(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:
+def row_of_transitions(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:
     """Return a row that has a whole transition."""
     number = np.dtype(np.float32)
     return make_row({"obs": obs, "next_obs": obs, "reward": number, "discount": number, "action": action})
 
 
-class TransitionMaker(TurnMaker):
+class TransitionBuilder(RowBuilder):
     """Makes transitions, of which all that end in a step are whole."""
 
     def __init__(self, obs: np.dtype[Any], action: np.dtype[Any], *, lanes: int, n_step: int, gamma: float) -> None:
@@ -31,17 +31,17 @@ class TransitionMaker(TurnMaker):
         n_step: n, turns of a transition.
         """
         held = make_row({"obs": obs, "reward": np.dtype(np.float32), "action": action})
-        super().__init__(row_of_turns(obs, action), held, obs, lanes, n_step)
+        super().__init__(row_of_transitions(obs, action), held, obs, lanes, n_step)
         self._n_step = n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
         self._count = np.zeros(lanes, np.int64)  # that are held
 
     def state_dict(self) -> dict[str, Any]:
-        """See `TurnMaker.state_dict`."""
+        """See `RowBuilder.state_dict`."""
         return {**super().state_dict(), "count": self._count.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `TurnMaker.load_state_dict`."""
+        """See `RowBuilder.load_state_dict`."""
         super().load_state_dict(state)
         self._count = np.array(state["count"])
 
@@ -79,12 +79,12 @@ class TransitionMaker(TurnMaker):
         return rows
 
 
-class TransitionWindows:
+class AgentWindows:
     """The transitions of a ring of rows, to be gathered."""
 
     def __init__(self, ring: Array, obs: np.dtype[Any], action: np.dtype[Any]) -> None:
         """Args:
-        ring: [R] rows as `row_of_turns` has them; R is a power of two.
+        ring: [R] rows as `row_of_transitions` has them; R is a power of two.
         """
         self._mask, self._kinds = len(ring) - 1, {"obs": obs, "next_obs": obs, "action": action}
         self._columns = {name: column_of(ring, name) for name in ring.dtype.names or ()}

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.replay.batch import Floats, SequenceBatch
 from paddock.algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
-from paddock.algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
 from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.replay.row_builder import Array, Lanes, RowBuilder
 
-TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceMaker`
+TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceBuilder`
 
 
 def row_of_sequences(obs: np.dtype[Any], action: np.dtype[Any], of: Sequences, n_step: int) -> np.dtype[Any]:
@@ -30,7 +30,7 @@ def row_of_sequences(obs: np.dtype[Any], action: np.dtype[Any], of: Sequences, n
     return make_row(fields | ({"state": _memory(of)} if of.state_width else {}))
 
 
-class SequenceMaker(TurnMaker):
+class SequenceBuilder(RowBuilder):
     """Makes sequences, each with its last turn; `end` k above 0 says that a turn was truncated and led to final k - 1.
 
     Finals are counted from the first of those that `finish` gave last.
@@ -49,13 +49,13 @@ class SequenceMaker(TurnMaker):
         self._finals: list[Array] = []  # of rows that were given last
 
     def finish(self, rollout: Rollout) -> Array:
-        """See `TurnMaker.finish`."""
+        """See `RowBuilder.finish`."""
         self._finals = [self._last_obs[:0]]
         return super().finish(rollout)
 
     @property
     def finals(self) -> Array:
-        """See `TurnMaker.finals`."""
+        """See `RowBuilder.finals`."""
         return np.concatenate(self._finals)
 
     def _give_up(self, lanes: Lanes) -> Array:
@@ -91,7 +91,7 @@ class SequenceMaker(TurnMaker):
         return rows
 
 
-class TurnSequenceWindows:
+class AgentSequenceWindows:
     """The sequences of a ring of rows that have a whole one each, to be gathered."""
 
     def __init__(

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Lanes = NDArray[np.intp]
 
 
-class TurnMaker(abc.ABC):
+class RowBuilder(abc.ABC):
     """Makes rows of rollouts, each of which goes on where the last one ended.
 
     Attributes:

@@ -1,0 +1,155 @@
+"""Off-policy learning in torch: minimizes an algorithm's loss, or a user's own, of networks of every kind."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paddock.algos.learning.custom_loss import compute_loss
+from paddock.algos.learning.learner import plain_weights
+from paddock.algos.learning.offpolicy.learners.data_parallel import WHOLE, Microbatches, Part
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics
+from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, with_noise
+from paddock.algos.learning.offpolicy.learners.torch_networks import Networks
+from paddock.algos.learning.replay.batch import Floats
+from paddock.algos.networks.actor_critic import copy_to
+from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.training import as_copy, computing_with, follow
+from paddock.envs.errors import require
+
+Loss = Callable[[Any, Any, Any], Any]  # (network, batch, settings) -> (loss, metrics), or an iterator of these
+Found = tuple[Tensor | Mapping[str, Tensor], Mapping[str, Tensor]]
+
+
+class TorchOffPolicyLearner:
+    """`OffPolicyLearner` of a loss of networks.
+
+    A loss returns `(loss, metrics)`: a tensor, or a tensor for each optimizer by its name, and scalars to be reported.
+    `td_error` [B] among the metrics is what prioritized replay draws by. A loss that is a generator yields several
+    such pairs; the optimizers of one take a step before the next is computed.
+    """
+
+    def __init__(
+        self,
+        networks: Callable[..., Networks],
+        loss: Loss,
+        settings: Any,
+        *,
+        tau: float,
+        target_every: int,
+        max_grad_norm: float | None = None,
+        threads: int,
+        device: str,
+        microbatches: Microbatches = WHOLE,
+    ) -> None:
+        """Draw the networks.
+
+        Args:
+            networks: makes them, given the device.
+            settings: passed to the loss.
+            tau: how far targets move after each `target_every`-th update; 1 copies.
+            threads: of its arithmetic on a CPU, which may change last bits.
+            microbatches: how batches are cut, and which parts this learner computes.
+        """
+        self.networks, self.updates = networks(device=device), 0
+        self.architecture = self.networks.architecture
+        self._loss, self._settings, self._max_grad_norm = loss, settings, max_grad_norm
+        self._tau, self._target_every = tau, target_every
+        self._threads, self._device, self._microbatches = threads, torch.device(device), microbatches
+
+    def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
+        """See `OffPolicyLearner.update`."""
+        return self.learn([batch], rate)
+
+    def learn(self, parts: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
+        """See `LearnsOfParts.learn`."""
+        networks, cut, (U, size) = self.networks, self._microbatches, parts[0].ids.shape
+        drawn = networks.draw_noise(self.updates, U, size * cut.count)
+        noise = None if drawn is None else copy_to(drawn, self._device)
+        metrics: dict[str, list[Tensor]] = {}
+        td_errors = []
+        for u, batches in enumerate(zip(*map(networks.batches, parts), strict=True)):
+            networks.begin(self.updates)
+            self.updates += 1
+            stages, td_error = [], torch.zeros(0)
+            for k, batch in zip(cut.own, batches, strict=True):
+                own = None if noise is None else noise[u, :, k * size : (k + 1) * size]
+                stages.append(self._stages(with_noise(batch, own, self.updates)))
+            while (first := next(stages[0], None)) is not None:
+                found, error = self._step(_chain(first, stages[1:]), rate)
+                td_error = error if len(error) else td_error
+                for name, value in found.items():
+                    metrics.setdefault(name, []).append(value)
+            td_errors.append(td_error)
+            if self.updates % self._target_every == 0:
+                for target, name in networks.targets.values():
+                    follow(target, networks.vectors[name].theta, self._tau)
+        report = {name: torch.stack(each).cpu().numpy().astype(np.float64) for name, each in metrics.items()}
+        check_metrics(report, self.updates)
+        return report, torch.stack(td_errors).cpu().numpy()
+
+    def _stages(self, batch: AnyBatch) -> Iterator[Found]:
+        given = self.networks, batch, self._settings
+        if inspect.isgeneratorfunction(self._loss):
+            return iter(self._loss(*given))
+        return iter([compute_loss(self._loss, *given)])
+
+    def _step(self, parts: Iterable[Found], rate: float) -> tuple[dict[str, Tensor], Tensor]:
+        """Let optimizers take a step against the mean loss of parts; returns the metrics and the errors of rows."""
+        vectors, names, optimizers = self.networks.vectors, [], []
+
+        def differentiate() -> Iterator[Part]:
+            for losses, metrics in parts:
+                losses = losses if isinstance(losses, Mapping) else dict.fromkeys([*vectors][:1], losses)
+                for optimizer, loss in losses.items():
+                    nothing = loss.detach().new_zeros(0)
+                    require(optimizer in vectors, f"the loss names {optimizer}; optimizers are {', '.join(vectors)}")
+                    self.networks.backward(optimizer, loss)
+                scalars = {name: value.detach() for name, value in metrics.items() if not value.ndim}
+                names[:], optimizers[:] = scalars, losses
+                rows = metrics.get("td_error", nothing).detach()
+                values = torch.stack([*scalars.values()]) if scalars else nothing
+                yield [vectors[optimizer].gradient for optimizer in losses], values, rows
+
+        values, td_error = self._microbatches.join(differentiate())
+        norms = [vectors[optimizer].optimizer_step(rate, self._max_grad_norm) for optimizer in optimizers]
+        found = dict(zip(names, values.unbind(), strict=True))
+        return (found | {"gradient_norm": norms[0]} if len(vectors) == 1 else found), td_error
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """See `OffPolicyLearner.at_work`: with its threads."""
+        return computing_with(self._threads, self._device)
+
+    def weights(self, version: int, *, explore: bool = False) -> Weights:
+        """See `OffPolicyLearner.weights`."""
+        return plain_weights(version, self.networks.acting(version if explore else None))
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicyLearner.state_dict`."""
+        state: dict[str, Any] = {"updates": self.updates}
+        for name, vector in self.networks.vectors.items():
+            state |= {self._key(name, part): value for part, value in vector.state_dict().items()}
+        return state | {name: as_copy(target) for name, (target, _) in self.networks.targets.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `OffPolicyLearner.load_state_dict`."""
+        self.updates = int(state["updates"])
+        for name, vector in self.networks.vectors.items():
+            vector.load_state_dict({part: state[self._key(name, part)] for part in vector.state_dict()})
+        for name, (target, _) in self.networks.targets.items():
+            target.copy_(torch.from_numpy(state[name]))
+
+    def _key(self, optimizer: str, part: str) -> str:
+        part = {"descents": "steps"}.get(part, part)
+        return part if len(self.networks.vectors) == 1 else f"{optimizer}_{part}"
+
+
+def _chain(first: Found, others: Iterable[Iterator[Found]]) -> Iterator[Found]:
+    """Give the results of one stage of all parts, each computed once the one before it was differentiated."""
+    yield first
+    for stage in others:
+        yield next(stage)

@@ -1,0 +1,403 @@
+"""Networks that losses of off-policy algorithms are computed of, with their targets and parameter vectors."""
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from paddock.algos.common.draws import NormalBlocks
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, TorchBatch, TorchSequences, check_place
+from paddock.algos.learning.replay.batch import Batch, SequenceBatch
+from paddock.algos.networks.actor_critic import ActorCritic, expect, masked, one_thread
+from paddock.algos.networks.architecture import Architecture
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
+from paddock.algos.networks.encoders import dense_layers, first_layers, legal_in, linear, make_encoder
+from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOG_STD, LOWEST
+from paddock.algos.networks.noisy import NoisyNetworks
+from paddock.algos.networks.training import ParameterVector, as_copy, copy_network, draw_layers, wrap_encoders
+
+
+class Networks(Protocol):
+    """Networks of one policy, with one parameter vector for each optimizer."""
+
+    architecture: Architecture  # of the network that acts
+    vectors: dict[str, ParameterVector]  # by optimizer
+    targets: dict[str, tuple[Tensor, str]]  # by name: parameters of a target network, and the vector that they follow
+
+    def batches(self, batch: Any) -> Iterator[AnyBatch]:
+        """Move a batch to the device; returns what each update learns from."""
+        ...
+
+    def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32] | None:
+        """Return the noise of updates [U, draws, B, A]; None: losses need none."""
+        ...
+
+    def begin(self, update: int) -> None:
+        """Prepare for an update, counted from 0."""
+        ...
+
+    def backward(self, optimizer: str, loss: Tensor) -> None:
+        """Leave the gradient of a loss in the vector of one optimizer, and nowhere else."""
+        ...
+
+    def acting(self, rollout: int | None) -> NDArray[np.float32]:
+        """Return the parameters that act, with the exploration noise of a rollout if there is any; None: without."""
+        ...
+
+
+class QNetwork(nn.Module):
+    """Estimate of the returns of each action [B, A, N]; dueling where the architecture is shared.
+
+    The parameters of what acts come first, as in `ActorCritic`.
+    """
+
+    def __init__(self, architecture: Architecture, estimates: int, seed: int) -> None:
+        super().__init__()
+        self._shape = architecture.head.width, estimates
+        self._distributional = architecture.support is not None
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        with one_thread():
+            self.policy_encoder, width = make_encoder(architecture, generator)
+        self.policy_head = linear(width, architecture.head.width * estimates, 1.0, generator)
+        self.value_head = linear(width, estimates, 1.0, generator) if architecture.shared else None
+        draw_layers(self, np.random.default_rng(seed % 2**63))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features = self.policy_encoder(obs)
+        q: Tensor = self.policy_head(features).unflatten(1, self._shape)
+        if self.value_head is None:
+            return q
+        return q - q.mean(1, keepdim=True) + self.value_head(features).unsqueeze(1)
+
+    def acting(self) -> Tensor:
+        """Return the parameters [P] that act: atoms as they are, of quantiles their mean without what actions share."""
+        shared = [None, None] if self.value_head is None else [self.value_head.weight, self.value_head.bias]
+        own = [self.policy_head.weight, self.policy_head.bias]
+        heads = [self._acting(a.unflatten(0, self._shape), v) for a, v in zip(own, shared, strict=True)]
+        return nn.utils.parameters_to_vector([*self.policy_encoder.parameters(), *heads])
+
+    def _acting(self, advantages: Tensor, value: Tensor | None) -> Tensor:
+        if not self._distributional:
+            return advantages.mean(1)
+        whole = advantages if value is None else advantages - advantages.mean(0) + value  # a softmax depends on both
+        return whole.flatten(0, 1)
+
+
+class QNetworks:
+    """Action values and their target network: N numbers for each action, of which N = 1 is the expected return."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        seed: int,
+        *,
+        quantiles: int | None = None,
+        noisy_sigma: float | None = None,
+        adam_epsilon: float,
+        precision: str,
+        device: str,
+    ) -> None:
+        """Draw the networks.
+
+        Args:
+            quantiles: N; None: one number, or the architecture's support of atoms.
+            noisy_sigma: see `NoisyNetworks`; None: no noise.
+            precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
+
+        Raises:
+            ConfigError: torch cannot compute there, or like that.
+        """
+        check_place(device, precision)
+        self.architecture, self._device = architecture, torch.device(device)
+        self.support = support = architecture.support
+        count = quantiles or (1 if support is None else support.atoms)
+        self.levels = (torch.arange(count, device=self._device) + 0.5) / count  # [N], of quantiles
+        self.atoms = None if support is None else torch.from_numpy(support.values).to(self._device)  # [N]
+        self.online = QNetwork(architecture, count, seed).to(self._device)
+        wrap_encoders(self.online, precision, compiled=False)
+        self._noisy: NoisyNetworks | None = None
+        if noisy_sigma is None:
+            self.target, targets = copy_network(self.online)
+            vector = ParameterVector(self.online, adam_epsilon)
+        else:
+            generator = partial(keyed_generator, seed, Stream.UPDATE)
+            self._noisy = noisy = NoisyNetworks(self.online, noisy_sigma, generator, adam_epsilon)
+            self.target, targets, vector = noisy.target, noisy.targets, noisy.learned
+        self.vectors, self.targets = {"q": vector}, {"targets": (targets, "q")}
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Map observations to the estimates of each action [B, A, N]."""
+        estimates: Tensor = self.online(obs)
+        return estimates
+
+    def no_grad(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients."""
+        return torch.no_grad()
+
+    def greedy(self, estimates: Tensor, obs: Tensor) -> Tensor:
+        """Return the legal actions [B] of the highest expected return."""
+        support, legal = self.architecture.support, legal_in(self.architecture.inputs, obs)
+        q = estimates.mean(2) if support is None else expect(estimates, support)
+        return (q if legal is None else masked(q, legal)).argmax(1)
+
+    def batches(self, batch: Batch) -> Iterator[TorchBatch]:
+        """See `Networks.batches`."""
+        return TorchBatch.split(batch, self.architecture, self._device)
+
+    def draw_noise(self, first: int, updates: int, rows: int) -> None:
+        """See `Networks.draw_noise`."""
+        return None
+
+    def begin(self, update: int) -> None:
+        """See `Networks.begin`: noisy networks draw new noise."""
+        if self._noisy is not None:
+            self._noisy.shake(update)
+
+    def backward(self, optimizer: str, loss: Tensor) -> None:
+        """See `Networks.backward`."""
+        if self._noisy is None:
+            _backward(loss, self.vectors[optimizer], self.online)
+        else:
+            self._noisy.forget()
+            loss.backward()
+            self._noisy.gather()
+
+    @torch.no_grad()
+    def acting(self, rollout: int | None) -> NDArray[np.float32]:
+        """See `Networks.acting`."""
+        if self._noisy is not None:
+            self._noisy.act(rollout)
+        return as_copy(self.online.acting())
+
+
+class RecurrentQNetworks:
+    """Action values of a network with a memory, and their target network.
+
+    The network is that of an actor and a critic: the actor's outputs are the values, or advantages beside the
+    critic's value.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        seed: int,
+        *,
+        dueling: bool,
+        adam_epsilon: float,
+        precision: str,
+        device: str,
+    ) -> None:
+        """Draw the networks; see `QNetworks`."""
+        check_place(device, precision)
+        self.architecture, self._device, self._dueling = architecture, torch.device(device), dueling
+        self.online = ActorCritic(architecture, seed)
+        draw_layers(self.online, np.random.default_rng(seed % 2**63))
+        self.online.to(self._device)
+        wrap_encoders(self.online, precision, compiled=False)
+        self.target, targets = copy_network(self.online)
+        self.vectors, self.targets = {"q": ParameterVector(self.online, adam_epsilon)}, {"targets": (targets, "q")}
+
+    def no_grad(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients."""
+        return torch.no_grad()
+
+    def unroll(self, network: ActorCritic, batch: TorchSequences, burn_in: int) -> tuple[Tensor, Tensor]:
+        """Return action values [length + n, B, A], and the memory after each step; none is learned in the burn-in."""
+        state = batch.state
+        if burn_in:
+            with torch.no_grad():
+                state = network.unroll(batch.obs[:burn_in], state, batch.start[:burn_in])[2][-1]
+        out, value, states = network.unroll(batch.obs[burn_in:], state, batch.start[burn_in:])
+        return self._values(out, value), states
+
+    def step(self, network: ActorCritic, obs: Tensor, state: Tensor) -> Tensor:
+        """Return action values [F, A] of single observations with the memory before them."""
+        out, value, _ = network.step(obs, state)
+        return self._values(out, value)
+
+    def _values(self, out: Tensor, value: Tensor) -> Tensor:
+        """Return action values [..., A]; advantages are less their mean over what is legal."""
+        if not self._dueling:
+            return out
+        legal = out > LOWEST / 2
+        mean = torch.where(legal, out, 0).sum(-1, keepdim=True) / legal.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(legal, out - mean + value.unsqueeze(-1), LOWEST)
+
+    def batches(self, batch: SequenceBatch) -> Iterator[TorchSequences]:
+        """See `Networks.batches`."""
+        return iter([TorchSequences.of(batch, self.architecture, self._device)])
+
+    def draw_noise(self, first: int, updates: int, rows: int) -> None:
+        """See `Networks.draw_noise`."""
+        return None
+
+    def begin(self, update: int) -> None:
+        """See `Networks.begin`."""
+
+    def backward(self, optimizer: str, loss: Tensor) -> None:
+        """See `Networks.backward`."""
+        _backward(loss, self.vectors[optimizer], self.online)
+
+    def acting(self, rollout: int | None) -> NDArray[np.float32]:
+        """See `Networks.acting`."""
+        return self.vectors["q"].parameters()
+
+
+class Critic(nn.Module):
+    """Estimate of returns [B, N]: of actions [B, A] in [-1, 1], or of each choice where none is given.
+
+    Actions enter behind what encodes observations.
+    """
+
+    def __init__(
+        self, architecture: Architecture, hidden: tuple[int, ...], actions: int, outputs: int, seed: int
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        first, width = first_layers(architecture, generator)
+        rest, wide = dense_layers(hidden, architecture.activation, width + actions, generator)
+        self.observation_encoder, self.joint_encoder = nn.Sequential(*first), nn.Sequential(*rest)
+        self.value_head = linear(wide, outputs, 1.0, generator)
+
+    def forward(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        features = self.observation_encoder(obs)
+        value: Tensor = self.value_head(
+            self.joint_encoder(features if action is None else torch.cat([features, action], 1))
+        )
+        return value
+
+
+class ActorCriticNetworks:
+    """An actor, its critics, their targets, and the temperature; each network has an encoder of its own."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        seed: int,
+        *,
+        objective: ActorCriticObjective,
+        quantiles: int | None = None,
+        adam_epsilon: float,
+        precision: str,
+        device: str,
+    ) -> None:
+        """Draw the networks; see `QNetworks`.
+
+        Args:
+            architecture: of the actor, whose outputs are A numbers, 2A of a squashed Gaussian, or scores of choices;
+                critics have its encoder, widths and activation.
+            seed: of the first parameters, and of the noise of updates.
+            quantiles: of returns, N for each critic; None: their mean.
+        """
+        check_place(device, precision)
+        self.architecture, self._device, self._draws = architecture, torch.device(device), objective.draws
+        head = architecture.head
+        self._actions = 0 if head.columns else head.components
+        self._blocks = NormalBlocks(seed, Stream.UPDATE)
+        outputs = head.width if head.columns else quantiles or 1
+        self.levels = (torch.arange(outputs, device=self._device) + 0.5) / outputs  # [N], of quantiles
+        generator = np.random.default_rng(seed % 2**63)
+        hidden, critics = architecture.hidden, range(objective.critics)
+        with one_thread():
+            self.actor = ActorCritic(architecture, seed, critic=False)
+            self._critics = nn.ModuleList(
+                [Critic(architecture, hidden, self._actions, outputs, seed + k) for k in critics]
+            )
+        for network in (self.actor, *self._critics):
+            draw_layers(network, generator)
+            network.to(self._device)
+            wrap_encoders(network, precision, compiled=False)
+        self._target_critics, critic_targets = copy_network(self._critics)
+        self.targets = {"target_critics": (critic_targets, "critics")}
+        if not objective.soft:
+            self.target_actor, actor_targets = copy_network(self.actor)
+            self.targets["target_actor"] = actor_targets, "actor"
+        policy = objective.policy
+        self._learns_alpha = isinstance(policy, SoftPolicy) and policy.learned
+        alpha = policy.alpha if isinstance(policy, SoftPolicy) else 1.0
+        log_alpha = math.log(alpha) if self._learns_alpha else 0.0
+        self._alpha = torch.tensor(alpha, device=self._device)
+        temperature = nn.ParameterList([torch.tensor([log_alpha], dtype=torch.float32)]).to(self._device)
+        self._learned = {"actor": self.actor, "critics": self._critics, "log_alpha": temperature}
+        self.vectors = {name: ParameterVector(network, adam_epsilon) for name, network in self._learned.items()}
+        self.log_alpha = next(temperature.parameters())  # [1]
+
+    @property
+    def alpha(self) -> Tensor:
+        """The temperature, without a gradient."""
+        return self.log_alpha.detach()[0].exp() if self._learns_alpha else self._alpha
+
+    def critics(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """Return what each critic gives of actions, or of all choices, [C, B, N]."""
+        return torch.stack([critic(obs, action) for critic in self._critics])
+
+    def target_critics(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        """Return what each target critic gives, [C, B, N]."""
+        return torch.stack([critic(obs, action) for critic in self._target_critics])
+
+    def first_critic(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return what the first critic gives of actions, [B, N]."""
+        value: Tensor = self._critics[0](obs, action)
+        return value
+
+    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw actions [B, A] of the squashed Gaussian by noise [B, A]; returns them and their log-densities [B]."""
+        return squashed(self.actor.policy(obs), noise)
+
+    def log_probabilities(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probabilities of all choices [B, K] and their logarithms, which are 0 of what is not legal."""
+        logs = self.actor.policy(obs).log_softmax(1)
+        share = logs.exp()
+        return share, torch.where(share > 0, logs, 0)
+
+    def choices_share(self, obs: Tensor) -> Tensor | float:
+        """Return the entropy of uniform legal choices as a share of that of all choices; 1 where all are legal."""
+        legal = legal_in(self.architecture.inputs, obs)
+        if legal is None:
+            return 1.0
+        return legal.sum(1).clamp(min=1).log().mean() / math.log(max(legal.shape[1], 2))
+
+    def no_grad(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients."""
+        return torch.no_grad()
+
+    def batches(self, batch: Batch) -> Iterator[TorchBatch]:
+        """See `Networks.batches`."""
+        return TorchBatch.split(batch, self.architecture, self._device)
+
+    def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32]:
+        """See `Networks.draw_noise`: that of the C backend."""
+        return self._blocks.take((self._draws, rows, self._actions), first, updates)
+
+    def begin(self, update: int) -> None:
+        """See `Networks.begin`."""
+
+    def backward(self, optimizer: str, loss: Tensor) -> None:
+        """See `Networks.backward`."""
+        _backward(loss, self.vectors[optimizer], self._learned[optimizer])
+
+    def acting(self, rollout: int | None) -> NDArray[np.float32]:
+        """See `Networks.acting`."""
+        return self.vectors["actor"].parameters()
+
+
+def squashed(out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw actions [B, A] by noise [B, A] from means and log deviations [B, 2A]; returns them and log-densities [B]."""
+    mean, log_std = out.chunk(2, 1)
+    log_std = log_std.clamp(*LOG_STD)
+    u = mean + log_std.exp() * noise
+    slope = 2 * (LOG_2 - u - nn.functional.softplus(-2 * u))  # log(1 - tanh^2 u), which does not saturate
+    return u.tanh(), (-0.5 * noise**2 - log_std - 0.5 * LOG_2PI - slope).sum(1)
+
+
+def _backward(loss: Tensor, vector: ParameterVector, network: nn.Module) -> None:
+    vector.gradient.zero_()
+    learned = [parameter for parameter in network.parameters() if parameter.numel() and parameter.requires_grad]
+    loss.backward(inputs=learned)

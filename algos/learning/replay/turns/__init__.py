@@ -1,1 +1,0 @@
-"""Turns of several agents in a replay: single transitions, and sequences."""

@@ -1,0 +1,1 @@
+"""Several agents in one environment: what single-agent code does not have to know."""

@@ -1,0 +1,1 @@
+"""Replay of agents that act in turns, die and are born: whole transitions, and whole sequences."""

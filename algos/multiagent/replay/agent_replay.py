@@ -1,0 +1,122 @@
+"""Replay of agents: whole transitions, or whole sequences, in the order in which they ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddock.algos.learning.replay.priorities import Priorities
+from paddock.algos.learning.replay.row_store import RowStore
+from paddock.algos.learning.replay.segments import Segments
+from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.replay.streams import AnyWindows, Streams
+from paddock.algos.learning.replay.windows import make_row
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.replay.row_builder import RowBuilder
+from paddock.algos.multiagent.replay.sequences import AgentSequenceWindows, SequenceBuilder, row_of_sequences
+from paddock.algos.multiagent.replay.transitions import AgentWindows, TransitionBuilder, row_of_transitions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentStreams(Streams):
+    """Streams of rows that hold a whole transition, or a whole sequence, each."""
+
+    def builder(self) -> RowBuilder:
+        """Return what builds rows of rollouts."""
+        kinds: dict[str, Any] = {"lanes": self.lanes, "n_step": self.n_step}
+        if self.sequences is None:
+            return TransitionBuilder(self.obs, self.action, gamma=self.gamma, **kinds)
+        return SequenceBuilder(self.obs, self.action, of=self.sequences, **kinds)
+
+    def segments(self) -> dict[str, Segments]:
+        """See `Streams.segments`."""
+        if self.sequences is None:
+            return {"rows": Segments(self.folder, "rows", row_of_transitions(self.obs, self.action), self.capacity)}
+        rows = row_of_sequences(self.obs, self.action, self.sequences, self.n_step)
+        finals, many = make_row({"obs": self.obs, "row": np.dtype(np.int64)}), self.capacity + self.lanes
+        each = ("rows", rows, self.capacity), ("finals", finals, many * self.sequences.span(self.n_step))
+        return {name: Segments(self.folder, name, row, most) for name, row, most in each}
+
+    def windows(self, segments: Mapping[str, Segments]) -> AnyWindows:
+        """See `Streams.windows`."""
+        if self.sequences is None:
+            return AgentWindows(segments["rows"].ring, self.obs, self.action)
+        rings = segments["rows"].ring, segments["finals"].ring
+        return AgentSequenceWindows(*rings, self.sequences, self.obs, self.action, self.n_step, self.gamma)
+
+
+class AgentReplay(RowStore):
+    """The newest transitions, or sequences, of the agents of all environments."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        obs: np.dtype[Any],
+        action: np.dtype[Any],
+        num_envs: int,
+        capacity: int,
+        n_step: int,
+        gamma: float,
+        seed: int,
+        priorities: Priorities | None = None,
+        sequences: Sequences | None = None,
+        apart: bool = False,
+    ) -> None:
+        """Touch no file; arguments are those of `Replay`, with one row of a rollout for each agent."""
+        streams = AgentStreams(
+            folder=folder,
+            obs=obs,
+            action=action,
+            lanes=num_envs,
+            capacity=capacity if sequences is None else capacity // sequences.period,
+            n_step=n_step,
+            gamma=gamma,
+            sequences=sequences,
+            stack=None,
+        )
+        super().__init__(streams, lanes=1, period=1, span=1, seed=seed, priorities=priorities, apart=apart)
+        self._builder = streams.builder()
+
+    def describe(self) -> str:
+        """Return what it takes, for `dry_run=true`."""
+        of, kind = self.sequences, "transitions" if self.sequences is None else "sequences"
+        rows = f"{self._capacity:,} {kind} of {self._rows.dtype.itemsize} bytes"
+        if of is not None:
+            rows += f", of {of.span(self._form.n_step)} turns from every {of.period} on"
+        return f"{rows}, {self.spell_size()}"
+
+    def append(self, rollout: Rollout) -> None:
+        """Store the transitions or sequences that a rollout completes, and what their truncated steps led to.
+
+        Raises:
+            ReplayRefused: the disk refuses.
+        """
+        rows, finals = self._builder.finish(rollout), self._builder.finals
+        count, new = len(rows), self.steps
+        assert count <= self._capacity, (count, self._capacity)
+        self._open()
+        self.steps += count
+        if len(finals):
+            stream, end = self._streams["finals"], rows["end"]
+            last = np.zeros(len(finals), stream.dtype)
+            last["row"], last["obs"] = new + np.nonzero(end > 0)[0], finals
+            end[end > 0] += stream.settled
+            self._drop_finals(self.first)
+            stream.put(last, len(finals))
+        self._rows.drop(self.first)
+        if count:
+            self._rows.put(rows, count)
+        if self._priorities is not None:
+            self._priorities.enter(new, (new, self.steps), self.steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `RowStore.state_dict`; with the steps that wait for what follows them."""
+        return {**super().state_dict(), "open": self._builder.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `RowStore.load_state_dict`."""
+        super().load_state_dict(state)
+        self._builder.load_state_dict(state["open"])
