@@ -133,7 +133,7 @@ def c51_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tup
     """
     logits, logits_next = current_and_next(network, batch, settings)  # [B, N]
     z, log_p = network.atoms, logits.log_softmax(1)
-    m = project(logits_next.softmax(1), batch, network.support, z)
+    m = project(logits_next.softmax(1), batch.reward, batch.discount, network.support, z)
     cross_entropy = -(m * log_p).sum(1)
     loss = (batch.weight * cross_entropy).mean()
     divergence = (cross_entropy + m.xlogy(m).sum(1)).clamp(min=0)
@@ -180,13 +180,13 @@ def quantile_loss(theta: Tensor, target: Tensor, tau: Tensor, kappa: float | Non
     return ((tau.unsqueeze(1) - (u.detach() < 0).float()).abs() * distance).sum(1).mean(1)
 
 
-def project(p: Tensor, batch: TorchBatch, support: Support, z: Tensor) -> Tensor:
+def project(p: Tensor, reward: Tensor, discount: Tensor, support: Support, z: Tensor) -> Tensor:
     """Project probabilities [B, N] of atoms z that moved to r + gamma^n z back onto the atoms, [B, N].
 
     Each goes to its two neighbours, the more the nearer; one that meets an atom goes there whole, and one beyond the
     ends to the end.
     """
-    moved = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * z
+    moved = reward.unsqueeze(1) + discount.unsqueeze(1) * z
     b = ((moved - support.v_min) / support.spacing).clamp(0, support.atoms - 1)  # [B, N], in atoms
     index = z.new_tensor(range(support.atoms))
     # As a sum over all pairs, which has one order on every device; adding by index has none on some.

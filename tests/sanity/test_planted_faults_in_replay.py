@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paddock.algos.learning.offpolicy.learners import torch_recurrent_q, torch_returns
+from paddock.algos import dqn, r2d2
+from paddock.algos.learning.offpolicy.learners.torch_networks import QNetwork
 from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.support import Support
@@ -56,7 +57,7 @@ OF_SEQUENCES = 20_000  # half are enough for seed 3, which learns first of three
 def lose_what_meets_an_atom(patch: Patch) -> None:
     """Share out by floor and ceiling, which are one where a moved atom meets another."""
 
-    def faulty(shares: Tensor, reward: Tensor, discount: Tensor, support: Support) -> Tensor:
+    def faulty(shares: Tensor, reward: Tensor, discount: Tensor, support: Support, z: Tensor) -> Tensor:
         moved = reward.unsqueeze(1) + discount.unsqueeze(1) * torch.from_numpy(support.values)
         at = ((moved - support.v_min) / support.spacing).clamp(0, support.atoms - 1)
         low, high = at.floor(), at.ceil()
@@ -64,7 +65,7 @@ def lose_what_meets_an_atom(patch: Patch) -> None:
         spread.scatter_add_(1, low.long(), shares * (high - at))
         return spread.scatter_add_(1, high.long(), shares * (at - low))
 
-    patch.setattr(torch_returns, "project", faulty)
+    patch.setattr(dqn, "project", faulty)
 
 
 def take_cuts_for_ends(patch: Patch) -> None:
@@ -87,18 +88,18 @@ def lose_the_sign_of_levels(patch: Patch) -> None:
         error = target.unsqueeze(1) - value.unsqueeze(2)
         return ((levels.unsqueeze(1) - (error.detach() < 0).float()) * error.abs()).sum(1).mean(1)
 
-    patch.setattr(torch_returns, "quantile_loss", faulty)
+    patch.setattr(dqn, "quantile_loss", faulty)
 
 
 def act_without_the_common(patch: Patch) -> None:
     """Leave out of actors what all actions have in common, as may be done where values are no distribution."""
-    acting = torch_returns.Atoms.acting
-    patch.setattr(torch_returns.Atoms, "acting", lambda self, advantages, value: acting(self, advantages, None))
+    acting = QNetwork._acting
+    patch.setattr(QNetwork, "_acting", lambda self, advantages, value: acting(self, advantages, None))
 
 
 def leave_values_rescaled(patch: Patch) -> None:
     """Add rewards to values as they are learned."""
-    patch.setattr(torch_recurrent_q, "original", lambda value, epsilon: value)
+    patch.setattr(r2d2, "original", lambda value, epsilon: value)
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str, str]] = {

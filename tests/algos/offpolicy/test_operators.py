@@ -14,17 +14,18 @@ from transitions import OBS, World
 
 from paddock.algos.learning.flow import prefetch
 from paddock.algos.learning.learner import check_rollout
+from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.operators import (
     Update,
-    concurrently,
     count,
-    replayed,
+    interleave,
     report,
     reprioritize,
+    sample,
     store,
     train,
 )
-from paddock.algos.learning.offpolicy.pace import Pace, Paces
+from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.vector import EnvError
@@ -42,7 +43,8 @@ class Stage:
     fails: str = ""  # what raises
     told: list[str] = field(default_factory=list)
     closed: int = 0
-    pace: Pace = field(default_factory=lambda: Pace(8, Fraction(5, 8), 2))
+    schedule: UpdateSchedule = field(default_factory=lambda: UpdateSchedule(8, Fraction(5, 8), 2))
+    prioritized = True
 
     def tell(self, what: str) -> None:
         if what == self.fails:
@@ -50,8 +52,10 @@ class Stage:
         self.told.append(what)
 
     @property
-    def paces(self) -> Paces:
-        return Paces({"": self.pace})
+    def policy(self) -> LearnedPolicy:
+        learner: Any = self
+        self.architecture = SimpleNamespace(inputs=SimpleNamespace(layout=LAYOUT))
+        return LearnedPolicy("", 1, 2, learner, self.schedule, True, learner)
 
     def rollouts(self) -> Generator[list[Rollout], None, None]:
         world = World(lanes=2, seed=1)
@@ -71,7 +75,7 @@ class Stage:
 
     def update(self, batch: Any, rate: float) -> tuple[Any, Any]:
         self.tell(f"learn {batch.ids[0, 0]}")
-        return np.full((len(batch.ids), 1), rate), batch.ids / 2
+        return {"rate": np.full(len(batch.ids), rate)}, batch.ids / 2
 
     def set_priorities(self, ids: Any, distance: Any) -> None:
         np.testing.assert_array_equal(distance, ids / 2)
@@ -79,14 +83,12 @@ class Stage:
 
     def plan(self, ahead: int = 0) -> Generator[tuple[dict[str, float], Any], None, None]:
         """DQN's, whole."""
-        this: Any = self
-        pace = self.paces
+        policy = self.policy
         played = prefetch(self.rollouts(), ahead) if ahead else self.rollouts()
-        acting = store(count(played, pace, [LAYOUT]), [this], pace)
-        learning = train(replayed(this, 3, self.pace), this, self.pace, lambda: self.pace.step / 100)
-        learning = reprioritize(learning, this)
-        turns = concurrently(acting, [learning], pace, lambda: self.tell("publish"))
-        return report(turns, pace, 8, [("dqn/rate",)], ())
+        stored = store(count(played, [policy]), [policy])
+        learning = train(sample(policy, 3), policy, lambda: self.schedule.step / 100)
+        steps = interleave(stored, [reprioritize(learning, policy)], [policy], lambda: self.tell("publish"))
+        return report(steps, [policy], 8, "dqn", ())
 
 
 def updates(first: int, *sizes: int) -> list[str]:
@@ -142,12 +144,12 @@ def test_what_goes_wrong_comes_out_at_its_row_and_ends_the_rest(what: str, rows:
 
 def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
     stage = Stage()
-    stage.pace.warmup = 1000
+    stage.schedule.warmup = 1000
     nothing: list[Update] = []
     learning = (update for update in nothing)
-    pace = stage.paces
-    turns = concurrently(count(stage.rollouts(), pace, [LAYOUT]), [learning], pace, lambda: None)
-    with closing(report(turns, pace, 20, [()], ())) as plan:
+    policies = [stage.policy]
+    steps = interleave(count(stage.rollouts(), policies), [learning], policies, lambda: None)
+    with closing(report(steps, policies, 20, "dqn", ())) as plan:
         assert [row["step"] for row, _ in plan] == [24, 40]  # 20 and 40 are passed by rollouts of 8 steps
 
 

@@ -6,17 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from test_off_policy import advance, algorithm  # type: ignore[import-not-found]  # pytest puts this folder on the path
-from torch import nn
 
-from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.encoders import make_encoder
-from paddock.algos.networks.heads import make_head
+from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
-from paddock.envs.spaces.layout import Layout
 
 
 @pytest.mark.parametrize("norm", ["true", "false"])
@@ -63,33 +58,14 @@ def test_every_step_is_learned_from_once_an_epoch(tmp_path: Path) -> None:
     assert len({batch.ids.tobytes() for batch in seen}) == 3
 
 
-def test_layer_norm_is_torchs() -> None:
-    vector, image = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(0, 255, (12, 10, 3), np.uint8)
-    settings: dict[str, Any] = {"hidden": (6,), "activation": "relu", "shared": False, "lstm": False}
-    for space, shape in ((vector, (6,)), (image, (32, 10, 8))):
-        architecture = Architecture.for_spaces(
-            Layout.of(space, {}, ()),
-            make_head(spaces.Discrete(2)),
-            encoder="auto",
-            initial_log_std=0.0,
-            layer_norm=True,
-            **settings,
-        )
-        encoder, _ = make_encoder(architecture, torch.Generator().manual_seed(1))
-        before, normalize, after = list(encoder)[1:4]
-        assert isinstance(before, nn.Linear | nn.Conv2d) and isinstance(after, nn.ReLU)
-        given = torch.randn(4, *shape)
-        torch.testing.assert_close(normalize(given), nn.LayerNorm(shape)(given))
-
-
 def test_what_acts_gives_the_values_that_were_learned() -> None:
     words = ["algo=pqn", "env=cartpole", "algo.hidden=[8,7]", "vec.num_envs=4"]
     algo: Any = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=None)
-    for parameter in algo.learner.network.parameters():
+    for parameter in algo.learner.networks.online.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(len(parameter)))
     obs = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
     with torch.no_grad():
-        wanted = algo.learner.network(torch.from_numpy(obs))[..., 0].numpy()
+        wanted = algo.learner.networks(torch.from_numpy(obs))[..., 0].numpy()
     np.testing.assert_allclose(algo.policy().outputs(obs)[0], wanted, rtol=1e-5, atol=1e-6)
     weights: Weights = algo.learner.weights(3)
     assert weights.version == 3

@@ -1,6 +1,7 @@
 """Recurrent Q-learning, against a computation step by step."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ, original, rescaled
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective, RecurrentObjective
+from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 from paddock.algos.learning.replay.batch import SequenceBatch
 from paddock.algos.networks.actor import make_actor
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
 from paddock.algos.pool.serial import SerialPool
+from paddock.algos.r2d2 import original, r2d2_loss, rescaled
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.envs.spaces.layout import Layout
@@ -33,11 +36,13 @@ def architecture(lstm: bool = True, observation: spaces.Space[Any] | None = None
     return Architecture.for_spaces(Layout.of(observation, {}, ()), head, encoder="auto", lstm=lstm, **rest)
 
 
-def learner(of: Architecture, objective: QObjective, **others: Any) -> TorchRecurrentQ:
-    settings: dict[str, Any] = {"burn_in": BURN_IN, "dueling": True, "rescale": EPSILON, **others}
-    return TorchRecurrentQ(
-        of, objective, 1, **settings, device="cpu", precision="float32", adam_epsilon=1e-8, threads=1
-    )
+def learner(
+    of: Architecture, objective: QObjective, dueling: bool = True, rescale: float | None = EPSILON
+) -> TorchOffPolicyLearner:
+    networks = partial(RecurrentQNetworks, of, 1, dueling=dueling, precision="float32", adam_epsilon=1e-8)
+    settings = RecurrentObjective(**vars(objective), burn_in=BURN_IN, rescale=rescale)
+    following = {"tau": objective.tau, "target_every": objective.target_every}
+    return TorchOffPolicyLearner(networks, r2d2_loss, settings, **following, device="cpu", threads=1)
 
 
 def lesson(of: Architecture, seed: int = 0) -> tuple[SequenceBatch, dict[str, np.ndarray]]:
@@ -156,7 +161,7 @@ def test_loss_gradient_and_errors_are_those_of_one_step_after_another(objective:
     loss.backward()
     gradient = flat_gradient(networks[0])
     report, distance = own.update(batch, 0.05)
-    assert report[0, 0] == pytest.approx(loss.item(), rel=1e-5)
+    assert report["loss"][0] == pytest.approx(loss.item(), rel=1e-5)
     np.testing.assert_allclose(distance[0], 0.9 * errors.max(0) + 0.1 * errors.mean(0), rtol=1e-4)
     found = own.state_dict()["momentum"] / (1 - 0.9)  # Adam's, which was 0
     np.testing.assert_allclose(found, gradient, rtol=1e-3, atol=1e-6)
@@ -226,7 +231,8 @@ def test_what_may_not_be_taken_is_never_the_best_and_counts_in_no_mean() -> None
                 network.policy_head.bias[2] += change  # of the action that is legal in the second round alone
             parameters = torch.nn.utils.parameters_to_vector(network.parameters()).detach().numpy()
             own.load_state_dict({**state, "parameters": parameters, "targets": parameters})
-            reports.append(own.update(replace(batch, obs=obs, final_obs=final, action=action), 0.01)[0])
+            metrics, _ = own.update(replace(batch, obs=obs, final_obs=final, action=action), 0.01)
+            reports.append([*metrics.values()])
         assert np.isfinite(reports).all() and np.array_equal(reports[0], reports[1]) == (not legal)
 
 

@@ -18,18 +18,18 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     learner,
     lesson,
     part,
+    table,
     values_of,
 )
 from torch import Tensor
 
 from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.dqn import project
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.learners.torch_returns import project
 from paddock.algos.learning.replay.batch import Batch
-from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.actor_critic import TorchActor
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.native_policy import NativePolicy, drawing_of
 from paddock.algos.networks.noisy import ACTING, ONLINE, TARGET
 from paddock.algos.networks.support import Support
 from paddock.algos.networks.training import computing_with
@@ -74,7 +74,7 @@ def test_projected_shares_are_those_of_the_slow_loop_and_none_is_lost() -> None:
     reward, discount = generator.uniform(-4, 6, 300), generator.choice([0, 0.5, 0.9, 1], 300)
     reward[:100] = np.rint(reward[:100])  # so that at discount 0, 0.5 and 1 atoms meet atoms
     given = [torch.from_numpy(each).float() for each in (shares, reward, discount)]
-    found = project(given[0], given[1], given[2], SUPPORT).numpy()
+    found = project(*given, SUPPORT, torch.from_numpy(SUPPORT.values)).numpy()
     expected = [moved_by_hand(*row, SUPPORT) for row in zip(shares, reward, discount, strict=True)]
     np.testing.assert_allclose(found, expected, atol=2e-6)
     np.testing.assert_allclose(found.sum(1), 1, atol=2e-6)
@@ -83,7 +83,7 @@ def test_projected_shares_are_those_of_the_slow_loop_and_none_is_lost() -> None:
 def test_what_meets_an_atom_goes_there_whole_and_what_is_beyond_goes_to_the_end() -> None:
     shares = torch.tensor([[0.25, 0.5, 0, 0, 0, 0, 0.25]] * 4)
     reward, discount = torch.tensor([0.0, 1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0, 1.0])
-    found = project(shares, reward, discount, SUPPORT).tolist()
+    found = project(shares, reward, discount, SUPPORT, torch.from_numpy(SUPPORT.values)).tolist()
     assert found[0] == shares[0].tolist()
     assert found[1] == [0, 0.25, 0.5, 0, 0, 0, 0.25]
     assert found[2] == [0, 0, 0, 0, 0, 1, 0]  # an end: the reward is all there is
@@ -136,7 +136,7 @@ def test_gradients_of_atoms_are_those_of_the_loss_as_it_is_written_down(
     gradient = own.state_dict()["momentum"] / np.float32(1 - np.float32(0.9))
     np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=2e-6)
     told = [loss, (shares @ atoms).mean(), (target @ atoms).mean(), expected.norm()]
-    np.testing.assert_allclose(report, [[float(each.detach()) for each in told]], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(table(report), [[float(each.detach()) for each in told]], rtol=2e-5, atol=1e-6)
     divergence = (target * ((target + 1e-300).log() - shares.log())).sum(1).detach()
     np.testing.assert_allclose(distance[0], divergence, rtol=1e-4, atol=2e-5)
     assert (divergence > 0.01).all()
@@ -171,7 +171,7 @@ def test_actors_play_the_expected_returns(observation: spaces.Space, shared: boo
     atoms = torch.linspace(SUPPORT.v_min, SUPPORT.v_max, SUPPORT.atoms)
     with torch.no_grad():
         prepared = torch.from_numpy(of.prepare(seen, own.weights(0)))
-        expected = (torch.softmax(own.network(prepared), 2) @ atoms).numpy()
+        expected = (torch.softmax(own.networks(prepared), 2) @ atoms).numpy()
     played = values_of(of, own.weights(1), seen)
     legal = played > -1e30
     assert legal.any(1).all() and legal.all() == (observation is not MASKED)
@@ -191,13 +191,6 @@ def test_expected_returns_have_the_same_bits_in_any_company_and_natively_or_not(
     assert flat.tolist() == [[1.0]]  # half way between the ends
 
 
-def test_what_native_code_has_no_version_of_is_played_step_by_step() -> None:
-    of = spread()
-    policy = ActorPolicy(of, learner(of).weights(0))
-    assert NativePolicy.of(policy) is None and drawing_of(of) is None
-    assert drawing_of(architecture()) is not None
-
-
 def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
     of, U, B = spread(hidden=()), 200, 100
     own = learner(of, PLAIN)
@@ -205,14 +198,8 @@ def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
     obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
     own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.1)
     with torch.no_grad():
-        found = torch.softmax(own.network(torch.zeros(1, 5))[0, 0], 0).numpy()
+        found = torch.softmax(own.networks(torch.zeros(1, 5))[0, 0], 0).numpy()
     np.testing.assert_allclose(found, [0.375, 0.375, 0, 0, 0, 0.25, 0], atol=0.01)
-
-
-@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
-def test_a_restored_learner_of_atoms_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
-    of = spread(observation, shared=True)
-    assert_goes_on(lambda: learner(of), lesson(of), 0.01)
 
 
 # Noise
@@ -247,15 +234,15 @@ def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:
     own.update(batch, 0.01)
     mean, deviation = np.split(own.state_dict()["parameters"], 2)
     assert own.weights(7).parameters.tobytes() == mean.tobytes()
-    seventh, eighth = own.exploring(7), own.exploring(8)
+    seventh, eighth = own.weights(7, explore=True), own.weights(8, explore=True)
     np.testing.assert_allclose(seventh.parameters, mean + deviation * noise_by_hand(of, 7, ACTING), atol=1e-6)
     assert seventh.version == 7 and (seventh.parameters != eighth.parameters).all()
     other = learner(of, noisy_sigma=0.5)
     other.load_state_dict(own.state_dict())
-    assert other.exploring(7).parameters.tobytes() == seventh.parameters.tobytes()
+    assert other.weights(7, explore=True).parameters.tobytes() == seventh.parameters.tobytes()
     assert isinstance(make_actor(of), DenseActor)
     plain = learner(of)
-    assert plain.exploring(7).parameters.tobytes() == plain.weights(7).parameters.tobytes()
+    assert plain.weights(7, explore=True).parameters.tobytes() == plain.weights(7).parameters.tobytes()
 
 
 def test_the_greatest_noise_is_of_layers_and_not_of_convolutions() -> None:
@@ -263,10 +250,10 @@ def test_the_greatest_noise_is_of_layers_and_not_of_convolutions() -> None:
     own = learner(of, noisy_sigma=0.5)
     own.update(lesson(of), 0.01)
     mean, deviation = np.split(own.state_dict()["parameters"], 2)
-    convolved = sum(part.numel() for part in own.network.policy_encoder[:4].parameters())
+    convolved = sum(part.numel() for part in own.networks.online.policy_encoder[:4].parameters())
     assert 0 < convolved < len(mean) / 2
     assert not deviation[:convolved].any() and deviation[convolved:].all()
-    explored = own.exploring(1).parameters
+    explored = own.weights(1, explore=True).parameters
     assert (explored[:convolved] == mean[:convolved]).all() and (explored[convolved:] != mean[convolved:]).all()
 
 
@@ -281,7 +268,7 @@ def test_whether_somebody_asks_for_weights_changes_no_update() -> None:
     alone, asked, batch = learner(of, noisy_sigma=0.5), learner(of, noisy_sigma=0.5), lesson(of)
     for u in range(4):
         asked.weights(u)
-        asked.exploring(u)
+        asked.weights(u, explore=True)
         for each in (alone, asked):
             each.update(part(batch, slice(u, u + 1)), 0.01)
     assert_equal_states(alone.state_dict(), asked.state_dict())

@@ -12,31 +12,28 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     IMAGE,
     MASKED,
     VECTOR,
+    actor_critic,
     actor_of,
     architecture,
-    assert_equal_states,
     assert_goes_on,
+    assert_learned_alike,
     lesson,
     moves,
+    table,
     values_of,
 )
 from torch import Tensor
 
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
-from paddock.algos.learning.offpolicy.exploration import OwnNoise
-from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from paddock.algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.replay.batch import Batch
-from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.native_policy import drawing_of
 from paddock.algos.networks.training import computing_with
 
 ALPHA, TARGET = 0.3, 0.9 * math.log(3)
-CHOICES, NUMBERS, HIDDEN = 3, 5, 20
+CHOICES, NUMBERS, HIDDEN = 3, 5, [16, 8]
 
 
 @pytest.fixture(autouse=True)
@@ -47,14 +44,12 @@ def one_thread() -> Iterator[None]:
 
 def dense(of: Architecture, alpha: float = ALPHA, target: float = TARGET) -> DenseActorCritic:
     objective = ActorCriticObjective(SoftPolicy(alpha, True, target), 2, 0.25, target_every=1, actor_every=1)
-    return DenseActorCritic(of, 3, critic_hidden=(HIDDEN,), objective=objective, adam_epsilon=1e-8, threads=1)
+    return DenseActorCritic(of, 3, critic_hidden=of.hidden, objective=objective, adam_epsilon=1e-5, threads=1)
 
 
 def soft(of: Architecture, alpha: float = ALPHA, target: float = TARGET, critics: int = 2, **changes: Any) -> Any:
     policy = SoftPolicy(alpha, learned=True, target_entropy=target)
-    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
-    objective = ActorCriticObjective(policy, critics, 0.25, target_every=1, actor_every=1)
-    return TorchActorCritic(of, 3, critic_hidden=(HIDDEN,), objective=objective, **given)
+    return actor_critic(of, ActorCriticObjective(policy, critics, 0.25, target_every=1, actor_every=1), **changes)
 
 
 def chain(flat: Tensor, x: Tensor, widths: list[int]) -> tuple[Tensor, Tensor]:
@@ -68,7 +63,7 @@ def chain(flat: Tensor, x: Tensor, widths: list[int]) -> tuple[Tensor, Tensor]:
 def critics_of(flat: Tensor, x: Tensor, outputs: int) -> list[Tensor]:
     found = []
     while len(flat):
-        out, flat = chain(flat, x, [HIDDEN, outputs])
+        out, flat = chain(flat, x, [*HIDDEN, outputs])
         found.append(out)
     return found
 
@@ -136,7 +131,7 @@ def test_gradients_of_choices_are_those_of_expectations_over_them(
         np.testing.assert_allclose(gradient(own, name), expected.grad, rtol=2e-4, atol=2e-6, err_msg=name)
     told = [critic_loss, torch.stack(taken).mean(), actor_loss, alpha, entropy]
     np.testing.assert_allclose(
-        report[0], [float(torch.as_tensor(each).detach()) for each in told], rtol=1e-4, atol=1e-5
+        table(report)[0], [float(torch.as_tensor(each).detach()) for each in told], rtol=1e-4, atol=1e-5
     )
     np.testing.assert_allclose(errors[0], errors_by_hand.abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
     assert observation is VECTOR or not legal.all()
@@ -146,18 +141,7 @@ def test_gradients_of_choices_are_those_of_expectations_over_them(
 def test_choices_are_learned_in_torch_as_without_it(observation: spaces.Space) -> None:
     of = architecture(observation)
     ours, torchs = dense(of), soft(of)
-    assert_equal_states(ours.state_dict(), torchs.state_dict())
-    for seed in range(2):
-        batch = lesson(of, U=3, seed=seed)
-        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (ours, torchs))
-        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
-    theirs, own = ours.state_dict(), torchs.state_dict()
-    for name, value in theirs.items():
-        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
-    # Either goes on from what the other keeps.
-    torchs.load_state_dict(theirs)
-    assert_equal_states(torchs.state_dict(), theirs)
+    assert_learned_alike(ours, torchs, [lesson(of, U=3, seed=seed) for seed in range(2)])
     np.testing.assert_array_equal(torchs.weights(6).parameters, ours.weights(6).parameters)
 
 
@@ -213,7 +197,7 @@ def test_gradients_of_quantiles_are_those_of_a_loop_over_all_pairs() -> None:
         alpha,
         -float(logprob.detach().mean()),
     ]
-    np.testing.assert_allclose(report[0], told, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(table(report)[0], told, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(errors[0], distance, rtol=1e-4, atol=1e-5)
 
 
@@ -248,19 +232,7 @@ def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be
     reward, ones = (action[..., 0] == CHOICES - 1).astype(np.float32), np.ones((U, B), np.float32)
     report, _ = own.update(Batch(np.zeros((U, B), np.int64), obs, action, reward, obs, 0 * ones, ones), 0.01)
     legal = 2 if observation is MASKED else 3
-    assert report[-1, 4] == pytest.approx(0.5 * math.log(legal), abs=0.05)
+    assert report["entropy"][-1] == pytest.approx(0.5 * math.log(legal), abs=0.05)
     out = values_of(of, own.weights(U), obs[0, :1])[0]
     share = np.exp(out - out.max()) / np.exp(out - out.max()).sum()
     assert share.argmax() == CHOICES - 1 and (observation is VECTOR or share[0] == 0)
-
-
-def test_choices_are_drawn_and_played_as_any_others_are() -> None:
-    of = architecture()
-    assert isinstance(make_actor(of), DenseActor) and drawing_of(of) is not None
-    head = make_head(spaces.Discrete(CHOICES))
-    noise = OwnNoise(warmup=10).draw(head, np.random.default_rng(1), (5000, 2), 9, 0).reshape(-1, CHOICES)
-    taken = head.sample(np.zeros_like(noise), np.zeros(0, np.float32), noise)[:, 0]
-    np.testing.assert_allclose(np.bincount(taken) / len(taken), 1 / CHOICES, atol=0.02)
-    scores = np.tile(np.log(np.array([0.7, 0.2, 0.1], np.float32)), (len(noise), 1))
-    drawn = np.bincount(head.sample(scores, np.zeros(0, np.float32), noise)[:, 0]) / len(noise)
-    np.testing.assert_allclose(drawn, [0.7, 0.2, 0.1], atol=0.02)

@@ -17,8 +17,7 @@ from conftest import alive, command_line, deterministic, last_of_each
 
 from paddock.algos.learning import distributed
 from paddock.algos.learning.distributed import LearnerLost
-from paddock.algos.learning.offpolicy.learners.microbatches import Microbatches
-from paddock.algos.learning.offpolicy.learners.together import LearnersTogether
+from paddock.algos.learning.offpolicy.learners.data_parallel import LearnersTogether, Microbatches
 from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.algos.networks.training import computing_with
 from paddock.envs.errors import ConfigError
@@ -125,9 +124,9 @@ def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
     with computing_with(1, torch.device("cpu")):
         gradient = torch.zeros(1)
 
-        def make(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        def make(k: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
             gradient.fill_(4 * told[k])
-            return torch.tensor([told[k], 2.0]), torch.tensor([k + 0.5])
+            return [gradient], torch.tensor([told[k], 2.0]), torch.tensor([k + 0.5])
 
         everyone = torch.tensor([[4 * x, x, 2.0, k + 0.5] for k, x in enumerate(told)])
         for rank, count in ((0, 1), (0, 2), (1, 2), (3, 4)):
@@ -138,7 +137,7 @@ def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
                 return everyone
 
             cut = Microbatches(4, DistributedContext(rank, count, all_gather=gather))
-            means, rows = cut.join(gradient, map(make, cut.own))
+            means, rows = cut.join(map(make, cut.own))
             torch.testing.assert_close(heard[0], everyone[cut.own.start : cut.own.stop], rtol=0, atol=0)
             assert gradient.tolist() == [0.0] and means.tolist() == [0.0, 2.0]
             assert rows.tolist() == [0.5, 1.5, 2.5, 3.5]

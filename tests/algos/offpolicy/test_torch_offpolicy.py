@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +12,13 @@ from gymnasium import spaces
 from torch import nn
 
 from paddock.algos.common.divergence import Diverged
-from paddock.algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from paddock.algos.dqn import c51_loss, dqn_loss, huber, qr_dqn_loss, quantile_loss
+from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
+from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.learners.q_learner import DenseQLearner
-from paddock.algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
-from paddock.algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
-from paddock.algos.learning.offpolicy.learners.torch_returns import huber, quantile_loss
+from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks, QNetworks
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.actor_critic import TorchActor, as_tensor
@@ -25,6 +26,8 @@ from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
 from paddock.algos.networks.heads import LeafHead, make_head
 from paddock.algos.networks.training import computing_with
+from paddock.algos.sac import discrete_sac_losses, sac_losses, tqc_losses
+from paddock.algos.td3 import td3_losses
 from paddock.envs.errors import ConfigError
 from paddock.envs.spaces.layout import Layout
 
@@ -48,9 +51,20 @@ def architecture(observation: spaces.Space = VECTOR, hidden: tuple[int, ...] = (
     return Architecture.for_spaces(layout, head, hidden=hidden, lstm=False, initial_log_std=0.0, **given)
 
 
-def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> TorchQLearner:
-    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
-    return TorchQLearner(of, objective, 3, **given)
+def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> TorchOffPolicyLearner:
+    networks = partial(QNetworks, of, 3, **{"precision": "float32", "adam_epsilon": 1e-8} | changes)
+    loss = c51_loss if of.support else qr_dqn_loss if changes.get("quantiles") else dqn_loss
+    return in_torch(networks, loss, objective, objective.max_grad_norm)
+
+
+def in_torch(networks: Any, loss: Any, objective: Any, max_grad_norm: float | None = None) -> TorchOffPolicyLearner:
+    following = {"tau": objective.tau, "target_every": objective.target_every}
+    given: dict[str, Any] = {"max_grad_norm": max_grad_norm, "threads": 1, "device": "cpu", **following}
+    return TorchOffPolicyLearner(networks, loss, objective, **given)
+
+
+def table(metrics: dict[str, np.ndarray]) -> np.ndarray:
+    return np.column_stack([*metrics.values()])
 
 
 def lesson(of: Architecture, U: int = 4, B: int = 40, seed: int = 0) -> Batch:
@@ -154,7 +168,7 @@ def test_actors_play_the_values_in_place_of_their_distribution(
     own.update(batch, 0.01)
     assert isinstance(make_actor(of), DenseActor if observation is VECTOR else TorchActor)
     with torch.no_grad():
-        values = own.network(torch.from_numpy(batch.obs[0])).mean(2).numpy()
+        values = own.networks(torch.from_numpy(batch.obs[0])).mean(2).numpy()
     played = values_of(of, own.weights(1), batch.obs[0])
     common = (played - values).mean(1, keepdims=True)
     np.testing.assert_allclose(played - common, values, atol=1e-5)
@@ -198,7 +212,7 @@ def test_quantiles_come_to_those_of_the_returns() -> None:
     obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
     own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.02)
     with torch.no_grad():
-        found = own.network(torch.zeros(1, 5))[0, 0].numpy()
+        found = own.networks(torch.zeros(1, 5))[0, 0].numpy()
     np.testing.assert_allclose(found, [1 / 8, 3 / 8, 5 / 8, 7 / 8], atol=0.03)
 
 
@@ -218,30 +232,34 @@ def assert_goes_on(make: Callable[[], Any], batch: Batch, rate: float) -> Any:
     parts = [apart.update(part(batch, slice(u, u + 1)), rate) for u in range(3)]
     restored.load_state_dict(apart.state_dict())
     parts.append(restored.update(part(batch, slice(3, 4)), rate))
-    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
+    for name, values in report.items():
+        assert values.tobytes() == np.concatenate([each[name] for each, _ in parts if name in each]).tobytes(), name
     assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
     assert_equal_states(whole.state_dict(), restored.state_dict())
-    assert report.shape == (4, len(own.reported)) and errors.shape == batch.reward.shape
+    assert errors.shape == batch.reward.shape
     return whole
 
 
 def assert_learned_alike(dense: Any, torchs: Any, batches: Sequence[Batch]) -> None:
     """Two learners begin alike, learn the same but for rounding, and either goes on from what the other keeps."""
-    assert_equal_states(dense.state_dict(), torchs.state_dict())
+    assert_equal_states(dense.state_dict(), torchs.state_dict(), either=True)
     for batch in batches:
         (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
-        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
+        for name, values in own_report.items():  # of an actor that is late, only of updates in which it moved
+            expected = report[name] if len(values) == len(report[name]) else report[name][-len(values) * 2 + 1 :: 2]
+            np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
     theirs, own = dense.state_dict(), torchs.state_dict()
-    for name, value in theirs.items():
-        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
-    torchs.load_state_dict(theirs)
-    assert_equal_states(torchs.state_dict(), theirs)
+    for name in theirs.keys() & own.keys():
+        np.testing.assert_allclose(own[name], theirs[name], rtol=1e-4, atol=2e-5, err_msg=name)
+    torchs.load_state_dict(own | theirs)
+    assert_equal_states(torchs.state_dict(), theirs, either=True)
 
 
-def assert_equal_states(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
+def assert_equal_states(one: dict[str, Any], other: dict[str, Any], either: bool = False) -> None:
+    """Compare all they have, or all that both have."""
+    assert either or one.keys() == other.keys()
+    for name, value in ((name, value) for name, value in one.items() if name in other):
         assert np.asarray(value).tobytes() == np.asarray(other[name]).tobytes(), name
 
 
@@ -262,7 +280,7 @@ def test_targets_follow_every_second_update() -> None:
 
 def test_encoders_in_mixed_precision_come_near_full_precision() -> None:
     of = architecture(IMAGE)
-    full, mixed = (learner(of, precision=each).update(lesson(of), 0.001)[0] for each in ("float32", "bfloat16"))
+    full, mixed = (table(learner(of, precision=each).update(lesson(of), 0.001)[0]) for each in ("float32", "bfloat16"))
     assert not np.array_equal(full, mixed)
     np.testing.assert_allclose(mixed, full, rtol=0.05, atol=0.02)
 
@@ -276,8 +294,9 @@ def test_encoders_in_mixed_precision_come_near_full_precision() -> None:
     ],
 )
 def test_where_torch_cannot_compute_is_said_in_one_line(changes: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"precision": "float32", "device": "cpu", "adam_epsilon": 1e-8} | changes
     with pytest.raises(ConfigError, match=said) as told:
-        learner(architecture(), **changes)
+        QNetworks(architecture(), 3, **given)
     assert "\n" not in str(told.value)
 
 
@@ -287,7 +306,6 @@ SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-2.0), 
 OBJECTIVES = {
     "SAC": SOFT,
     "SAC, fixed alpha, one critic": replace(SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), critics=1),
-    "SAC, late actor and copies": replace(SOFT, tau=1.0, target_every=3, actor_every=2),
     "TD3": ActorCriticObjective(DeterministicPolicy(0.2, 0.25), 2, 0.25, target_every=2, actor_every=2),
     "DDPG": ActorCriticObjective(DeterministicPolicy(0.0, 0.0), 1, 0.25, target_every=1, actor_every=1),
 }
@@ -304,9 +322,14 @@ def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR
     return architecture(observation, head=head, **changes)
 
 
-def actor_critic(of: Architecture, objective: ActorCriticObjective, **changes: Any) -> TorchActorCritic:
-    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
-    return TorchActorCritic(of, 3, critic_hidden=(20,), objective=objective, **given)
+def actor_critic(of: Architecture, objective: ActorCriticObjective, drop: int = 0, **changes: Any) -> Any:
+    given = {"precision": "float32", "adam_epsilon": 1e-5, "objective": objective} | changes
+    loss: Any = sac_losses if objective.soft else td3_losses
+    if of.head.columns:
+        loss = discrete_sac_losses
+    elif changes.get("quantiles"):
+        loss = partial(tqc_losses, drop=drop)
+    return in_torch(partial(ActorCriticNetworks, of, 3, **given), loss, objective)
 
 
 def moves(of: Architecture, U: int = 4, B: int = 40) -> Batch:
@@ -318,7 +341,7 @@ def moves(of: Architecture, U: int = 4, B: int = 40) -> Batch:
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_actors_and_critics_learn_what_dense_ones_do(objective: ActorCriticObjective) -> None:
     of = actor_of(objective)
-    dense = DenseActorCritic(of, 3, critic_hidden=(20,), objective=objective, adam_epsilon=1e-8, threads=1)
+    dense = DenseActorCritic(of, 3, critic_hidden=of.hidden, objective=objective, adam_epsilon=1e-5, threads=1)
     torchs = actor_critic(of, objective)
     assert_learned_alike(dense, torchs, [moves(of, U=3) for _ in range(2)])
     np.testing.assert_array_equal(torchs.weights(6).parameters, dense.weights(6).parameters)
@@ -334,9 +357,12 @@ def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spac
 
     seen = np.ascontiguousarray(batch.obs[0])
     with torch.no_grad():
-        expected = whole.actor.policy(as_tensor(of.prepare(seen, whole.weights(4)), torch.device("cpu")))
+        expected = whole.networks.actor.policy(as_tensor(of.prepare(seen, whole.weights(4)), torch.device("cpu")))
     np.testing.assert_allclose(values_of(of, whole.weights(4), seen), expected, rtol=1e-5, atol=1e-6)
-    encoders = {id(each) for each in (whole.actor.policy_encoder, *(one.observation_encoder for one in whole.critics))}
+    encoders = {
+        id(each)
+        for each in (whole.networks.actor.policy_encoder, *(one.observation_encoder for one in whole.networks._critics))
+    }
     assert len(encoders) == 1 + objective.critics  # each has its own
 
 
@@ -352,7 +378,7 @@ class HalfFrozen(nn.Sequential):
 def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None:
     objective = OBJECTIVES[name]
     own = actor_critic(actor_of(objective, network={"_target_": f"{__name__}.HalfFrozen"}), objective)
-    each: list[Any] = [own.actor.policy_encoder, *(one.observation_encoder for one in own.critics)]
+    each: list[Any] = [own.networks.actor.policy_encoder, *(one.observation_encoder for one in own.networks._critics)]
     before = [[part.detach().clone() for part in encoder.parameters()] for encoder in each]
     own.update(moves(own.architecture), 0.01)
     for encoder, was in zip(each, before, strict=True):

@@ -95,7 +95,7 @@ class DenseActorCritic:
         report, apart = self._backend.update(given, rate)
         names = REPORTED if self._objective.soft else REPORTED[:3]
         metrics = dict(zip(names, report.T, strict=False))
-        check_metrics(metrics, self.updates)
+        check_metrics(metrics, first, U)
         return metrics, apart
 
     def _features(self, obs: NDArray[Any]) -> Floats:

@@ -57,7 +57,7 @@ class DenseQLearner:
         report, distance = self._backend.update(given, steps)
         self.updates += U
         metrics = dict(zip(REPORTED, report.T, strict=True))
-        check_metrics(metrics, self.updates)
+        check_metrics(metrics, self.updates - U, U)
         return metrics, distance
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:

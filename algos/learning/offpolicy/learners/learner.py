@@ -69,12 +69,15 @@ def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:
     return architecture.prepare(obs.reshape(-1, *architecture.inputs.shape), UNCHANGED)
 
 
-def check_metrics(metrics: Metrics, updates: int) -> None:
+def check_metrics(metrics: Metrics, first: int, updates: int) -> None:
     """Raise Diverged where a metric is not finite.
 
     Args:
-        updates: made so far, with those that the metrics are of.
+        metrics: of these updates, or of every k-th of them.
+        first: updates made before these.
+        updates: how many they are of.
     """
     for name, values in metrics.items():
-        if not np.isfinite(values).all():
-            raise Diverged(f"by update {updates} the {name} is {values[~np.isfinite(values)][0]}: {REMEDY}")
+        for k in np.flatnonzero(~np.isfinite(values))[:1]:
+            number = first + (k + 1) * updates // len(values)
+            raise Diverged(f"in update {number} the {name} is {values[k]}: {REMEDY}")

@@ -89,7 +89,7 @@ class TorchOffPolicyLearner:
                 for target, name in networks.targets.values():
                     follow(target, networks.vectors[name].theta, self._tau)
         report = {name: torch.stack(each).cpu().numpy().astype(np.float64) for name, each in metrics.items()}
-        check_metrics(report, self.updates)
+        check_metrics(report, self.updates - U, U)
         return report, torch.stack(td_errors).cpu().numpy()
 
     def _stages(self, batch: AnyBatch) -> Iterator[Found]:
