@@ -64,8 +64,7 @@ class DQN(QLearning):
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
-            batches = [sample(policy, self.batch_size) for policy in policies]
-            updates = [train(drawn, policy, self.rate) for drawn, policy in zip(batches, policies, strict=True)]
+            updates = [train(sample(policy, self.batch_size), policy, self.rate) for policy in policies]
             updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 

@@ -61,8 +61,7 @@ class SAC(FromReplay):
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
-            batches = [sample(policy, self.batch_size) for policy in policies]
-            updates = [train(drawn, policy, self.rate) for drawn, policy in zip(batches, policies, strict=True)]
+            updates = [train(sample(policy, self.batch_size), policy, self.rate) for policy in policies]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:

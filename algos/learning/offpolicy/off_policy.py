@@ -223,9 +223,10 @@ class OffPolicy:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that `plan` continues from: arrays and plain data; of several policies by their names."""
+        each = [one.state_dict() for one in self.learning]
         return {
             "evaluations": self.evaluations,
-            "policies": self.parts.by_name([one.state_dict() for one in self.learning]),
+            **{name: self.parts.by_name([own[name] for own in each]) for name in each[0]},
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.parts.state_dict(),
@@ -235,8 +236,9 @@ class OffPolicy:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.parts.check(state)
         self.evaluations = int(state["evaluations"])
-        for one, own in zip(self.learning, self.parts.in_order(state["policies"]), strict=True):
-            one.load_state_dict(own)
+        every = {name: self.parts.in_order(state[name]) for name in ("learner", "schedule", "replay") if name in state}
+        for k, one in enumerate(self.learning):
+            one.load_state_dict({name: values[k] for name, values in every.items()})
         self.evaluation.load_state_dict(state["evaluation"])
         self.actors.load_state_dict(state["actors"], *self._acting())
 

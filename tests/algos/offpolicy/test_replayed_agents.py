@@ -84,14 +84,14 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert all(expected[-1][f"train/{name}/updates"] > 10 for name in names if name)
     assert any("eval/team_return_mean" in row for row in expected) and expected[-1]["train/updates"] > 30
     last, rows = expected[-1], whole.num_rows
-    assert last["train/world_steps"] == whole.pace.rollouts * 4 * rows / whole.env.seats
+    assert last["train/world_steps"] == whole.learning[0].schedule.rollouts * 4 * rows / whole.env.seats
     # Who waits or is dead takes no step, and what has been seen of turns is in the replay.
     assert last["step"] < last["train/world_steps"] * whole.env.seats
     if whole.group == "r2d2":  # a sequence from every fourth turn on, with the last of its seven
-        sequences = sum(replay.steps for replay in whole.replays)
+        sequences = sum(one.buffer.steps for one in whole.learning)
         assert last["step"] - (8 + 4) * rows <= 4 * sequences <= last["step"]
     elif whole.group != "pqn":
-        assert last["step"] - whole.n_step * rows <= sum(replay.steps for replay in whole.replays) <= last["step"]
+        assert last["step"] - whole.n_step * rows <= sum(one.buffer.steps for one in whole.learning) <= last["step"]
     assert advance(first, 4) == expected[:4]
     second.load_state_dict(first.state_dict())
     assert advance(second, 3) == expected[4:]
@@ -173,10 +173,10 @@ def test_each_policy_learns_from_what_its_own_agents_did_alone(tmp_path: Path) -
 def test_each_policy_owes_updates_for_the_actions_of_its_own_agents(tmp_path: Path) -> None:
     algo = algorithm("split", tmp_path, "algo.updates_per_step=0.25")
     last = advance(algo, 8)[-1]
-    steps = [one.pace.step for one in algo.learning]
+    steps = [one.schedule.step for one in algo.learning]
     assert sum(steps) == last["step"] and steps[0] > steps[1]
     assert [last[f"train/{name}/updates"] for name in ("first", "second")] == [(step - 60) // 4 for step in steps]
-    assert [replay.steps for replay in algo.replays] == pytest.approx(steps, abs=8)
+    assert [one.buffer.steps for one in algo.learning] == pytest.approx(steps, abs=8)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
 

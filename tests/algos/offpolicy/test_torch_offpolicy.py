@@ -390,7 +390,7 @@ def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None
 def test_an_actor_learns_which_way_an_image_asks_for(name: str) -> None:
     """A bandit: the greatest action is best for one image, and the least for the other."""
     objective = replace(OBJECTIVES[name], policy=POLICIES[name], tau=0.05)
-    of = actor_of(objective, spaces.Box(0, 255, (5, 5, 3), np.uint8))
+    of = actor_of(objective, spaces.Box(0, 255, (5, 5, 3), np.uint8), hidden=(20,))
     own, generator = actor_critic(of, objective), np.random.default_rng(0)
     images, which, U = np.zeros((2, 5, 5, 3), np.uint8), np.arange(32) % 2, 100
     images[0, :3] = images[1, :, 3:] = 255

@@ -195,8 +195,8 @@ def bidding(serve: Any) -> list[str]:
 def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(bidding: list[str], tmp_path: Path) -> None:
     assert call_main("algo=dqn", "algo.warmup=20", *bidding, f"run.dir={tmp_path}") == 0
     state = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]
-    acted, held = state["pace"]["step"], int(state["replay"]["turns"]["count"].sum())
-    assert 60 <= acted < 8 * state["pace"]["rollouts"]  # bids of three, one after another
+    acted, held = state["schedule"]["step"], int(state["replay"]["open"]["count"].sum())
+    assert 60 <= acted < 8 * state["schedule"]["rollouts"]  # bids of three, one after another
     assert state["replay"]["steps"] + held == acted
 
 
@@ -212,7 +212,7 @@ def test_who_learns_of_sequences_or_rollouts_counts_the_turns_of_its_seat_alone(
     words: list[str], bidding: list[str], tmp_path: Path
 ) -> None:
     assert call_main(*words, *bidding, f"run.dir={tmp_path}") == 0
-    pace = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]["pace"]
+    pace = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]["schedule"]
     assert 60 <= pace["step"] < 8 * pace["rollouts"] and pace["updates"] >= 15
 
 

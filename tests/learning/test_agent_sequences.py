@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 from learned import weights
-from test_turns import GAMMA, config, part_of, play  # type: ignore[import-not-found]  # pytest adds this folder
+from test_agent_transitions import GAMMA, config, part_of, play  # type: ignore[import-not-found]  # pytest adds this folder
 from transitions import SETTINGS, assert_same
 
 from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
 from paddock.algos.learning.replay.batch import SequenceBatch
-from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.rollouts.collector import Collector
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.replay.agent_replay import AgentReplay
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
@@ -36,10 +36,10 @@ def remembered(rollout: Rollout) -> Rollout:
 
 def make(
     rollout: Rollout, folder: Path, n_step: int, of: Sequences = OF, capacity: int = 10_000, **more: Any
-) -> Replay:
+) -> AgentReplay:
     obs, action = (np.dtype((one.dtype, one.shape[2:])) for one in (rollout.obs, rollout.action))
     kinds: dict[str, Any] = {"obs": obs, "action": action, "num_envs": rollout.reward.shape[1], "n_step": n_step}
-    return Replay(folder, capacity=capacity, gamma=GAMMA, seed=1, sequences=of, turns=True, **kinds, **more)
+    return AgentReplay(folder, capacity=capacity, gamma=GAMMA, seed=1, sequences=of, **kinds, **more)
 
 
 def turns_of_seats(rollout: Rollout) -> list[list[dict[str, Any]]]:
@@ -112,20 +112,6 @@ def test_every_sequence_is_that_of_a_list_of_its_seats_turns(id: str, n_step: in
     assert np.isfinite(batch.obs.astype(float)).all() if batch.obs.dtype.kind == "f" else True
 
 
-def test_every_turn_behind_the_first_ones_of_its_seat_is_learned_from_as_often(tmp_path: Path) -> None:
-    rollout = remembered(play(config("agents:Mortals", 90, worlds=2), 1)[0])
-    seats = turns_of_seats(rollout)
-    counts = [[0] * len(turns) for turns in seats]
-    for n, turns in enumerate(seats):
-        for first, *_ in whole_sequences([turns], OF.span(1)):
-            k = next(k for k, turn in enumerate(turns) if turn["begin"] == first["begin"])
-            for at in range(k + OF.burn_in, k + OF.burn_in + OF.length):
-                counts[n][at] += 1
-    assert len({len(turns) for turns in seats}) > 2  # seats wait and die, and have not the same number of turns
-    for each in counts:
-        assert set(each[OF.burn_in + OF.period : -OF.span(1) - OF.period]) == {OF.length // OF.period}
-
-
 @pytest.mark.parametrize("id", ["agents:Mortals", "toy_worlds:Skirmish"])
 def test_where_rollouts_are_cut_and_states_are_kept_changes_no_sequence(id: str, tmp_path: Path) -> None:
     whole = remembered(play(config(id, 60, worlds=3), 1)[0])
@@ -144,7 +130,7 @@ def test_where_rollouts_are_cut_and_states_are_kept_changes_no_sequence(id: str,
         assert_same(killed.sample(update, 1, 16), expected.sample(update, 1, 16))
     ours, theirs = killed.state_dict(), expected.state_dict()
     assert all(np.array_equal(ours[name]["sums"], theirs[name]["sums"]) for name in ("rows", "finals"))
-    assert all(np.array_equal(ours["turns"][name], theirs["turns"][name]) for name in theirs["turns"])
+    assert all(np.array_equal(ours["open"][name], theirs["open"][name]) for name in theirs["open"])
 
 
 def test_of_a_world_that_was_given_up_turns_that_go_on_are_left_out(tmp_path: Path) -> None:
