@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.remote.frames import MAX_SIGNAL
 from paddock.envs.remote.spaces import build_space, describe_space
-from paddock.envs.remote.values import DecodeError, EncodeError, copy_value, decode, encode
+from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.remote.versions import describe_others
-from paddock.envs.remote.view import View
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import Layouts
 from paddock.envs.worlds.roles import Role
 
@@ -31,7 +28,6 @@ COMPARED: tuple[str, ...] = (
     "without",
     "agents",
 )
-MOST_KEY = 1000  # letters of a signal's key
 LONG = 100_000  # steps that limit no episode but of environments without a limit of their own
 
 
@@ -43,7 +39,6 @@ class Offer:
         environment: its recipe, as plain data.
         roles: its kinds of seats; one, of one seat, where it has one agent.
         vec: how the server steps it.
-        view: whose seats clients of a joint world are told of.
         free_arguments: whether a client may choose the arguments of the environment and its wrappers.
         limit: steps after which the environment truncates its episodes; None: none are known.
         capacity, free: environments, and those that nobody has.
@@ -56,7 +51,6 @@ class Offer:
     metadata: dict[str, Any]
     takes_signals: bool
     vec: str
-    view: View
     free_arguments: bool
     versions: dict[str, str]
     limit: int | None
@@ -66,16 +60,11 @@ class Offer:
 
     @classmethod
     def read(cls, address: str, told: dict[str, Any]) -> "Offer":
-        """Return what a server told.
-
-        Raises:
-            ConfigError: it is no such server.
-        """
+        """Return what a server described; raises ConfigError where it is no such server."""
         try:
             own = {field.name: told[field.name] for field in fields(cls) if field.name not in ("address", "roles")}
-            return cls(
-                address=address, roles=tuple(_read_role(one, told["environment"]) for one in told["roles"]), **own
-            )
+            roles = tuple(_read_role(one, told["environment"]) for one in told["roles"])
+            return cls(address=address, roles=roles, **own)
         except (KeyError, TypeError, ValueError, DecodeError) as error:
             raise ConfigError(f"vec.address={address} is no server of environments ({error})") from error
 
@@ -176,33 +165,17 @@ class Offer:
         own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)
         return seat if own == theirs else seat | {"arguments": own}
 
-    def take_signal(self, key: Any, value: Any) -> Any:
-        """Return a copy of a signal's value; raises VectorMisuse unless the environment takes it."""
-        if not self.takes_signals:
-            id = self.environment["id"]
-            raise VectorMisuse(f"signal: {id} takes none; give it a method receive_signal(key, value)")
-        if type(key) is not str or len(key) > MOST_KEY:
-            raise VectorMisuse(f"signal: the key is no text of at most {MOST_KEY} letters")
-        try:
-            return copy_value(value, MAX_SIGNAL)
-        except EncodeError as error:
-            raise VectorMisuse(f"signal: the value of {key!r} cannot be sent: {error}") from None
-
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""
-        require(
-            (self.environment, self.roles, self.view, self.free_arguments)
-            == (other.environment, other.roles, other.view, other.free_arguments),
-            f"vec.address={other.address} serves {other.environment['id']} otherwise than {self.address} does; start "
-            "both on the same env, serve.view and serve.free_arguments",
-        )
+        both = [(one.environment, one.roles, one.free_arguments) for one in (self, other)]
+        what = f"vec.address={other.address} serves {other.environment['id']} otherwise than {self.address} does"
+        require(both[0] == both[1], f"{what}; start both on the same env and serve.free_arguments")
 
     def check_versions(self, versions: Mapping[str, str], whose: str) -> None:
         """Raise ConfigError unless the server has these versions of the packages that both have."""
         others = describe_others(self.versions, versions, whose)
-        require(
-            not others, f"vec.address={self.address}: {others}; install the same there, or say vec.same_versions=none"
-        )
+        fix = "install the same there, or say vec.same_versions=none"
+        require(not others, f"vec.address={self.address}: {others}; {fix}")
 
 
 def _arguments(fields: Mapping[str, Any]) -> list[Any]:
@@ -230,10 +203,8 @@ def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     for theirs, own in zip([arguments[0], *arguments[1]], [spec.fields["kwargs"], *wrappers], strict=True):
         for key, value in theirs.items():
             text = "text is the server's to choose, as it may name a file"
-            require(
-                encode(value) == encode(own.get(key)) or not _holds_text(value),
-                f"arguments: {key}={value}: {text}; leave it out",
-            )
+            same = encode(value) == encode(own.get(key))
+            require(same or not _holds_text(value), f"arguments: {key}={value}: {text}; leave it out")
     targets = [{"_target_": wrapper["_target_"]} for wrapper in wrappers]
     given = tuple({**other, **target} for other, target in zip(arguments[1], targets, strict=True))
     chosen = replace(spec, kwargs=arguments[0], wrappers=given)
@@ -257,17 +228,10 @@ def describe_roles(roles: Sequence[Role]) -> list[Any]:
     """Return the kinds of seats as plain data.
 
     Raises:
-        ConfigError: a space is of somebody's own class.
+        ConfigError: a space is of a custom class.
     """
-    return [
-        [
-            role.name,
-            list(role.seats),
-            list(role.agents),
-            *map(describe_space, (role.observation_space, role.action_space)),
-        ]
-        for role in roles
-    ]
+    spaces = [[describe_space(space) for space in (role.observation_space, role.action_space)] for role in roles]
+    return [[role.name, list(role.seats), list(role.agents), *own] for role, own in zip(roles, spaces, strict=True)]
 
 
 def _read_role(told: Any, environment: dict[str, Any]) -> Role:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.remote.served import Served, read_info
-from paddock.envs.remote.view import Seen
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.remote import check_meeting
@@ -32,7 +31,6 @@ class RemoteParallelEnv:
         agents: those that live.
         acting: those whose action the next step takes.
         over: whether the world's episode has ended, or none has begun.
-        seen: what each agent of a joint world was told last, and did, where the server has serve.view=all; else empty.
     """
 
     render_mode = None
@@ -73,7 +71,7 @@ class RemoteParallelEnv:
         if self.offer.seats == 1:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
-        layouts = self._whole = self.offer.layouts()
+        layouts = self.offer.layouts()
         self._layouts = layouts if agents is None else layouts.pick(self.offer.order(agents))
         self._served.claim = {} if world is None else {"worlds": [world], "agents": self._layouts.agents}
         if world is None and agents is not None:
@@ -83,7 +81,6 @@ class RemoteParallelEnv:
         self.agents: list[str] = []
         self.acting: list[str] = []
         self.over = True
-        self.seen: dict[str, Seen] = {}
         # One each: PettingZoo's users seed them.
         self._spaces = {
             agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
@@ -163,9 +160,7 @@ class RemoteParallelEnv:
         return self
 
     def _look(self, venv: "RemoteVectorEnv", infos: Mapping[str, Any]) -> None:
-        """See who lives and who acts, and what everybody was told."""
-        if venv.everybody is not None:
-            self.seen = venv.everybody.read(self._whole, self.offer.roles)
+        """Note who lives and who acts."""
         self.agents = [a for a, alive in zip(self.possible_agents, venv.alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 

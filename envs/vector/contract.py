@@ -3,7 +3,6 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import gymnasium
@@ -158,14 +157,8 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
 class WaitsForFirst(Protocol):
     """Environments that step elsewhere, so that whoever waits for some can be called away from it."""
 
-    def wait_for_first(
-        self, groups: Iterable[slice | NDArray[np.intp]], called: Callable[[], bool], lock: "Lock | None" = None
-    ) -> int | None:
+    def wait_for_first(self, groups: Iterable[slice | NDArray[np.intp]], called: Callable[[], bool]) -> int | None:
         """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
-
-        Args:
-            lock: held by who calls; released while there is nothing to see to, when its holder may send to
-                environments, and add groups.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.

@@ -35,7 +35,6 @@ class Connection:
         rows: which of the vector's environments they are.
         restarts: servers that took the place of another.
         reconnects: streams that took the place of another.
-        replayed: orders done again after a restart.
         channel: the stream that is attached, or was last; None: there was none.
     """
 
@@ -63,7 +62,7 @@ class Connection:
             seats: rows of an environment.
         """
         self.rows, self.offer, self.journal = rows, offer, journal
-        self.restarts = self.reconnects = self.replayed = 0
+        self.restarts = self.reconnects = 0
         self.num_envs = rows.stop - rows.start
         self.channel: Channel | None = None
         self._endpoint, self._known, self._may_replay, self._seats = endpoint, known, replay, seats
@@ -285,7 +284,6 @@ class Connection:
         for order in self.journal.replay(anew=not compared.any()):
             self._number(order, QUIET)
             self.channel.send(order.frame)
-            self.replayed += 1
             led = led or order.kind is not Kind.SIGNAL
         if not led:
             return

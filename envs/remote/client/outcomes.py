@@ -9,27 +9,16 @@ from paddock.envs.remote.client.connection import Connection
 from paddock.envs.remote.client.journal import Order
 from paddock.envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
 from paddock.envs.remote.values import DecodeError, decode
-from paddock.envs.remote.view import Everybody
 from paddock.envs.vector.contract import EnvError, VectorMisuse
-from paddock.envs.vector.storage import Layouts, RowIndex
+from paddock.envs.vector.storage import RowIndex
 from paddock.envs.vector.table import FREE, NEW, READY, Arrays, Table, worlds_of
 
 
 class Outcomes:
-    """Enters outcomes into the rows of N environments.
+    """Enters outcomes into the rows of N environments."""
 
-    Attributes:
-        everybody: what all agents of a joint environment received last, where its server shows them; else None.
-    """
-
-    def __init__(self, arrays: Arrays, table: Table, layouts: Layouts, shown: Layouts | None) -> None:
-        """Take the arrays.
-
-        Args:
-            shown: the agents of which outcomes tell; None: of none but the client's.
-        """
-        self.everybody: Everybody | None = None
-        self._arrays, self._table, self._seats, self._shown = arrays, table, layouts.seats, shown
+    def __init__(self, arrays: Arrays, table: Table, seats: int) -> None:
+        self._arrays, self._table, self._seats = arrays, table, seats
 
     def enter(self, connection: Connection, order: Order, frame: Frame) -> None:
         """Enter what came of an order.
@@ -57,8 +46,6 @@ class Outcomes:
         else:
             self._step(connection, order, rows, cursor, n, extra)
             self._table.mark(READY, rows)
-        if self._shown is not None:
-            self.everybody = Everybody.take(cursor, self._shown)
         if infos is not None:
             self._table.note(rows, _decode_infos(infos, connection.offer.environment["id"]))
 

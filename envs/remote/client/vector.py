@@ -14,9 +14,8 @@ from paddock.envs.remote.client.connection import Connection
 from paddock.envs.remote.client.endpoint import ConnectionLost, Endpoint
 from paddock.envs.remote.client.journal import Order, OrderJournal
 from paddock.envs.remote.client.outcomes import Outcomes
-from paddock.envs.remote.frames import MAX_OPTIONS, Kind, count_rows, shift_rows
+from paddock.envs.remote.frames import MAX_OPTIONS, MAX_SIGNAL, Kind, count_rows, shift_rows
 from paddock.envs.remote.values import EncodeError, copy_value
-from paddock.envs.remote.view import Everybody
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
@@ -87,8 +86,7 @@ class RemoteVectorEnv(VectorEnv):
         if joint and self._arrays.lives is None:  # one agent, of several that there are
             self._arrays = replace(self._arrays, lives=Lives.allocate(rows_in_all, layouts.seats, np.zeros))
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
-        shown = offers[0].layouts() if joint and offers[0].view == "all" else None
-        self._outcomes = Outcomes(self._arrays, self._table, layouts, shown)
+        self._outcomes = Outcomes(self._arrays, self._table, layouts.seats)
         # Each joint environment has a session of its own, as it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
         bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
@@ -108,11 +106,6 @@ class RemoteVectorEnv(VectorEnv):
             raise
         self._signals = 0
         self._joint, self._keyed = joint, False  # whether episodes follow by the keys of `begin`
-
-    @property
-    def everybody(self) -> Everybody | None:
-        """What all agents of a joint environment received last, where its server shows them; else None."""
-        return self._outcomes.everybody
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
@@ -201,7 +194,15 @@ class RemoteVectorEnv(VectorEnv):
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
         check_open(self, "signal")
-        value, self._signals = self._connections[0].offer.take_signal(key, value), self._signals + 1
+        offer = self._connections[0].offer
+        if not offer.takes_signals:
+            fix = "give it a method receive_signal(key, value)"
+            raise VectorMisuse(f"signal: {offer.environment['id']} takes none; {fix}")
+        try:
+            value = copy_value(value, MAX_SIGNAL)
+        except EncodeError as error:
+            raise VectorMisuse(f"signal: the value of {key!r} cannot be sent: {error}") from None
+        self._signals += 1
         for connection in self._connections:
             self._order(
                 [(connection, order := Order(Kind.SIGNAL, slice(0, connection.num_envs), [key, value, self._signals]))]

@@ -8,10 +8,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.envs.remote.server.joint import CalledAway, Client, JointEnv, JointOutcome, JointStep, Start
-from paddock.envs.remote.view import Everybody, View, put
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
 from paddock.envs.vector.infos import merge_infos, pick_infos
-from paddock.envs.vector.storage import allocate
 
 JOIN_S = 5.0  # for which whoever joins waits for the end of a step
 
@@ -33,13 +31,9 @@ class SeatsVectorEnv(VectorEnv):
         joint: JointEnv,
         client: str,
         agents: Sequence[str],
-        view: View = "own",
         autoreset: AutoresetMode = AutoresetMode.DISABLED,
     ) -> None:
         """Take agents.
-
-        Args:
-            view: whose observations, rewards and actions `look` tells.
 
         Raises:
             VectorMisuse: another client has one of them.
@@ -60,8 +54,6 @@ class SeatsVectorEnv(VectorEnv):
         self._alive = np.zeros(len(own), np.bool_)
         self._key = self._number = self._episode = 0  # by which its episodes are keyed
         self.last = False
-        self._view = view
-        self._everybody: list[NDArray[Any]] = []
         self.called: Callable[[], bool] = lambda: False
 
     @property
@@ -165,16 +157,11 @@ class SeatsVectorEnv(VectorEnv):
             seen = outcome
             if outcome.over and self._client.follows:
                 self._episode += 1
-                shown = self._everybody
-                seen, self._everybody = self._take(), shown  # what the step told, which ended the episode
+                seen = self._take()
                 merge_infos(infos, self._infos(seen), np.arange(len(own)), len(own))
             infos["acts"] = seen.acts[own]
             flags = outcome.terminated[own], outcome.truncated[own]
             return seen.observation[own], outcome.reward[own], *flags, infos
-
-    def look(self) -> list[NDArray[Any]]:
-        """Return what came last of everybody, as `Everybody` has it in frames; empty if it is not shown."""
-        return self._everybody
 
     def signal(self, number: int, key: str, value: Any) -> None:
         """Have the environment given a signal, when these agents act next."""
@@ -252,23 +239,7 @@ class SeatsVectorEnv(VectorEnv):
         if not isinstance(done.outcome, JointOutcome):
             raise EnvError(str(done.outcome))
         self._alive = done.outcome.alive[self._own]
-        if self._view == "all":
-            self._everybody = _see_all(done, done.outcome, joint)
         return done.outcome
 
     def _infos(self, outcome: JointOutcome) -> dict[str, Any]:
         return pick_infos(outcome.infos, self._mine)
-
-
-def _see_all(done: JointStep, outcome: JointOutcome, joint: JointEnv) -> list[NDArray[Any]]:
-    """Return what a reset or step gave all agents, and what they did."""
-    count, rows = len(joint.agents), outcome.observation.copy()
-    for seat in np.flatnonzero(outcome.infos.get("_final_obs", ())).tolist():
-        put(rows, seat, outcome.infos["final_obs"][seat])
-    ended = outcome.terminated | outcome.truncated
-    acted = np.zeros(count, np.bool_) if done.acted is None else done.acted
-    actions = allocate(joint.layouts.action_rows, count, np.zeros)
-    if done.actions is not None:
-        actions[acted] = done.actions[acted]
-    seen = Everybody(rows, outcome.reward, outcome.terminated, outcome.truncated, outcome.alive | ended, actions, acted)
-    return seen.arrays()

@@ -17,7 +17,7 @@ from paddock.envs.remote.offer import describe_roles
 from paddock.envs.remote.server.health import MAX_WATCHERS, health_handler
 from paddock.envs.remote.server.sessions import NotOpened, Sessions
 from paddock.envs.remote.server.settings import ServerSettings
-from paddock.envs.remote.server.steps import Forms
+from paddock.envs.remote.server.steps import count_row_bytes
 from paddock.envs.remote.server.stream import FrameStream
 from paddock.envs.remote.values import DecodeError, decode, encode, is_encodable
 from paddock.envs.remote.versions import read_versions
@@ -82,7 +82,6 @@ class EnvironmentServer:
             "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.metadata.items() if is_encodable(value)},
             "takes_signals": spec.takes_signals,
-            "view": settings.view,
             "free_arguments": settings.free_arguments,
             "vec": name,
             "versions": read_versions(),
@@ -100,7 +99,7 @@ class EnvironmentServer:
             security.make_token(settings.token_file)
         token = security.read_token(settings.token_file)
         security.check_server(local, address, token, tls, settings.insecure)
-        max_bytes = vec.num_envs * layouts.seats * Forms.of(layouts.action_rows).row_bytes + SPARE
+        max_bytes = vec.num_envs * layouts.seats * count_row_bytes(layouts.action_rows) + SPARE
         threads = settings.max_sessions + 4 + SPARE_THREADS + MAX_WATCHERS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         options, interceptors = security.server_options(max_bytes), [TokenInterceptor(token)]
@@ -161,7 +160,7 @@ class EnvironmentServer:
     def _close(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         session = self.sessions.find(asked.get("session"), asked.get("secret"))
         if session is not None:
-            self.sessions.end(session, "its client closed it")
+            self.sessions.end(session)
         return {}
 
     def _stats(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -188,21 +187,19 @@ class EnvironmentServer:
     def _answer(self, stream: FrameStream, context: Any) -> Iterator[bytes]:
         """Return the answers to a stream."""
         first = stream.next(True, ATTACH_S)
-        if stream.malformed is not None:
-            context.abort(grpc.StatusCode.DATA_LOSS, stream.malformed)
         if first is None:
             return
         if first.kind is not Kind.ATTACH or len(first.header) != 3 or type(first.header[2]) is not int:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
         session = self.sessions.find(*first.header[:2])
         if session is None:
-            yield join(Kind.FAILED, [0, "session", self.sessions.why(first.header[0])])
+            yield join(Kind.FAILED, [0, "session", "this server knows no such session"])
             return
         if self._going.is_set():  # or it would come again and again, while others finish what is under way
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         yield from session.attach(stream, first.header[2])
         if session.closed:
-            self.sessions.end(session, session.end)
+            self.sessions.end(session)
 
 
 def _answer_plain(call: Callable[[dict[str, Any], Any], dict[str, Any]]) -> Callable[[bytes, Any], bytes]:

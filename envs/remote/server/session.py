@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import grpc
 import numpy as np
 
 from paddock.envs.errors import PaddockError
@@ -22,7 +21,7 @@ from paddock.envs.remote.server.steps import PendingStep, SessionEnvs
 from paddock.envs.remote.server.stream import FrameStream
 from paddock.envs.remote.values import DecodeError
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
+from paddock.envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
 from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
@@ -36,7 +35,6 @@ class Session:
 
     Attributes:
         infos: whether the client receives the environments' infos.
-        end: why it ends where its stream's thread ends it.
     """
 
     venv: VectorEnv
@@ -49,7 +47,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.num_envs = self.venv.num_envs  # rows
-        self.attached, self.closed, self.draining, self.end = 0, False, False, ""
+        self.attached, self.closed, self.draining = 0, False, False
         self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None
         self._joint = self.venv if isinstance(self.venv, SeatsVectorEnv) else None
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
@@ -136,15 +134,11 @@ class Session:
                     return
             except CalledAway:
                 continue  # the client has not been told that it was accepted, and asks again
-            except DecodeError as error:
-                self.closed, self.end = True, "its client broke the protocol"
-                yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}"])
+            except Exception as error:  # of an order that is malformed, or of a bug
+                log.exception("session %s ends", self.id)
+                self.closed, said = True, " ".join(str(error).split())
+                yield join(Kind.FAILED, [0, "session", f"the session was closed ({type(error).__name__}: {said})"])
                 return
-            except Exception as error:
-                yield from self._give_up(frame, error)
-                return
-        if stream.malformed is not None:
-            stream.context.abort(grpc.StatusCode.DATA_LOSS, stream.malformed)
 
     def _take(self, frame: Frame) -> Iterator[bytes]:
         """Do an order that is the next one; repeat the answer to an earlier one."""
@@ -254,13 +248,3 @@ class Session:
         self._busy[:] = False
         log.warning("%s", str(error).partition("\n")[0])
         return self._fail(seqs, error)
-
-    def _give_up(self, frame: Frame | None, error: Exception) -> Iterator[bytes]:
-        """End after an unexpected exception: the state of the environments is unknown, and the client would wait."""
-        log.exception("session %s ends", self.id)
-        self.closed, self.end = True, "the server failed"
-        if frame is not None and frame.header[0] > self._accepted:
-            self._accept(frame.header[0], quiet=False)
-        due = [seq for seq, answer in self._kept.items() if answer is None]
-        said = f"the server failed ({type(error).__name__}: {' '.join(str(error).split())}), and its log says where"
-        return self._fail(due, EnvError(f"{said}; go on by the same command with the run's run.dir="))

@@ -24,7 +24,6 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-REMEMBER_S = 600.0  # for which a session that ended is known by its number
 LOOK_S = 0.5  # between looks for clients that have gone
 LEAVE_S = 5.0  # for environments to come to the end of a step, where the server goes
 
@@ -50,7 +49,6 @@ class Sessions:
         """
         self._spec, self._vec, self._layouts, self._settings = spec, vec, layouts, settings
         self._sessions: dict[str, Session] = {}
-        self._ended: dict[str, tuple[float, str]] = {}  # when, and why
         self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
         self._rows = 0  # in use, or reserved
         self._lock = threading.Lock()
@@ -130,7 +128,7 @@ class Sessions:
                     self._sessions[session.id] = session
                 opened.set_result(session)
                 if self._going.is_set():  # since it was asked for
-                    self.end(session, "the server is going")
+                    self.end(session)
         return opened.result()
 
     def find(self, id: Any, secret: Any) -> Session | None:
@@ -140,18 +138,11 @@ class Sessions:
         good = session is not None and type(secret) is bytes and secrets.compare_digest(session.secret, secret)
         return session if good else None
 
-    def why(self, id: Any) -> str:
-        """Return why there is no session of this number."""
-        with self._lock:
-            ended = self._ended.get(id) if type(id) is str else None
-        return "this server knows no such session" if ended is None else f"the session has ended, as {ended[1]}"
-
-    def end(self, session: Session, why: str) -> None:
+    def end(self, session: Session) -> None:
         """End a session and its environments; there is room for others."""
         with self._lock:
             if self._sessions.pop(session.id, None) is None:
                 return
-            self._ended[session.id] = (time.monotonic(), why)
         venv = session.venv
         try:
             session.close()
@@ -211,7 +202,7 @@ class Sessions:
             said = f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
             raise NotOpened(refusal, said)
         try:
-            return SeatsVectorEnv(self._joint_env(name), client, agents, self._settings.view, mode)
+            return SeatsVectorEnv(self._joint_env(name), client, agents, mode)
         except JointBusy as error:
             raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from None
         except VectorMisuse as error:
@@ -240,21 +231,15 @@ class Sessions:
 
     def _are_away(self, world: str, agents: Sequence[str]) -> bool:
         """Return whether no client that has one of these seats is connected."""
-        known = [(one.venv, one.is_attached) for one in self.list()]
-        return not any(
-            attached and venv.joint.name == world and set(venv.agents) & set(agents)
-            for venv, attached in known
-            if isinstance(venv, SeatsVectorEnv)
-        )
+        attached = [one.venv for one in self.list() if one.is_attached and isinstance(one.venv, SeatsVectorEnv)]
+        return not any(venv.joint.name == world and set(venv.agents) & set(agents) for venv in attached)
 
     def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
-        recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
+        changes: dict[str, Any] = {"num_envs": num_envs}
+        if isinstance(self._vec, Multiprocess):
+            changes |= {"workers": largest_divisor(num_envs, self._vec.processes), "batch_size": None}
+        recipe: Any = dataclasses.replace(self._vec, **changes)  # type: ignore[type-var]
         return in_groups(recipe, groups).make(spec, autoreset=autoreset, copy=False, packed=True)
-
-    def _changes(self, num_envs: int) -> dict[str, Any]:
-        if not isinstance(self._vec, Multiprocess):
-            return {}
-        return {"workers": largest_divisor(num_envs, self._vec.processes), "batch_size": None}
 
     def _look_after(self) -> None:
         """End sessions whose clients have gone."""
@@ -262,9 +247,7 @@ class Sessions:
             now = time.monotonic()
             with self._lock:
                 silent = [one for one in self._sessions.values() if now - one.seen() > self._settings.lease_s]
-                self._ended = {id: end for id, end in self._ended.items() if now - end[0] < REMEMBER_S}
             for session in silent:
                 log.warning("session %s ends: nothing was heard for %g s", session.id, self._settings.lease_s)
                 # An environment may be at work for as long as it likes, and others' leases end meanwhile.
-                why = f"nothing was heard for {self._settings.lease_s:g} s"
-                threading.Thread(target=self.end, args=(session, why), name="end", daemon=True).start()
+                threading.Thread(target=self.end, args=(session,), name="end", daemon=True).start()

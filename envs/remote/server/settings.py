@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from paddock.envs.ranges import AT_LEAST_ONE, POSITIVE, Range, check_fields
-from paddock.envs.remote.view import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,6 @@ class ServerSettings:
     drain_s: Annotated[float, Range("must be between 0 and 86400, a day", low=0, high=86400)]
     infos: Literal["all", "none"]
     free_arguments: bool
-    view: View
 
     def __post_init__(self) -> None:
         check_fields(self)

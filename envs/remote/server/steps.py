@@ -1,6 +1,5 @@
 """A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from paddock.envs.remote.frames import MAX_SIGNAL, Cursor, Frame, Kind, count_rows, decode_rows, join
 from paddock.envs.remote.server.seats import SeatsVectorEnv
 from paddock.envs.remote.values import DecodeError, EncodeError, encode, find_unencodable
-from paddock.envs.remote.view import put
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from paddock.envs.vector.storage import Layouts, RowIndex, allocate, numbers
@@ -21,23 +19,10 @@ NOBODY = np.zeros(0, np.intp)
 ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
 
 
-@dataclass
-class Forms:
-    """The dtype of a row, and its shape."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, layout: Any) -> "Forms":
-        """Return those of a layout's rows."""
-        array = allocate(layout, 0, np.zeros)
-        return cls(array.dtype, array.shape[1:])
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.dtype.itemsize * math.prod(self.shape)
+def count_row_bytes(layout: Any) -> int:
+    """Return the bytes of a layout's row."""
+    rows = allocate(layout, 1, np.zeros)
+    return int(rows.nbytes)
 
 
 @dataclass
@@ -72,18 +57,18 @@ class SessionEnvs:
         self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
-        self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
+        self._observation = allocate(layouts.observation_rows, N, np.zeros)  # latest, while a client replays
+        self._action = allocate(layouts.action_rows, 0, np.zeros)
         self._seats, self._several = venv.seats, layouts.seats > 1
         self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
         self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
         self._acts = np.ones(N, np.bool_)  # whose action the next step takes
-        self._latest: NDArray[Any] | None = None  # observations, while a client replays
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
 
     def send(self, frame: Frame, rows: RowIndex) -> None:
         """Have environments step by actions."""
         cursor = Cursor(frame.body)
-        actions = cursor.take(self._action.dtype, count_rows(rows), *self._action.shape)
+        actions = cursor.take_like(self._action, count_rows(rows))
         cursor.finish()
         self._venv.send(actions, rows)
 
@@ -116,9 +101,9 @@ class SessionEnvs:
             return b""
         if len(ended):
             episode = infos["final_info"]["episode"]
-            last = np.empty((len(ended), *self._observation.shape), self._observation.dtype)
+            last = np.empty((len(ended), *self._observation.shape[1:]), self._observation.dtype)
             for k, row in enumerate(ended.tolist()):
-                put(last, k, infos["final_obs"][row])
+                _put(last, k, infos["final_obs"][row])
             finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
         encoded = self._encode_infos(infos)
         lives = [*self._lives(rows), infos["over"]] if self._several else []
@@ -129,7 +114,6 @@ class SessionEnvs:
             truncated,
             *lives,
             *finals,
-            *(() if self._joint is None else self._joint.look()),
         ]
         return join(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
 
@@ -150,7 +134,7 @@ class SessionEnvs:
         if quiet:
             self._note(rows, observation[rows])
             return b""
-        arrays = [observation[rows], *self._lives(rows), *(() if self._joint is None else self._joint.look())]
+        arrays = [observation[rows], *self._lives(rows)]
         return join(Kind.OUTCOME, [seq, self._encode_infos(infos), seed], arrays)
 
     def _begin(self, key: int, episodes: NDArray[Any], numbers: NDArray[Any]) -> tuple[RowIndex, dict[str, Any], Any]:
@@ -187,19 +171,15 @@ class SessionEnvs:
 
     def _state(self, seq: int) -> bytes:
         """Return where the environments are after a replay."""
-        assert self._latest is not None  # as a client asks after a replay
-        latest, self._latest = self._latest, None
-        return join(Kind.OUTCOME, [seq, None, 0], [latest, self._return, self._length])
+        return join(Kind.OUTCOME, [seq, None, 0], [self._observation, self._return, self._length])
 
     def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
         """Return who lives and who acts in rows of worlds."""
         return [self._venv.alive[rows], self._acts[rows]] if self._several else []
 
     def _note(self, rows: RowIndex, observation: Any) -> None:
-        if self._latest is None:
-            self._latest = np.zeros((self.num_envs, *self._observation.shape), self._observation.dtype)
         given = np.ascontiguousarray(observation)
-        self._latest[rows] = given.view(self._latest.dtype).reshape(-1, *self._observation.shape)
+        self._observation[rows] = given.view(self._observation.dtype).reshape(-1, *self._observation.shape[1:])
 
     def _encode_infos(self, infos: dict[str, Any]) -> bytes | None:
         """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
@@ -221,3 +201,9 @@ class SessionEnvs:
                 f"the info {key!r} of {self._spec.id} cannot be sent ({error}); wrap the environment, or "
                 "start the server with serve.infos=none"
             ) from None
+
+
+def _put(rows: NDArray[Any], k: int, row: Any) -> None:
+    """Write a row that a vector environment gave, as it stands there or as bytes, into rows of the same layout."""
+    opaque = isinstance(row, np.void) and rows.dtype.kind != "V"
+    rows[k] = np.frombuffer(row, rows.dtype).reshape(rows.shape[1:]) if opaque else row

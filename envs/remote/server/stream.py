@@ -1,5 +1,6 @@
 """A server's side of a stream: a client's frames as they arrive."""
 
+import logging
 import queue
 import threading
 import time
@@ -7,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paddock.envs.remote.frames import Frame, Kind, split
-from paddock.envs.remote.values import DecodeError
+
+log = logging.getLogger("paddock.envs.remote")
 
 MAX_QUEUED = 64  # frames that wait for the session, before no more are read from the network
 FULL_S = 0.01  # between looks whether there is room again
@@ -18,13 +20,11 @@ class FrameStream:
 
     Attributes:
         over: nothing more comes, or is to be done here.
-        malformed: what was wrong with a frame.
         wake: has the thread that waits for environments look here.
     """
 
     def __init__(self, requests: Iterator[bytes], context: Any) -> None:
         self.over = False
-        self.malformed: str | None = None
         self.context = context
         self.wake: Callable[[], None] = lambda: None
         self._seen, self._full = time.monotonic(), False
@@ -70,9 +70,7 @@ class FrameStream:
                     self._full = True
                     time.sleep(FULL_S)
                 self._full = False
-        except DecodeError as error:
-            self.malformed = str(error)
-        except Exception:  # gRPC's way to say that the client has gone
-            pass
+        except Exception as error:  # a malformed frame, or gRPC's way to say that the client has gone
+            log.debug("a stream ends: %s", error)
         self.over = True
         self.notify()

@@ -16,7 +16,6 @@ A block's task, `_task`:
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from threading import Lock
 from typing import Any
 
 import cloudpickle
@@ -152,9 +151,7 @@ class Coordinator:
         rows = np.sort(np.concatenate(chosen))
         return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == size - 1 else rows
 
-    def wait_for_first(
-        self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
-    ) -> int | None:
+    def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
         """Wait until all of one group are READY; see `WaitsForFirst`. Raises as `wait_for`."""
         while True:
             for k, rows in enumerate(groups):
@@ -163,7 +160,7 @@ class Coordinator:
                     return k
             if called():
                 return None
-            self._wait(lock)
+            self._wait(spin=False)  # which would take the interpreter's lock from other threads
             self._handle_failures()
 
     def call_away(self) -> None:
@@ -259,17 +256,9 @@ class Coordinator:
             self._wait()
             self._handle_failures()
 
-    def _wait(self, lock: "Lock | None" = None) -> None:
+    def _wait(self, spin: bool = True) -> None:
         """Wait for a worker, and read the answers that have come; now and then look after the others."""
-        if lock is None:
-            came = self._ready.wait(LOOK_S)
-        else:
-            lock.release()
-            try:
-                # Spinning takes the interpreter's lock again and again, which the lock's holder needs.
-                came = self._ready.wait(LOOK_S, spin=False)
-            finally:
-                lock.acquire()
+        came = self._ready.wait(LOOK_S, spin=spin)
         for block, task in enumerate(self._task):
             if task is not None and self._buffers.state[block] in ANSWERS:
                 self._arrive(block)

@@ -7,7 +7,6 @@ and attributes cross a connection. A worker that dies or hangs is noticed, named
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -176,11 +175,9 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._table.batch(rows)
 
     @closes_on_interrupt
-    def wait_for_first(
-        self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
-    ) -> int | None:
+    def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
         """See `WaitsForFirst`."""
-        return self._coordinator.wait_for_first(groups, called, lock)
+        return self._coordinator.wait_for_first(groups, called)
 
     def call_away(self) -> None:
         """See `WaitsForFirst`."""

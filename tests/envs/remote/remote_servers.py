@@ -41,7 +41,6 @@ def settings(**changes: Any) -> ServerSettings:
         "drain_s": 5.0,
         "infos": "all",
         "free_arguments": False,
-        "view": "own",
     }
     return ServerSettings(**(given | changes))
 

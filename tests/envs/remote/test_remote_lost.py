@@ -192,7 +192,7 @@ def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(
         if not step.quiet:
             (session,) = server.sessions.list()
             lost.append(session)
-            threading.Thread(target=server.sessions.end, args=(session, "it was lost"), daemon=True).start()
+            threading.Thread(target=server.sessions.end, args=(session,), daemon=True).start()
             wait_until(lambda: not server.sessions.list())
             session._stream.cut()  # before the answer is sent
         return receive(self, step)

@@ -39,7 +39,7 @@ from paddock.envs.remote.values import DecodeError, decode, encode  # noqa: E402
         ([join(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
         ([join(Kind.STEP, [1, 0, np.array([0, 0], "<u4").tobytes()], [np.zeros(2, np.int64)])], "rows are not"),
         ([join(Kind.OUTCOME, [1, 0])], "is no order"),
-        ([join(Kind.BEGIN, [1, 0, 3])], "the server failed"),
+        ([join(Kind.BEGIN, [1, 0, 3])], "the session was closed"),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(serve: Any, frames: Any, named: str) -> None:

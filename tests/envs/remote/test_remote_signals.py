@@ -123,7 +123,7 @@ def test_signals_of_a_joint_world_come_in_the_order_of_seats(serve: Any) -> None
                 if agent == "b" and t == 1:
                     joint = server.sessions._joint["game"].result()
                     session = next(one for one in server.sessions.list() if one.venv._client is joint.clients[-1])
-                    server.sessions.end(session, "the test says so") if session.venv._own[0] == 1 else None
+                    server.sessions.end(session) if session.venv._own[0] == 1 else None
                 told[agent] = world.step({agent: 0})[4][agent]["told"]
             peer.wait(10)
 
@@ -193,5 +193,5 @@ def test_signals_are_given_once_where_a_session_is_lost(game: Any, lost: str) ->
     for agent in "ba":
         game.clients[agent].signal(agent, 1)
     (mine,) = [one for one in game.servers[0].sessions.list() if one.venv.agents == (lost,)]
-    game.servers[0].sessions.end(mine, "the test says so")
+    game.servers[0].sessions.end(mine)
     assert game.both(step_told)["a"] == ["a0", "b0", "a1", "b1"]
