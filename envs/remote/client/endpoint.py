@@ -140,7 +140,7 @@ class Endpoint:
 
 
 class Channel:
-    """One stream of frames to a server; over where Ctrl-C ends a wait for a frame, and its session goes on by another.
+    """One stream of frames to a server.
 
     Attributes:
         waiting_since: when the wait for the next frame began; None while nobody waits.
@@ -153,7 +153,7 @@ class Channel:
             joint: the name of the joint environment whose other clients are waited for.
         """
         self.waiting_since: float | None = None
-        self._address, self._interrupted = address, False
+        self._address = address
         self._closed = threading.Event()
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._channel, metadata = endpoint.connect(address)
@@ -174,8 +174,6 @@ class Channel:
         """
         self.waiting_since = time.monotonic()
         try:
-            if self._interrupted:
-                raise ConnectionLost(f"{self._address}: the stream was interrupted")
             return split(next(self._answers))
         except StopIteration:
             raise ConnectionLost(f"{self._address} ended the stream") from None
@@ -184,9 +182,6 @@ class Channel:
             raise _explain(self._address, error.code(), str(error.details())) from None
         except DecodeError as error:
             raise ConnectionLost(f"vec.address={self._address}: {error}") from None
-        except KeyboardInterrupt:  # gRPC has asked for a message, and refuses to be asked for another
-            self._interrupted = True
-            raise
         finally:
             self.waiting_since = None
 

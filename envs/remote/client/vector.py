@@ -157,7 +157,6 @@ class RemoteVectorEnv(VectorEnv):
         self._arrays.episode[:] = first
         return started
 
-    @closes_on_interrupt
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")
@@ -247,6 +246,7 @@ class RemoteVectorEnv(VectorEnv):
                 self._receive(connection)
         return self._table.start(rows)
 
+    @closes_on_interrupt
     def _order(self, orders: Sequence[tuple[Connection, Order]]) -> None:
         """Send orders, each of which is noted before one goes out."""
         for connection, order in orders:
@@ -269,6 +269,7 @@ class RemoteVectorEnv(VectorEnv):
                         continue  # they start anew
                     raise
 
+    @closes_on_interrupt
     def _receive(self, connection: Connection) -> None:
         """Enter the next outcome of a server, or get a stream again that was lost.
 
