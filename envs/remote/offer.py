@@ -225,11 +225,7 @@ def _is_named(given: Any) -> bool:
 
 
 def describe_roles(roles: Sequence[Role]) -> list[Any]:
-    """Return the kinds of seats as plain data.
-
-    Raises:
-        ConfigError: a space is of a custom class.
-    """
+    """Return the kinds of seats as plain data; raises ConfigError: a space is of a custom class."""
     spaces = [[describe_space(space) for space in (role.observation_space, role.action_space)] for role in roles]
     return [[role.name, list(role.seats), list(role.agents), *own] for role, own in zip(roles, spaces, strict=True)]
 

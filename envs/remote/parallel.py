@@ -51,17 +51,13 @@ class RemoteParallelEnv:
         Args:
             address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later, but
                 for that of a joint world, at which its clients meet.
-            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
-            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
-            wait_s: seconds for which a server that is away is tried again.
-            world: the name of a joint world at the server, in which other clients have the other seats; it is made for
-                the first who names it, and ends with the last. None: a world of one's own.
-            agents: whose seats this client has there.
-            served: what is there, where somebody has asked; None: it is asked.
+            token_file, tls, wait_s, served: see `RemoteEnv`.
+            world: the name of a joint environment, in which other clients have the other agents; None: it is not joint.
+            agents: whose actions this client chooses there.
 
         Raises:
-            ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
-                no such agents, or several servers are named for a joint world.
+            ConfigError: gRPC is not installed, the server refuses or serves an environment of one agent, there are no
+                such agents, or several servers are named for a joint environment.
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}

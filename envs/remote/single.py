@@ -15,9 +15,6 @@ from paddock.envs.remote.served import Served, read_info
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.vector.contract import VectorMisuse
 
-SEATS = ("world", "agents")  # those that say where in a joint world
-SERVER = ("token_file", "tls", "wait_s")  # arguments that say how the server is reached
-
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
     """The environment that a server offers; each step is a message there and one back."""
@@ -98,12 +95,18 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         return self._observations.reader(rows)(0)
 
 
-def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemoteParallelEnv":
+def make(
+    address: str | Sequence[str],
+    world: str | None = None,
+    agents: Sequence[str] | None = None,
+    render_mode: str | None = None,
+    **connection: Any,
+) -> "RemoteEnv | RemoteParallelEnv":
     """Return what a server offers, of one agent or of several; arguments are those of either."""
-    served = Served(address, **{key: others[key] for key in SERVER if key in others})
-    if served.offer.seats == 1 and others.get("world") is None and others.get("agents") is None:
-        return RemoteEnv(address, served=served, **{key: one for key, one in others.items() if key not in SEATS})
-    return RemoteParallelEnv(address, served=served, **others)
+    served = Served(address, **connection)
+    if served.offer.seats == 1 and world is None and agents is None:
+        return RemoteEnv(address, render_mode=render_mode, served=served)
+    return RemoteParallelEnv(address, world=world, agents=agents, served=served)
 
 
 # The server's own limit is at work there.

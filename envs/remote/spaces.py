@@ -46,11 +46,7 @@ def describe_space(space: Space) -> list[Any]:
 
 
 def build_space(plain: Any) -> Space:
-    """Build the space that `describe_space` told of.
-
-    Raises:
-        DecodeError: it is told of none.
-    """
+    """Build the space that `describe_space` told of; raises DecodeError: it is told of none."""
     try:
         kind, *parts = plain
         return _build(kind, parts)

@@ -28,6 +28,10 @@ RUNS = "resume all runs from checkpoints of the same iteration, or begin all ane
 OTHERS = "name one seed and the same options, or none in all but one"
 
 
+class NoRoom(Exception):
+    """A client cannot be taken now, and may be soon; the message says why."""
+
+
 class CalledAway(Exception):
     """Whoever waits for other clients has something else to look at."""
 
@@ -102,6 +106,7 @@ class JointStep:
 
     Attributes:
         id: of the episode.
+        step: of it; 0: its reset.
         seeds: of a reset, by seat: what was asked for, or else the episode's seed.
         actions: rows [A] of a step; None: it is a reset.
         acted: [A], whose of them the environment was given; None: nobody's.
@@ -109,6 +114,7 @@ class JointStep:
     """
 
     id: str
+    step: int = 0
     seeds: dict[int, int] = field(default_factory=dict)
     actions: NDArray[Any] | None = None
     acted: NDArray[np.bool_] | None = None
@@ -159,13 +165,6 @@ class JointEnv:
             if all(self.at(position).seeds.get(seat) == seed for seat in seats):
                 return position
         return None
-
-    def step_of(self, position: int) -> int:
-        """Return how many steps of its episode come before a position."""
-        began = position
-        while began > self.first and self.at(began).actions is not None:
-            began -= 1
-        return position - began
 
     def join(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
         """Give a client agents that nobody has; raises VectorMisuse where somebody has one of them."""
@@ -260,7 +259,7 @@ class JointEnv:
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
             actions[one.seats], one.actions = one.actions, None
-        done = JointStep(self.history[-1].id, actions=actions, acted=before.acts)
+        done = JointStep(self.history[-1].id, self.history[-1].step + 1, actions=actions, acted=before.acts)
         try:
             self._signal(acting)
             self.venv.send(actions)

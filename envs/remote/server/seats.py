@@ -7,15 +7,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.remote.server.joint import CalledAway, Client, JointEnv, JointOutcome, JointStep, Start
+from paddock.envs.remote.server.joint import CalledAway, Client, JointEnv, JointOutcome, JointStep, NoRoom, Start
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
 from paddock.envs.vector.infos import merge_infos, pick_infos
 
 JOIN_S = 5.0  # for which whoever joins waits for the end of a step
-
-
-class JointBusy(Exception):
-    """A joint environment takes nobody now, and may soon; the text says why."""
 
 
 class SeatsVectorEnv(VectorEnv):
@@ -37,15 +33,15 @@ class SeatsVectorEnv(VectorEnv):
 
         Raises:
             VectorMisuse: another client has one of them.
-            JointBusy: it is at work on a long step, or ends.
+            NoRoom: it is at work on a long step, or ends.
         """
         self.joint, self.agents, self.autoreset = joint, tuple(agents), autoreset
         own = [joint.agents.index(agent) for agent in agents]
         if not joint.changed.acquire(timeout=JOIN_S):
-            raise JointBusy(f"joint world {joint.name} has been at work on a step for {JOIN_S:g} s")
+            raise NoRoom(f"joint world {joint.name} has been at work on a step for {JOIN_S:g} s")
         try:
             if joint.ended:
-                raise JointBusy(f"joint world {joint.name} ends, as its last client has gone")
+                raise NoRoom(f"joint world {joint.name} ends, as its last client has gone")
             self._client: Client = joint.join(client, own, follows=autoreset is AutoresetMode.SAME_STEP)
         finally:
             joint.changed.release()
@@ -108,9 +104,9 @@ class SeatsVectorEnv(VectorEnv):
                 client.position, start = joint.end - 1, None  # an episode that it has not seen
             observation, infos = self._begin(start)
             assert client.position is not None
-            step = joint.step_of(client.position - 1)
-            began = joint.at(client.position - 1 - step)
-            return observation, infos, [began.seeds[client.seats[0]], began.id, step]
+            done = joint.at(client.position - 1)
+            began = joint.at(client.position - 1 - done.step)
+            return observation, infos, [began.seeds[client.seats[0]], began.id, done.step]
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin a keyed episode, once all ask for it; who was in it before is told again what came of it.

@@ -14,8 +14,8 @@ from paddock.envs.errors import PaddockError, require
 from paddock.envs.remote import security
 from paddock.envs.remote.frames import PROTOCOL, SPARE, Kind, join
 from paddock.envs.remote.offer import describe_roles
-from paddock.envs.remote.server.health import MAX_WATCHERS, health_handler
-from paddock.envs.remote.server.sessions import NotOpened, Sessions
+from paddock.envs.remote.server.joint import NoRoom
+from paddock.envs.remote.server.sessions import Sessions
 from paddock.envs.remote.server.settings import ServerSettings
 from paddock.envs.remote.server.steps import count_row_bytes
 from paddock.envs.remote.server.stream import FrameStream
@@ -100,7 +100,7 @@ class EnvironmentServer:
         token = security.read_token(settings.token_file)
         security.check_server(local, address, token, tls, settings.insecure)
         max_bytes = vec.num_envs * layouts.seats * count_row_bytes(layouts.action_rows) + SPARE
-        threads = settings.max_sessions + 4 + SPARE_THREADS + MAX_WATCHERS
+        threads = settings.max_sessions + 4 + SPARE_THREADS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         options, interceptors = security.server_options(max_bytes), [TokenInterceptor(token)]
         self._server = grpc.server(self._threads, options=options, interceptors=interceptors)
@@ -108,7 +108,7 @@ class EnvironmentServer:
         own = {name: grpc.unary_unary_rpc_method_handler(_answer_plain(call)) for name, call in calls.items()}
         own["Play"] = grpc.stream_stream_rpc_method_handler(self._play)
         service = grpc.method_handlers_generic_handler(security.SERVICE, own)
-        self._server.add_generic_rpc_handlers((service, health_handler(self._going)))
+        self._server.add_generic_rpc_handlers((service, self._health()))
         self.address = security.bind(self._server, address, tls)
         if address.startswith("unix:"):
             os.chmod(address.removeprefix("unix:"), 0o600)
@@ -138,6 +138,12 @@ class EnvironmentServer:
                 os.unlink(self.address.removeprefix("unix:"))
         return ended
 
+    def _health(self) -> Any:
+        """Return the handler of gRPC's health service (grpc.health.v1), which has no token."""
+        status = {False: b"\x08\x01", True: b"\x08\x02"}  # serving, not serving
+        check = grpc.unary_unary_rpc_method_handler(lambda request, context: status[self._going.is_set()])
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
+
     # Calls; each answers a mapping with a mapping.
 
     def _describe(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -151,8 +157,8 @@ class EnvironmentServer:
     def _open(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
             session = self.sessions.open(asked)
-        except NotOpened as error:
-            context.abort(error.code, str(error))
+        except NoRoom as error:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except PaddockError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return {"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s}

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
-import grpc
 from gymnasium.vector import AutoresetMode
 
+from paddock.envs.errors import ConfigError, require
 from paddock.envs.remote.offer import give_arguments
-from paddock.envs.remote.server.joint import JointEnv
-from paddock.envs.remote.server.seats import JointBusy, SeatsVectorEnv
+from paddock.envs.remote.server.joint import JointEnv, NoRoom
+from paddock.envs.remote.server.seats import SeatsVectorEnv
 from paddock.envs.remote.server.session import Session
 from paddock.envs.remote.server.settings import ServerSettings
 from paddock.envs.spec import EnvSpec
@@ -26,14 +26,6 @@ log = logging.getLogger("paddock.envs.remote")
 
 LOOK_S = 0.5  # between looks for clients that have gone
 LEAVE_S = 5.0  # for environments to come to the end of a step, where the server goes
-
-
-class NotOpened(Exception):
-    """A session cannot be opened; `code` is gRPC's for it, and the text says why."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Sessions:
@@ -81,25 +73,19 @@ class Sessions:
         """Return the session of a nonce: a new one, or the one that it has opened already.
 
         Raises:
-            NotOpened: the request is no good, or there is no room.
-            PaddockError: its environments cannot be made.
+            NoRoom: there is no room now.
+            PaddockError: the request is no good, or its environments cannot be made.
         """
         try:
             nonce, num_envs, mode = bytes(asked["nonce"]), int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
             groups, seat_feature = int(asked.get("groups", 1)), bool(asked.get("seat_feature", False))
         except (KeyError, TypeError, ValueError) as error:
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, f"no session is opened with {error!r}") from None
-        if num_envs < 1 or groups < 1:
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, f"num_envs={num_envs} and groups={groups} must be >= 1")
-        if asked.get("environment") != self._spec.id:
-            raise NotOpened(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"another environment is asked for than {self._spec.id}, which is served here now",
-            )
-        world, arguments = asked.get("world"), asked.get("arguments")
-        if arguments is not None and (world is not None or not self._settings.free_arguments):
-            said = "arguments are those of the server here; start it with serve.free_arguments=true"
-            raise NotOpened(grpc.StatusCode.FAILED_PRECONDITION, said)
+            raise ConfigError(f"no session is opened with {error!r}") from None
+        require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
+        id, world, arguments = asked.get("environment"), asked.get("world"), asked.get("arguments")
+        require(id == self._spec.id, f"another environment is asked for than {self._spec.id}, which is served here now")
+        free = arguments is None or (world is None and self._settings.free_arguments)
+        require(free, "arguments are those of the server here; start it with serve.free_arguments=true")
         with self._lock:
             mine = nonce not in self._opened
             if mine:
@@ -172,44 +158,35 @@ class Sessions:
         self._leases.join(5.0)
 
     def _reserve(self, num_envs: int, sessions: int = 0) -> None:
-        most, settings = self.capacity, self._settings
+        most = self._settings.max_sessions
         if self._going.is_set():
-            raise NotOpened(grpc.StatusCode.UNAVAILABLE, "the server is going")
-        if num_envs > self.most:
-            raise NotOpened(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have "
-                "here; ask for fewer, or start the server with a larger vec.num_envs",
-            )
-        if self._rows + num_envs > most or len(self._opened) + sessions > settings.max_sessions:
-            raise NotOpened(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._rows} of {most} environments and {len(self._opened)} of {settings.max_sessions} sessions "
-                f"are in use, and {num_envs} more environments are asked for",
-            )
+            raise NoRoom("the server is shutting down")
+        what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
+        require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
+        if self._rows + num_envs > self.capacity or len(self._opened) + sessions > most:
+            used = f"{self._rows} of {self.capacity} environments and {len(self._opened)} of {most} sessions are in use"
+            raise NoRoom(f"{used}, and {num_envs} more environments are asked for")
         self._rows += num_envs
 
     def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> SeatsVectorEnv:
         """Return agents in the joint environment of a name, which is made for the first who asks.
 
         Raises:
-            NotOpened: there are no such agents, somebody has them, or there is no room.
+            ConfigError: there are no such agents.
+            VectorMisuse: somebody has them.
+            NoRoom: there is no room, or whoever has them is away.
         """
-        known, refusal = self._layouts.agents, grpc.StatusCode.FAILED_PRECONDITION
-        if len(known) == 1:
-            raise NotOpened(refusal, f"{self._spec.id} has one agent, and a joint world several clients")
-        if not agents or not set(agents) <= set(known) or len(set(agents)) < len(agents):
-            said = f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
-            raise NotOpened(refusal, said)
+        known = self._layouts.agents
+        require(len(known) > 1, f"{self._spec.id} has one agent, and a joint world several clients")
+        good = agents and set(agents) <= set(known) and len(set(agents)) == len(agents)
+        require(bool(good), f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}")
         try:
             return SeatsVectorEnv(self._joint_env(name), client, agents, mode)
-        except JointBusy as error:
-            raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from None
         except VectorMisuse as error:
-            if self._are_away(name, agents):
-                said = f"{error}, who is away, for serve.lease_s={self._settings.lease_s:g} at the most"
-                raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, said) from None
-            raise NotOpened(refusal, str(error)) from None
+            if not self._are_away(name, agents):
+                raise
+            lease_s = self._settings.lease_s
+            raise NoRoom(f"{error}, who is away, for serve.lease_s={lease_s:g} at the most") from None
 
     def _joint_env(self, name: str) -> JointEnv:
         """Return the joint environment of a name; others that are made, or at work, hold up nobody here."""
