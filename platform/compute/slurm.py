@@ -10,7 +10,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from .. import ROOT
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import configure_dask, open_pool
-from .dask.exit_reports import kill
 from .dask.pool import DaskPool
 from .keys import SlurmKeys
 from .tls import security
@@ -57,8 +55,7 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
-        end = partial(kill, client.connection_args)
-        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, end, recipe.cpus)
+        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, recipe.cpus)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
@@ -76,7 +73,7 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
 
 
 class SlurmWorkerJob(SLURMJob):
-    """A job whose id is what sbatch says it is, and no number in a site's banner; it has nothing of a job around it."""
+    """Job whose id is read from sbatch alone, not from a site's banner, and which inherits nothing of a job around it."""
 
     job_id_regexp = JOB_ID
 

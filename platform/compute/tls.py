@@ -1,4 +1,4 @@
-"""Encryption of what crosses machines: certificates named in the configuration, used by Dask for every connection."""
+"""Encryption of connections between machines: certificates named in the configuration, used by Dask."""
 
 import ssl
 from collections.abc import Mapping
@@ -9,63 +9,58 @@ from paddock.envs.errors import ConfigError, nearest, require
 
 KEYS = ("ca", "cert", "key")
 
+Paths = Mapping[str, str | None] | None
 
-def check_tls(tls: Mapping[str, str | None] | None) -> None:
-    """Check that certificates are named all or not at all, are there, and belong together.
+
+def check_tls(tls: Paths) -> None:
+    """Check that all certificates are named or none, exist, and belong together.
 
     Raises:
-        ConfigError: some are missing, cannot be read, or are not those of one key.
+        ConfigError: some are missing, cannot be read, or do not belong to one key.
     """
     for name in tls or ():
         require(name in KEYS, f"compute.tls.{name} is not a key of compute.tls; {nearest(str(name), KEYS)}")
-    given = {name: path for name, path in (tls or {}).items() if path is not None}
-    missing = [name for name in KEYS if name not in given]
-    require(
-        not given or not missing, f"tls: {' and '.join(missing)} missing; it takes ca, cert and key, each a PEM file"
-    )
-    for name, path in given.items():
-        require(Path(path).is_file(), f"tls: {name}={path} is not a file; name a PEM file")
+    given = _given(tls)
+    missing = " and ".join(name for name in KEYS if name not in given)
+    require(not given or not missing, f"tls: {missing} missing; it takes ca, cert and key, each a PEM file")
     if given:
         try:
+            named = f"ca={given['ca']}"
             context = ssl.create_default_context(cafile=given["ca"])
+            named = f"cert={given['cert']} and key={given['key']}"
+            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # without asking the terminal
         except OSError as error:
-            said = f"tls: ca={given['ca']} cannot be used ({_why(error)})"
-            raise ConfigError(f"{said}; name a PEM certificate") from error
-        try:
-            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # which nobody is asked for
-        except OSError as error:
-            pair = f"cert={given['cert']} and key={given['key']}"
-            remedy = "they are a PEM certificate and its key, without a password"
-            raise ConfigError(f"tls: {pair} cannot be used ({_why(error)}); {remedy}") from error
+            why = getattr(error, "reason", None) or error.strerror or str(error)
+            remedy = "they are a PEM certificate of the authority, one of this process, and its key without a password"
+            raise ConfigError(f"tls: {named} cannot be used ({why}); {remedy}") from error
 
 
-def check_encrypted(said: str, address: str, tls: Mapping[str, str | None] | None) -> None:
-    """Check that certificates are named where an address asks for them, and nowhere else.
+def check_encrypted(setting: str, address: str, tls: Paths) -> None:
+    """Check that certificates are named if an address needs them, and only then.
 
     Args:
-        said: what names the address, for the message.
+        setting: the setting that gives the address, for the message.
 
     Raises:
         ConfigError: one is there without the other.
     """
     protocol, _, place = address.rpartition("://")
-    encrypted, named = protocol in ("tls", "wss"), bool(tls and tls.get("ca"))
-    require(named or not encrypted, f"{said} is encrypted; name its certificates by compute.tls.ca, .cert and .key")
-    require(encrypted or not named, f"{said} is not encrypted, but compute.tls is set; try tls://{place}")
+    encrypted, named = protocol in ("tls", "wss"), bool(_given(tls))
+    require(named or not encrypted, f"{setting} is encrypted; name its certificates by compute.tls.ca, .cert and .key")
+    require(encrypted or not named, f"{setting} is not encrypted, but compute.tls is set; try tls://{place}")
 
 
-def security(tls: Mapping[str, str | None] | None) -> Any:
-    """Dask's settings for these certificates, which then refuse any connection without; None where none are named."""
-    if tls is None or tls.get("ca") is None:
-        return None
+def security(tls: Paths) -> Any:
+    """Return Dask's settings for these certificates, which then refuse plain connections; None if none are named."""
     from distributed import Security
 
-    paths = {part: str(Path(path).absolute()) for part, path in tls.items() if path is not None}
+    paths = {name: str(Path(path).absolute()) for name, path in _given(tls).items()}
+    if not paths:
+        return None
     authority = paths.pop("ca")
     roles = {f"tls_{role}_{part}": path for role in ("client", "worker", "scheduler") for part, path in paths.items()}
     return Security(tls_ca_file=authority, require_encryption=True, **roles)
 
 
-def _why(error: OSError) -> str:
-    """OpenSSL's reason without its codes and line numbers."""
-    return getattr(error, "reason", None) or error.strerror or str(error)
+def _given(tls: Paths) -> dict[str, str]:
+    return {name: path for name, path in (tls or {}).items() if path is not None}

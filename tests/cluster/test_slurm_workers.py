@@ -226,11 +226,8 @@ def test_jobs_that_keep_ending_are_submitted_ever_more_seldom(monkeypatch: pytes
     async def all_of_them(names: Collection[Any]) -> Collection[Any]:
         return names
 
-    async def unreached(_: Any) -> bool:
-        return False
-
     monkeypatch.setattr(autoscale.time, "monotonic", lambda: now)
-    fleet = autoscale.WorkerFleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them, kill=unreached)
+    fleet = autoscale.WorkerFleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them)
     worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, objects=0, idle_since=0, stuck=False)
     fleet.note(worker)
     for now in range(200):

@@ -3,7 +3,6 @@
 Those that have ended are started again, and so are those that are stuck, once they were ended.
 """
 
-import asyncio
 import logging
 import math
 import time
@@ -28,7 +27,6 @@ LAST_TRIES = 8  # in a row, to start what is missing while no worker is left: th
 LOOK_S = 10.0
 
 Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # returns those of a cluster's workers that have ended
-Kill = Callable[["WorkerConnection"], Awaitable[bool]]
 
 
 class NoneCame(PoolError):
@@ -73,7 +71,6 @@ class WorkerFleet:
 
     Attributes:
         ended: returns which of its workers have ended for good; asked about those that are not in the pool.
-        kill: has a worker's nanny end it; returns whether that could be reached.
         threads: of each worker.
         tries: to start the first workers, where all end before they join.
         again_s: between two tries to start what is missing; doubles while none joins.
@@ -85,7 +82,6 @@ class WorkerFleet:
     cluster: Any
     bounds: Bounds
     ended: Ended
-    kill: Kill
     threads: int = 1
     tries: int = 1
     again_s: float = AGAIN_S
@@ -169,23 +165,16 @@ class WorkerFleet:
         return f"{lost}: {cause}; fix that, and continue the run by run.dir= of its folder"
 
     async def _end_stuck(self) -> None:
-        """End workers that were given up, so that others come: by their nannies, or with a job that has no others."""
-        names = {*self.cluster.worker_spec, *self.cluster.workers}
-        jobs = {member: name for name in names for member in self._members(name)}
-        self._forget(self.connections.keys() - jobs.keys())
-        stuck = {name: worker for name, worker in self.connections.items() if worker.stuck}
-        if not stuck:
-            return
-        reached = await asyncio.gather(*map(self.kill, stuck.values()))
-        unreached = [name for name, answered in zip(stuck, reached, strict=True) if not answered]
-        self._forget(unreached)
-        over = {jobs[name] for name in unreached if self.connections.keys().isdisjoint(self._members(jobs[name]))}
-        for name, worker in stuck.items():
-            if name not in unreached or jobs[name] in over:
-                log.warning("worker %s has been silent for %.0f s; it is replaced", worker.address, worker.quiet_s)
-            worker.stuck, worker.quiet_s = False, 0.0  # the next has as long to come
-        if over:
-            await self.cluster.scale_down(over)
+        """End workers that were given up, and the jobs they are of, so that others come."""
+        stuck = [
+            name
+            for name in self.cluster.worker_spec
+            if any(member in self.connections and self.connections[member].stuck for member in self._members(name))
+        ]
+        if stuck:
+            log.warning("workers that were silent for long are replaced: %s", ", ".join(map(str, stuck)))
+            self._forget([member for name in stuck for member in self._members(name)])
+            await self.cluster.scale_down(stuck)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:

@@ -27,7 +27,7 @@ from paddock.algos.pool.protocol import PoolError
 
 from .autoscale import Bounds, NoneCame, WorkerFleet
 from .dispatcher import Dispatcher
-from .exit_reports import kill, read_exit
+from .exit_reports import read_exit
 from .membership import Membership
 from .pool import DaskPool
 from .settings import CONNECT_S, LEAN
@@ -80,14 +80,15 @@ def local(
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
-        cause, end = exit_report.last_cause, partial(kill, client.connection_args)
+        cause = exit_report.last_cause
 
         async def ended(names: Collection[Any]) -> list[Any]:
-            if not fleet.came and cause() == UNGUARDED:
+            over = [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
+            if over and not fleet.came and cause() == UNGUARDED:
                 raise NoneCame(UNGUARDED)
-            return [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
+            return over
 
-        fleet = WorkerFleet(cluster, bounds, ended, end, tries=TRIES, again_s=0.5, look_s=0.0, cause=cause)
+        fleet = WorkerFleet(cluster, bounds, ended, tries=TRIES, again_s=0.5, look_s=0.0, cause=cause)
         try:
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S)
         except NoneCame as error:

@@ -1,4 +1,4 @@
-"""Finds out how lost workers ended, from their nannies, which outlive them; and has nannies end workers."""
+"""Finds out how lost workers ended, from their nannies, which outlive them."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,6 @@ from .connection import WorkerConnection
 
 NANNY_S = 2.0  # a nanny that has not answered by then is not asked any more
 KNOWN_S = 10.0  # nor one that does not know of the end by then, as on a busy machine
-END_S = 1.0  # a worker that is told to end and has not by then is killed
 
 
 async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str:
@@ -34,21 +33,6 @@ async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str
                 cause, last = answer["cause"], answer["last"] or last
                 await asyncio.sleep(0.05)
     return "\n".join([cause or "its process or machine ended", *last])
-
-
-async def kill(connection: dict[str, Any], worker: WorkerConnection) -> bool:
-    """Have a worker's nanny end it and start another.
-
-    Returns:
-        whether it has a nanny, and that could be reached.
-    """
-    reached = False
-    with contextlib.suppress(OSError, TimeoutError):
-        async with _nanny_of(connection, worker) as nanny, asyncio.timeout(NANNY_S):
-            reached = True
-            await nanny.write({"op": "kill", "reason": "it is stuck", "timeout": END_S})
-            await nanny.read()
-    return reached
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,8 @@
 """What dispatch costs: Paddock's pool against its peers, how it scales, and whether its memory stays flat.
 
-    python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
+    python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts dispatch overhead scaling memory] [--repeats N]
 
+dispatch   what sending tasks to Dask's workers directly saves over `Client.map`, on the same three workers.
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
            worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
 scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
@@ -35,12 +36,13 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
 
 from paddock.algos.evolution.population import SearchDistribution, play_pairs  # noqa: E402
 from paddock.algos.pool.broadcast import Broadcast  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
-from paddock.compute.dask.cluster import connect, local  # noqa: E402
+from paddock.compute.dask.cluster import configure_dask, connect, local  # noqa: E402
 from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402
 from scripts.bench.es import build_es  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
@@ -54,6 +56,7 @@ from scripts.bench.harness import (  # noqa: E402
     seconds_of,
 )
 
+BATCHES = ((30, 0.1), (300, 0.01), (1500, 0.001))  # tasks, and seconds of each
 QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
 DURATIONS = (1.0, 0.1, 0.01, 0.001)  # seconds of a task
 OVERHEAD_TARGET = 1.05  # ours over multiprocessing.Pool's best, at most
@@ -69,11 +72,46 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(arguments)
     report: Report = {"machine": describe_machine(), "load_before": os.getloadavg()[0], "quick": options.quick}
     print(f"{report['machine']}, load {report['load_before']:.1f}", flush=True)
-    measure = {"overhead": measure_overhead, "scaling": measure_scaling, "memory": measure_memory}
+    measure = {
+        "dispatch": measure_dispatch,
+        "overhead": measure_overhead,
+        "scaling": measure_scaling,
+        "memory": measure_memory,
+    }
     for part in options.parts:
         report[part] = measure[part](options)
         print(render(part, report[part]), flush=True)
     return finish(report, options.json, all(report[part]["reached"] for part in options.parts))
+
+
+# Dispatch
+
+
+def measure_dispatch(options: argparse.Namespace) -> Report:
+    """Medians in seconds of batches on three workers, by `Client.map` and by Paddock in turn."""
+    workers = 3
+    rows: dict[str, Report] = {}
+    configure_dask()  # so that the workers know the pool as they start
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None))
+        client = stack.enter_context(Client(cluster, set_as_default=False))
+        pool = connect(cluster.scheduler_address, retries=3, task_timeout_s=None)
+        stack.callback(pool.close)
+
+        def by_client(count: int, duration: float) -> None:
+            client.gather(client.map(time.sleep, [duration] * count, pure=False))
+
+        def by_pool(count: int, duration: float) -> None:
+            assert sum(done.error is None for done in pool.imap_unordered(time.sleep, [duration] * count)) == count
+
+        for count, duration in BATCHES:
+            sides = {
+                "Client.map": functools.partial(seconds_of, functools.partial(by_client, count, duration)),
+                "paddock": functools.partial(seconds_of, functools.partial(by_pool, count, duration)),
+            }
+            medians = {name: statistics.median(taken) for name, taken in in_turns(options.repeats, sides).items()}
+            rows[f"{count} x {1000 * duration:g} ms"] = {"ideal": count * duration / workers, **medians}
+    return {"rows": rows, "reached": all(row["paddock"] <= row["Client.map"] for row in rows.values())}
 
 
 # Overhead
@@ -262,7 +300,12 @@ def _resident() -> dict[str, float]:
 
 def render(part: str, report: Report) -> str:
     """A part's table."""
-    if part == "overhead":
+    if part == "dispatch":
+        lines = [f"{'three workers, seconds':24}{'ideal':>9}{'Client.map':>12}{'paddock':>9}"]
+        for name, row in report["rows"].items():
+            lines.append(f"{name:24}{row['ideal']:9.2f}{row['Client.map']:12.2f}{row['paddock']:9.2f}")
+        lines.append(f"ahead of Client.map: {_verdict(report)}")
+    elif part == "overhead":
         durations = list(report["ratios"])
         lines = [f"{'seconds; 1 is perfect':24}" + "".join(f"{1000 * d:>9g} ms" for d in durations)]
         for name, row in report["medians"].items():
@@ -297,10 +340,10 @@ def _verdict(report: Report) -> str:
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line, with what follows from --quick."""
     parser = command_line(__doc__, "under a minute: fewer lengths, workers, generations")
-    parser.add_argument("--parts", nargs="+", choices=["overhead", "scaling", "memory"], default=None)
+    parser.add_argument("--parts", nargs="+", choices=["dispatch", "overhead", "scaling", "memory"], default=None)
     parser.add_argument("--repeats", type=positive_int, default=5)
     options = parser.parse_args(arguments)
-    options.parts = options.parts or ["overhead", "scaling", "memory"]
+    options.parts = options.parts or ["dispatch", "overhead", "scaling", "memory"]
     options.contenders = QUICK_CONTENDERS if options.quick else list(CONTENDERS)
     options.durations = (0.01, 0.001) if options.quick else DURATIONS
     options.population = 256 if options.quick else POPULATION

@@ -73,7 +73,3 @@ async def turns(count: int = 5) -> None:
 
 async def nobody(_: Any) -> list[Any]:
     return []
-
-
-async def unreached(_: WorkerConnection) -> bool:
-    return False

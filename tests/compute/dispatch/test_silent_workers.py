@@ -1,17 +1,15 @@
 """Workers that are stuck, stopped or silent: who takes over, and what is not lost by mistake."""
 
 import asyncio
-import socket
-from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, nobody, turns, unreached
+from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, nobody, turns
 from pool_tasks import square
 
 from paddock.algos.pool.protocol import Done, PoolError, TaskTimeout
-from paddock.compute.dask import connection, exit_reports, membership
+from paddock.compute.dask import membership
 from paddock.compute.dask.autoscale import Bounds, WorkerFleet
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
@@ -200,7 +198,7 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
         cluster = SimpleNamespace(worker_spec={}, workers={"tcp://b": None})
-        fleet: Any = WorkerFleet(cluster, Bounds(1, 1), ended=nobody, kill=unreached)
+        fleet: Any = WorkerFleet(cluster, Bounds(1, 1), ended=nobody)
         fleet.follow = follow
         fleet.awaits = lambda present: WorkerFleet.awaits(fleet, present - len(coming))
         members = Membership(client, dispatcher, fleet, (), "nowhere")
@@ -223,64 +221,6 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
 
     done = asyncio.run(asyncio.wait_for(watch(), 10))
     assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; fix that" in str(done.error)
-
-
-def test_a_stopped_process_is_not_waited_for_though_its_machine_takes_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connection, "GREETING_S", 0.1)
-    monkeypatch.setattr(exit_reports, "NANNY_S", 0.1)
-
-    async def reach() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as stopped:
-            worker = FakeWorker(f"tcp://127.0.0.1:{stopped.getsockname()[1]}")
-            worker.answer["nanny"] = worker.address
-            assert not await exit_reports.kill({}, worker)
-            with pytest.raises(TimeoutError):
-                await connection.greet(worker.address, {}, {})
-
-    asyncio.run(asyncio.wait_for(reach(), 10))
-
-
-@pytest.mark.parametrize(
-    ("given_up", "reachable", "ended"),
-    [
-        ("ab", "", ["job"]),  # its machine is stuck
-        ("ab", "b", []),  # one nanny has ended, the other starts its worker again
-        ("a", "", []),  # the nanny of a worker that has retired before the others of its job
-        ("", "", []),
-    ],
-)
-def test_a_job_whose_workers_are_stuck_is_replaced_where_no_nanny_of_it_can_be_reached(
-    given_up: str, reachable: str, ended: list[str]
-) -> None:
-    async def kill(worker: WorkerConnection) -> bool:
-        return worker.answer["name"].removeprefix("job-") in reachable
-
-    # A job that no worker has come of may wait in a queue for hours.
-    spec: dict[str, dict[str, Any]] = {"job": {"group": ["-a", "-b"]}, "waiting": {"group": ["-a", "-b"]}}
-    over: list[str] = []
-    started: list[int] = []
-
-    async def scale_down(names: Collection[str]) -> None:
-        over.extend(names)
-        for name in names:
-            del spec[name], cluster.workers[name]
-
-    async def follow() -> None:
-        fleet = WorkerFleet(cluster, Bounds(2, 2), ended=nobody, kill=kill)
-        for name in "ab":
-            worker = FakeWorker(f"tcp://{name}")
-            worker.answer["name"] = f"job-{name}"
-            fleet.note(worker)
-            if name in given_up:
-                worker.give_up()
-        for _ in range(2):  # looks; at the second there is nobody who would be ended again
-            await fleet.follow(0, 0.0, [])
-
-    cluster = SimpleNamespace(worker_spec=spec, workers=dict(spec), scale_down=scale_down, scale=started.append)
-    asyncio.run(follow())
-    assert over == ended and started == [2] * len(ended)
 
 
 def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, nobody, turns, unreached
+from fake_workers import SETTINGS, Ends, FakeWorker, make_dispatcher, make_object, nobody, turns
 from pool_tasks import square
 
 from paddock.algos.pool.protocol import Done, WorkerLost
@@ -63,7 +63,7 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
         actor = make_object(dispatcher)
         await turns()
         cluster = SimpleNamespace(worker_spec={worker.address: {} for worker in workers})
-        fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=nobody, kill=unreached), time.monotonic()
+        fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=nobody), time.monotonic()
         assert fleet._idle(workers, now) == ["tcp://b"]
         workers[0].end.set_result(None)
         await turns()
@@ -97,7 +97,7 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
             await turns()
 
         cluster = SimpleNamespace(worker_spec=dict(names), workers=dict(names), scale_down=scale_down)
-        fleet = WorkerFleet(cluster, Bounds(1, 2), ended=nobody, kill=unreached)
+        fleet = WorkerFleet(cluster, Bounds(1, 2), ended=nobody)
         fleet._target, fleet._again = 2, time.monotonic() + 600
         await fleet.follow(0, 0.0, workers)
         for worker in workers:
@@ -132,7 +132,7 @@ def test_jobs_that_replace_others_are_each_started_eight_times_before_the_pool_g
 
     async def main() -> str:
         nonlocal now
-        fleet = WorkerFleet(cluster, Bounds(4, 4), ended=ended, kill=unreached)
+        fleet = WorkerFleet(cluster, Bounds(4, 4), ended=ended)
         workers: list[Any] = [FakeWorker(f"tcp://{job}") for job in jobs]
         for job, worker in zip(jobs, workers, strict=True):
             worker.answer["name"] = job
