@@ -37,10 +37,9 @@ class Breakout(Game):
 
     def __init__(self, render_mode: str | None = None) -> None:
         """Make it."""
-        super().__init__(render_mode)
         motion = spaces.Box(-2.0, 2.0, (6,), np.float32)
-        self.observation_space = spaces.Dict(bricks=spaces.MultiBinary((ROWS, COLUMNS)), motion=motion)
-        self.action_space = spaces.Discrete(3)
+        seen = spaces.Dict(bricks=spaces.MultiBinary((ROWS, COLUMNS)), motion=motion)
+        super().__init__(seen, spaces.Discrete(3), render_mode)
 
     @classmethod
     def picture(cls, seen: Any) -> Picture:
@@ -66,7 +65,7 @@ class Breakout(Game):
         self._x, self._y = 32 + (self._word >> 25), HEIGHT // 2
         self._vx, self._vy, self._speed = SLOPES[self._word >> 22 & 7], SLOW, SLOW
 
-    def _play(self, action: int, draw: np.random.Generator) -> tuple[float, bool]:
+    def _play(self, action: int) -> tuple[float, bool]:
         self._left = min(max(self._left + (0, -STEP, STEP)[action], 0), WIDTH - PADDLE)
         y = self._y + self._vy
         reward = self._break(self._x, y)

@@ -36,10 +36,9 @@ class Game2048(Game):
 
     def __init__(self, render_mode: str | None = None) -> None:
         """Make it."""
-        super().__init__(render_mode)
         board = spaces.MultiDiscrete(np.full((SIDE, SIDE), MOST + 1), dtype=np.uint8)
-        self.observation_space = spaces.Dict(action_mask=spaces.MultiBinary(4), board=board)
-        self.action_space = spaces.Discrete(4)
+        seen = spaces.Dict(action_mask=spaces.MultiBinary(4), board=board)
+        super().__init__(seen, spaces.Discrete(4), render_mode)
 
     @classmethod
     def picture(cls, seen: Any) -> Picture:
@@ -64,7 +63,7 @@ class Game2048(Game):
         cell = empty[int(draw.integers(len(empty)))]
         self._board[cell] = 2 if draw.random() < FOURS else 1
 
-    def _play(self, action: int, draw: np.random.Generator) -> tuple[float, bool]:
+    def _play(self, action: int) -> tuple[float, bool]:
         before, score = list(self._board), 0
         for line in LINES[action]:
             slid, joined = slide([before[cell] for cell in line])
@@ -72,7 +71,7 @@ class Game2048(Game):
             for cell, power in zip(line, slid, strict=True):
                 self._board[cell] = power
         if self._board != before:
-            self._add(draw)
+            self._add(self.np_random)
         return score, not self._legal().any()
 
     def _legal(self) -> NDArray[np.int8]:

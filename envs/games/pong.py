@@ -34,9 +34,7 @@ class Pong(Game):
 
     def __init__(self, render_mode: str | None = None) -> None:
         """Make it."""
-        super().__init__(render_mode)
-        self.observation_space = spaces.Box(-2.0, 2.0, (8,), np.float32)
-        self.action_space = spaces.Discrete(3)
+        super().__init__(spaces.Box(-2.0, 2.0, (8,), np.float32), spaces.Discrete(3), render_mode)
 
     @classmethod
     def picture(cls, seen: Any) -> Picture:
@@ -64,7 +62,7 @@ class Pong(Game):
         self._x, self._y = WIDTH // 2, HEIGHT // 4 + (self._word >> 26)
         self._vx, self._vy, self._hits = side * SLOW, SLOPES[self._word >> 23 & 7], 0
 
-    def _play(self, action: int, draw: np.random.Generator) -> tuple[float, bool]:
+    def _play(self, action: int) -> tuple[float, bool]:
         ahead = self._y - PADDLE // 2 - self._paddles[1]
         follow = min(max(ahead, -ITS_STEP), ITS_STEP) if self._vx < 0 else 0
         for k, by in enumerate(((0, -STEP, STEP)[action], follow)):

@@ -1,8 +1,5 @@
 """Aim: say the number that is shown, between bounds that are not -1 and 1."""
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -11,6 +8,7 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers
 from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 PASS = Bar(0.98)
 AIM = SanityTask(
@@ -28,34 +26,28 @@ AIM = SanityTask(
 )
 
 
-class Aim(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+class Aim(TaskEnv):
     """Say the target, in [low, high], for 1 - (difference)^2 / 16, in one step; what is beyond the bounds raises."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
         """Make the task."""
         check_numbers(low=low, high=high)
         require(low < high, f"low={low} must be below high={high}")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(low, high, (1,), np.float32)
-        self.action_space = spaces.Box(low, high, (1,), np.float32)
+        space = spaces.Box(low, high, (1,), np.float32)
+        super().__init__(space, space, render_mode)
         self._low, self._high = low, high
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw a target."""
-        super().reset(seed=seed)
-        self._target = np.array([self.np_random.uniform(self._low, self._high)], np.float32)
-        return self._target, {}
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._target = np.array([draw.uniform(self._low, self._high)], np.float32)
 
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Answer; ValueError beyond the bounds."""
+    def _play(self, action: NDArray[np.float32]) -> tuple[float, bool]:
         answer = float(np.asarray(action).reshape(()))
         if not self._low <= answer <= self._high:
             raise ValueError(f"the action {answer} is not in [{self._low}, {self._high}]")
-        return self._target, 1 - (answer - float(self._target[0])) ** 2 / 16, True, False, {}
+        return 1 - (answer - float(self._target[0])) ** 2 / 16, True
+
+    def _observe(self) -> NDArray[np.float32]:
+        return self._target
 
 
 register(f"{__name__}:Aim", kwargs={"low": -3.0, "high": 5.0})

@@ -1,8 +1,7 @@
 """Bandit: one of ten arms pays. What fails here does not climb the reward at all."""
 
-from typing import Any
+from dataclasses import replace
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 PASS = Bar(0.9)
 BANDIT = SanityTask(
@@ -27,26 +27,23 @@ BANDIT = SanityTask(
     steps=20_000,
     suspect="the update: the sign of the gradient, or advantages",
 )
-PUFFER_PASS = Bar(0.9 - 0.5502344891639495)
-PUFFER_BANDIT = SanityTask(
+OFFSET = -0.5502344891639495
+PUFFER_PASS = Bar(0.9 + OFFSET)
+PUFFER_BANDIT = replace(
+    BANDIT,
     name="puffer_bandit",
     id="paddock.envs.sanity:paddock/PufferBandit-v0",
-    score=mean_return,
-    chance=0.1 - 0.5502344891639495,
-    blind=0.1 - 0.5502344891639495,
-    best=1.0 - 0.5502344891639495,
+    chance=0.1 + OFFSET,
+    blind=0.1 + OFFSET,
+    best=1.0 + OFFSET,
     memoryless=PUFFER_PASS,
     recurrent=PUFFER_PASS,
     deterministic=PUFFER_PASS,
-    steps=20_000,
-    suspect="the update: the sign of the gradient, or advantages",
 )
 
 
-class Bandit(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Bandit(TaskEnv):
     """Pull one of so many arms: `arm` pays 1, the others 0, all with noise and an offset; one step."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, arms: int, arm: int, noise: float, offset: float, render_mode: str | None = None) -> None:
         """Make the task.
@@ -59,24 +56,20 @@ class Bandit(gymnasium.Env[NDArray[np.float32], np.int64]):
         check_numbers(noise=noise, offset=offset)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
         require(noise >= 0, f"noise={noise} must not be negative; 0.5 suits most")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(arms)
+        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(arms), render_mode)
         self._arm, self._noise, self._offset = arm, noise, offset
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Show a 1, as always."""
-        super().reset(seed=seed)
-        return np.ones(1, np.float32), {}
+    def _begin(self, draw: np.random.Generator) -> None:
+        pass
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Pull an arm."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         reward = float(int(action) == self._arm) + self._offset
         if self._noise:
             reward += self._noise * float(self.np_random.standard_normal())
-        return np.ones(1, np.float32), reward, True, False, {}
+        return reward, True
+
+    def _observe(self) -> NDArray[np.float32]:
+        return np.ones(1, np.float32)
 
 
 NATIVE = NativeVersion("sanity_noisy_bandit", native.bandit)
@@ -84,6 +77,6 @@ register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5, "offs
 register(
     f"{__name__}:Bandit",
     name="PufferBandit",
-    kwargs={"arms": 10, "arm": 6, "noise": 0.0, "offset": -0.5502344891639495},
+    kwargs={"arms": 10, "arm": 6, "noise": 0.0, "offset": OFFSET},
     native=NATIVE,
 )

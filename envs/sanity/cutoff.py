@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from paddock.envs.ranges import check_bool, check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, share_that_went_on
+from paddock.envs.task_env import TaskEnv
 
 CUTOFF = SanityTask(
     name="cutoff",
@@ -41,14 +41,12 @@ CUTOFF_TWIN = SanityTask(
 )
 
 
-class Cutoff(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Cutoff(TaskEnv):
     """Leave (0) for a reward and the end, or stay (1), for less in each step, until the episode is cut off.
 
-    The first action decides, which the observation tells by a 1; later ones do nothing. Who stays gets `stay` in each
-    of `steps` steps, after which the episode is truncated, or with `terminates` over.
+    The first action decides, which the observation tells by a 1; later ones do nothing. An agent that stays gets `stay`
+    in each of `steps` steps, after which the episode is truncated, or with `terminates` over.
     """
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, leave: float, stay: float, steps: int, terminates: bool, render_mode: str | None = None) -> None:
         """Make the task."""
@@ -56,27 +54,26 @@ class Cutoff(gymnasium.Env[NDArray[np.float32], np.int64]):
         check_whole_numbers(steps=steps)
         check_bool(terminates=terminates)
         require(steps >= 2, f"steps={steps} must be at least 2; 5 suits most")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
         self._leave, self._stay, self._steps, self._terminates = leave, stay, steps, terminates
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Ask."""
-        super().reset(seed=seed)
-        self._played = 0
-        return np.ones(1, np.float32), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Leave, or stay for a step."""
-        nothing = np.zeros(1, np.float32)
-        if self._played == 0 and int(action) == 0:
-            return nothing, self._leave, True, False, {}
+        seen, reward, over, _, info = super().step(action)
+        truncated = not over and not self._terminates and self._played == self._steps
+        return seen, reward, over, truncated, info
+
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._played = 0
+
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         self._played += 1
-        cut = self._played == self._steps
-        return nothing, self._stay, cut and self._terminates, cut and not self._terminates, {}
+        if self._played == 1 and int(action) == 0:
+            return self._leave, True
+        return self._stay, self._terminates and self._played == self._steps
+
+    def _observe(self) -> NDArray[np.float32]:
+        return np.array([self._played == 0], np.float32)
 
 
 NATIVE = NativeVersion(

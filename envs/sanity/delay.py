@@ -1,8 +1,5 @@
 """Delay: the first action pays twenty steps later. What carries credit back is lambda, and nothing else here."""
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +9,7 @@ from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 PASS = Bar(0.95)
 DELAY = SanityTask(
@@ -29,14 +27,12 @@ DELAY = SanityTask(
 )
 
 
-class Delay(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Delay(TaskEnv):
     """Answer a number by whether it is odd, in the first step: what is right pays 1 in the last one, `delay` later.
 
     What is done in between does nothing. Observations are [the number as one-hot of `numbers`, in the first step alone;
     the share of the steps that is over]. There are several numbers, since luck alone may settle on one answer.
     """
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, delay: int, numbers: int, render_mode: str | None = None) -> None:
         """Make the task."""
@@ -44,31 +40,25 @@ class Delay(gymnasium.Env[NDArray[np.float32], np.int64]):
         require(delay >= 1, f"delay={delay} must be at least 1; 20 suits most")
         even = numbers >= 2 and numbers % 2 == 0
         require(even, f"numbers={numbers} must be even, so that half of them are odd; 8 suits most")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (numbers + 1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(0.0, 1.0, (numbers + 1,), np.float32), spaces.Discrete(2), render_mode)
         self._delay, self._numbers = delay, numbers
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw a number, and ask."""
-        super().reset(seed=seed)
-        self._number = int(self.np_random.integers(self._numbers))
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._number = int(draw.integers(self._numbers))
         self._step = 0
-        seen = np.zeros(self._numbers + 1, np.float32)
-        seen[self._number] = 1
-        return seen, {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Answer, or wait."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         if self._step == 0:
             self._right = int(action) == self._number % 2
         over = self._step == self._delay
         self._step += 1
+        return float(over and self._right), over
+
+    def _observe(self) -> NDArray[np.float32]:
         seen = np.zeros(self._numbers + 1, np.float32)
+        seen[self._number] = self._step == 0
         seen[-1] = min(self._step / self._delay, 1.0)
-        return seen, float(over and self._right), over, False, {}
+        return seen
 
 
 register(f"{__name__}:Delay", kwargs={"delay": 20, "numbers": 8}, native=NativeVersion("sanity_delay", native.settings))

@@ -1,8 +1,5 @@
 """Tasks that only memory solves."""
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +9,7 @@ from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
+from paddock.envs.task_env import TaskEnv
 
 RECALL = SanityTask(
     name="recall",
@@ -71,80 +69,62 @@ PUFFER_MEMORY = SanityTask(
 )
 
 
-class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Recall(TaskEnv):
     """Show 1 or -1, then nothing for `delay` steps, then ask: action 1 or 0 earns 1 if it matches, else -1.
 
     Observations are [cue, whether it is asked now]. Without memory the best mean return is 0; with it, 1.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
-        """Make the task; ConfigError for a negative delay."""
+        """Make the task."""
         check_whole_numbers(delay=delay)
         require(delay >= 0, f"delay={delay} must not be negative; 8 suits most")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
         self._delay = delay
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw a cue and show it."""
-        super().reset(seed=seed)
-        self._cue = int(self.np_random.integers(2))
-        self._left = self._delay + 1
-        return np.array([2 * self._cue - 1, 0], np.float32), {}
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._cue = int(draw.integers(2))
+        self._step = 0
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Wait, or answer."""
-        if self._left == 0:
-            reward = 1.0 if int(action) == self._cue else -1.0
-            return np.zeros(2, np.float32), reward, True, False, {}
-        self._left -= 1
-        return np.array([0, self._left == 0], np.float32), 0.0, False, False, {}
+    def _play(self, action: np.int64) -> tuple[float, bool]:
+        asked = self._step == self._delay + 1
+        self._step += 1
+        return (1.0 if int(action) == self._cue else -1.0) if asked else 0.0, asked
+
+    def _observe(self) -> NDArray[np.float32]:
+        cue = 0 if self._step else 2 * self._cue - 1
+        return np.array([cue, self._step == self._delay + 1], np.float32)
 
 
-class Copy(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Copy(TaskEnv):
     """See so many binary digits, wait, and say them in the same order: each that is right gives its part of 1.
 
     Observations are [the digit as -1 or 1, or 0 where none is shown; whether one is to be said now].
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
         """Make the task for so many digits and steps between the last one and the first answer."""
         check_whole_numbers(digits=digits, delay=delay)
         require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(2), render_mode)
         self._digits, self._answers = digits, digits + delay  # the step of the first answer
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw digits, and show the first."""
-        super().reset(seed=seed)
-        self._shown = self.np_random.integers(2, size=self._digits)
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._shown = draw.integers(2, size=self._digits)
         self._step = 0
-        return self._observe(), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Look on, wait, or answer."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         asked = self._step - self._answers
         reward = float(int(action) == self._shown[asked]) / self._digits if asked >= 0 else 0.0
         self._step += 1
-        return self._observe(), reward, self._step == self._answers + self._digits, False, {}
+        return reward, self._step == self._answers + self._digits
 
     def _observe(self) -> NDArray[np.float32]:
         shown = 2 * self._shown[self._step] - 1 if self._step < self._digits else 0
         return np.array([shown, self._step >= self._answers], np.float32)
 
 
-class Forget(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Forget(TaskEnv):
     """Say in every step whether a signal was seen at the beginning of this episode; only the last answer counts.
 
     In half of the episodes the first observation is 1; all others are 0. Nothing tells where an episode ends: after the
@@ -152,70 +132,56 @@ class Forget(gymnasium.Env[NDArray[np.float32], np.int64]):
     emptied there cannot know whether what it saw was in this episode.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, end: float, longest: int, render_mode: str | None = None) -> None:
         """Make the task."""
         check_numbers(end=end)
         check_whole_numbers(longest=longest)
         require(0 < end <= 1 and longest >= 2, f"end={end} must be in (0, 1], and longest={longest} at least 2")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
         self._end, self._longest = end, longest
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw whether there is a signal, and how long the episode is."""
-        super().reset(seed=seed)
-        self._signal = int(self.np_random.integers(2))
-        self._left = min(1 + int(self.np_random.geometric(self._end)), self._longest)
-        return np.array([self._signal], np.float32), {}
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._signal = self._seen = int(draw.integers(2))
+        self._left = min(1 + int(draw.geometric(self._end)), self._longest)
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Answer, in case that it is the last step."""
-        self._left -= 1
+    def _play(self, action: np.int64) -> tuple[float, bool]:
+        self._seen, self._left = 0, self._left - 1
         over = self._left == 0
-        return np.zeros(1, np.float32), float(over and int(action) == self._signal), over, False, {}
+        return float(over and int(action) == self._signal), over
+
+    def _observe(self) -> NDArray[np.float32]:
+        return np.array([self._seen], np.float32)
 
 
-class PufferMemory(gymnasium.Env[NDArray[np.float32], np.int64]):
+class PufferMemory(TaskEnv):
     """PufferLib's Memory: digits and then blanks, both of which may read 0; a first 0 and each digit recalled give 1.
 
     Its observation has the shape that it declares, which there it has not.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
         """Make the task for so many digits and blanks before the answer."""
         check_whole_numbers(digits=digits, delay=delay)
         require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
         self._digits, self._delay = digits, delay
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw digits, and show the first."""
-        super().reset(seed=seed)
-        self._shown = self.np_random.integers(2, size=self._digits)
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._shown = draw.integers(2, size=self._digits)
         self._tick = 1
-        return np.array([self._shown[0]], np.float32), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Look on, wait, or answer."""
-        seen, reward, asked = 0.0, 0.0, self._tick - self._digits - self._delay
-        if self._tick < self._digits:
-            seen, reward = float(self._shown[self._tick]), float(int(action) == 0)
+    def _play(self, action: np.int64) -> tuple[float, bool]:
+        asked = self._tick - self._digits - self._delay
         if asked >= 0:
             reward = float(int(action) == self._shown[asked])
+        else:
+            reward = float(self._tick < self._digits and int(action) == 0)
         self._tick += 1
-        over = self._tick == 2 * self._digits + self._delay
-        return np.array([seen], np.float32), reward, over, False, {}
+        return reward, self._tick == 2 * self._digits + self._delay
+
+    def _observe(self) -> NDArray[np.float32]:
+        shown = self._tick <= self._digits
+        return np.array([self._shown[self._tick - 1] if shown else 0], np.float32)
 
 
 register(f"{__name__}:Copy", kwargs={"digits": 2, "delay": 2}, native=NativeVersion("sanity_copy", native.settings))

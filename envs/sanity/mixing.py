@@ -1,8 +1,5 @@
 """Tasks whose best policy without memory is a random one: what a policy draws must be what it says that it draws."""
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +9,7 @@ from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 BLEND = SanityTask(
     name="blend",
@@ -45,70 +43,55 @@ PUFFER_STOCHASTIC = SanityTask(
 )
 
 
-class Blend(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Blend(TaskEnv):
     """Play so many moves, 0 or 1: 1 at the end if exactly `zeros` of them were 0; nothing is seen."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, moves: int, zeros: int, render_mode: str | None = None) -> None:
         """Make the task."""
         check_whole_numbers(moves=moves, zeros=zeros)
         require(0 <= zeros <= moves and moves >= 1, f"zeros={zeros} must be between 0 and moves={moves}")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
         self._moves, self._zeros = moves, zeros
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin to count."""
-        super().reset(seed=seed)
+    def _begin(self, draw: np.random.Generator) -> None:
         self._played = self._count = 0
-        return np.ones(1, np.float32), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Play a move."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         self._played += 1
         self._count += int(action) == 0
         over = self._played == self._moves
-        return np.ones(1, np.float32), float(over and self._count == self._zeros), over, False, {}
+        return float(over and self._count == self._zeros), over
+
+    def _observe(self) -> NDArray[np.float32]:
+        return np.ones(1, np.float32)
 
 
-class PufferStochastic(gymnasium.Env[NDArray[np.float32], np.int64]):
+class PufferStochastic(TaskEnv):
     """Play 0 so often and 1 else: a move that brings the share of zeros f to p gives 1 - (p - f)^2, any other 0.
 
     PufferLib's rules. To play 0 with probability p, as is meant there, returns less than to play both alike.
     """
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, share: float, horizon: int, render_mode: str | None = None) -> None:
         """Make the task for a share p, and episodes of so many moves."""
         check_numbers(share=share)
         check_whole_numbers(horizon=horizon)
         require(0 <= share <= 1 and horizon >= 1, f"share={share} must be in [0, 1], and horizon={horizon} at least 1")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
         self._share, self._horizon = share, horizon
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin to count."""
-        super().reset(seed=seed)
+    def _begin(self, draw: np.random.Generator) -> None:
         self._played = self._count = 0
-        return np.zeros(1, np.float32), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Play a move."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         self._played += 1
         self._count += int(action) == 0
         share = self._count / self._played
         towards = (int(action) == 0) == (share < self._share)
-        reward = 1 - (self._share - share) ** 2 if towards else 0.0
-        return np.zeros(1, np.float32), reward, self._played == self._horizon, False, {}
+        return 1 - (self._share - share) ** 2 if towards else 0.0, self._played == self._horizon
+
+    def _observe(self) -> NDArray[np.float32]:
+        return np.zeros(1, np.float32)
 
 
 register(f"{__name__}:Blend", kwargs={"moves": 4, "zeros": 3}, native=NativeVersion("sanity_blend", native.settings))

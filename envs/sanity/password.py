@@ -1,9 +1,8 @@
 """Password: five bits, and a reward for all of them alone. Who stops exploring early never meets it."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from paddock.envs.errors import require
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 UNSET = -1.0
 
@@ -29,48 +29,29 @@ PASSWORD = SanityTask(
     steps=60_000,
     suspect="exploration: entropy, or a policy that settles before it meets a reward",
 )
-PUFFER_PASSWORD = SanityTask(
-    name="puffer_password",
-    id="paddock.envs.sanity:paddock/PufferPassword-v0",
-    score=mean_return,
-    chance=1 / 32,
-    blind=0.0,
-    best=1.0,
-    memoryless=PASS,
-    recurrent=PASS,
-    deterministic=PASS,
-    steps=60_000,
-    suspect="exploration: entropy, or a policy that settles before it meets a reward",
-)
+PUFFER_PASSWORD = replace(PASSWORD, name="puffer_password", id="paddock.envs.sanity:paddock/PufferPassword-v0")
 
 
-class Password(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Password(TaskEnv):
     """Say the bits of a password, one a step: 1 if all were right, at the end; seen is what was said, else -1."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, password: Sequence[int], render_mode: str | None = None) -> None:
         """Make the task for a password of bits."""
         require(len(password) >= 1 and {*password} <= {0, 1}, f"password={password} must be bits, such as [1, 0, 1]")
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(-1.0, 1.0, (len(password),), np.float32)
-        self.action_space = spaces.Discrete(2)
+        super().__init__(spaces.Box(-1.0, 1.0, (len(password),), np.float32), spaces.Discrete(2), render_mode)
         self._password = np.array(password, np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin with nothing said."""
-        super().reset(seed=seed)
+    def _begin(self, draw: np.random.Generator) -> None:
         self._said, self._count = np.full_like(self._password, UNSET), 0
-        return self._said.copy(), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Say a bit."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         self._said[self._count] = int(action)
         self._count += 1
         over = self._count == len(self._password)
-        return self._said.copy(), float(over and np.array_equal(self._said, self._password)), over, False, {}
+        return float(over and np.array_equal(self._said, self._password)), over
+
+    def _observe(self) -> NDArray[np.float32]:
+        return self._said.copy()
 
 
 NATIVE = NativeVersion("sanity_password", native.password)

@@ -1,8 +1,5 @@
 """Squared: walk from the middle of a grid to a target on its rim. Each row's action must meet its own observation."""
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -12,6 +9,7 @@ from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
+from paddock.envs.task_env import TaskEnv
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
 
@@ -31,45 +29,34 @@ SQUARED = SanityTask(
 )
 
 
-class Squared(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Squared(TaskEnv):
     """Reach a target on the rim of a square grid in as many moves as it takes; PufferLib's rules for one target.
 
     The grid [2d + 1, 2d + 1] has 1 at the target and -1 where the agent is, at first in the middle. A move to one of
-    eight neighbours gives 1 - distance / d, by the largest difference of coordinates. Who comes to the rim goes on from
-    the middle. An episode is d moves long; only who reaches the target has the highest return, (d + 1) / 2.
+    eight neighbours gives 1 - distance / d, by the largest difference of coordinates. From the rim the agent goes on in
+    the middle. An episode is d moves long; only reaching the target has the highest return, (d + 1) / 2.
     """
-
-    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, distance: int, render_mode: str | None = None) -> None:
         """Make the task for a distance d of the rim from the middle."""
         check_whole_numbers(distance=distance)
         require(distance >= 1, f"distance={distance} must be at least 1; 3 suits most")
-        self.render_mode = render_mode
-        self._d, size = distance, 2 * distance + 1
-        self.observation_space = spaces.Box(-1.0, 1.0, (size, size), np.float32)
-        self.action_space = spaces.Discrete(len(MOVES))
-        rim = (0, size - 1)
+        self._d, size, rim = distance, 2 * distance + 1, (0, 2 * distance)
+        super().__init__(spaces.Box(-1.0, 1.0, (size, size), np.float32), spaces.Discrete(len(MOVES)), render_mode)
         self._targets = [(x, y) for x in range(size) for y in range(size) if x in rim or y in rim]
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Draw a target."""
-        super().reset(seed=seed)
-        self._target = self._targets[int(self.np_random.integers(len(self._targets)))]
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._target = self._targets[int(draw.integers(len(self._targets)))]
         self._at, self._moves = (self._d, self._d), 0
-        return self._observe(), {}
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Move."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         move = MOVES[int(action)]
         x, y = self._at[0] + move[0], self._at[1] + move[1]
         reward = 1 - max(abs(x - self._target[0]), abs(y - self._target[1])) / self._d
         on_rim = max(abs(x - self._d), abs(y - self._d)) >= self._d
         self._at = (self._d, self._d) if on_rim else (x, y)
         self._moves += 1
-        return self._observe(), reward, self._moves == self._d, False, {}
+        return reward, self._moves == self._d
 
     def _observe(self) -> NDArray[np.float32]:
         grid = np.zeros(self.observation_space.shape or (), np.float32)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -11,6 +10,7 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import register
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskEnv
 
 Parts = dict[str, Any]
 
@@ -55,7 +55,7 @@ PUFFER_SPACES = SanityTask(
 )
 
 
-class Spaces(gymnasium.Env[Parts, Parts]):
+class Spaces(TaskEnv):
     """Answer each of four parts of what is seen, by a part of the action of another kind; each gives 0.25; one step.
 
     image
@@ -68,28 +68,23 @@ class Spaces(gymnasium.Env[Parts, Parts]):
         three bits; a number above 0 if two or three of them are set, else one that is not
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, render_mode: str | None = None) -> None:
         """Make the task."""
-        self.render_mode = render_mode
-        self.observation_space = spaces.Dict(
+        seen = spaces.Dict(
             image=spaces.Box(-2.5, 2.5, (5, 5), np.float32),
             numbers=spaces.Box(-3, 3, (5,), np.int8),
             choice=spaces.Discrete(2, start=-1),
             inner=spaces.Dict(bits=spaces.MultiBinary(3)),
         )
-        self.action_space = spaces.Dict(
+        answers = spaces.Dict(
             image=spaces.Discrete(2),
             numbers=spaces.Discrete(2),
             choice=spaces.Discrete(2, start=-1),
             bits=spaces.Box(-1.0, 1.0, (1,), np.float32),
         )
+        super().__init__(seen, answers, render_mode)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
-        """Draw all parts."""
-        super().reset(seed=seed)
-        draw = self.np_random
+    def _begin(self, draw: np.random.Generator) -> None:
         noise = draw.uniform(-1, 1, (5, 5))
         image = noise - noise.mean() + draw.integers(2) - 0.5
         self._seen = {
@@ -98,10 +93,8 @@ class Spaces(gymnasium.Env[Parts, Parts]):
             "choice": np.int64(draw.integers(-1, 1)),
             "inner": {"bits": draw.integers(2, size=3, dtype=np.int8)},
         }
-        return self._seen, {}
 
-    def step(self, action: Mapping[str, Any]) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
-        """Answer."""
+    def _play(self, action: Mapping[str, Any]) -> tuple[float, bool]:
         seen = self._seen
         right = (
             int(action["image"]) == (seen["image"].sum() > 0),
@@ -109,72 +102,66 @@ class Spaces(gymnasium.Env[Parts, Parts]):
             int(action["choice"]) == seen["choice"],
             (float(np.asarray(action["bits"]).reshape(())) > 0) == (seen["inner"]["bits"].sum() >= 2),
         )
-        return seen, sum(map(bool, right)) / 4, True, False, {}
+        return sum(map(bool, right)) / 4, True
+
+    def _observe(self) -> Parts:
+        return self._seen
 
 
-class Masked(gymnasium.Env[Parts, np.int64]):
+class Masked(TaskEnv):
     """Take one of the two choices that `action_mask` allows; the cue tells which pays 1; any other raises; one step.
 
     With a cue of 0 a third of the way along pays, with 1 two thirds; the other legal one is drawn from the rest.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, choices: int, render_mode: str | None = None) -> None:
         """Make the task."""
         check_whole_numbers(choices=choices)
         require(choices >= 3, f"choices={choices} must be at least 3; 100 suits most")
-        self.render_mode = render_mode
         cue, mask = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.MultiBinary(choices)
-        self.observation_space = spaces.Dict(cue=cue, action_mask=mask)
-        self.action_space = spaces.Discrete(choices)
+        super().__init__(spaces.Dict(cue=cue, action_mask=mask), spaces.Discrete(choices), render_mode)
         self._choices = choices
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
-        """Draw a cue, and another choice that is legal."""
-        super().reset(seed=seed)
-        cue = int(self.np_random.integers(2))
+    def _begin(self, draw: np.random.Generator) -> None:
+        cue = int(draw.integers(2))
         self._right = (cue + 1) * self._choices // 3
-        other = int(self.np_random.integers(self._choices - 1))
+        other = int(draw.integers(self._choices - 1))
         mask = np.zeros(self._choices, np.int8)
         mask[[self._right, other + (other >= self._right)]] = 1
         self._legal, self._seen = mask.astype(np.bool_), {"cue": np.array([cue], np.float32), "action_mask": mask}
-        return self._seen, {}
 
-    def step(self, action: np.int64) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
-        """Take a choice; ValueError where it is not legal."""
+    def _play(self, action: np.int64) -> tuple[float, bool]:
         if not self._legal[int(action)]:
             legal = np.flatnonzero(self._legal).tolist()
             raise ValueError(f"the action {int(action)} is not legal; allowed: {legal}")
-        return self._seen, float(int(action) == self._right), True, False, {}
+        return float(int(action) == self._right), True
+
+    def _observe(self) -> Parts:
+        return self._seen
 
 
-class PufferSpaces(gymnasium.Env[Parts, Parts]):
+class PufferSpaces(TaskEnv):
     """PufferLib's Spaces: the signs of an image's and of five numbers' sums, 0.5 each; a sum of 0 counts as negative.
 
     As of its version 3.0, where an image is drawn from [0, 1), so that its sum is positive without exception.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012
-
     def __init__(self, render_mode: str | None = None) -> None:
         """Make the task."""
-        self.render_mode = render_mode
         image, flat = spaces.Box(0.0, 1.0, (5, 5), np.float32), spaces.Box(-1, 1, (5,), np.int8)
-        self.observation_space = spaces.Dict(image=image, flat=flat)
-        self.action_space = spaces.Dict(image=spaces.Discrete(2), flat=spaces.Discrete(2))
+        answers = spaces.Dict(image=spaces.Discrete(2), flat=spaces.Discrete(2))
+        super().__init__(spaces.Dict(image=image, flat=flat), answers, render_mode)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
-        """Draw both."""
-        super().reset(seed=seed)
-        image = self.np_random.random((5, 5), dtype=np.float32)
-        self._seen: Parts = {"image": image, "flat": self.np_random.integers(-1, 2, 5, dtype=np.int8)}
-        return self._seen, {}
+    def _begin(self, draw: np.random.Generator) -> None:
+        image = draw.random((5, 5), dtype=np.float32)
+        self._seen: Parts = {"image": image, "flat": draw.integers(-1, 2, 5, dtype=np.int8)}
 
-    def step(self, action: Mapping[str, Any]) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
-        """Answer."""
+    def _play(self, action: Mapping[str, Any]) -> tuple[float, bool]:
         signs = {name: part.sum(dtype=np.float64) > 0 for name, part in self._seen.items()}
-        return self._seen, sum(0.5 for name, sign in signs.items() if int(action[name]) == sign), True, False, {}
+        return sum(0.5 for name, sign in signs.items() if int(action[name]) == sign), True
+
+    def _observe(self) -> Parts:
+        return self._seen
 
 
 register(f"{__name__}:Spaces")
