@@ -1,7 +1,8 @@
-"""Base of our own environments of one agent: an episode begins, an action is played, and something is seen."""
+"""Bases of our own environments, of one agent and of several: what does not depend on their rules."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -38,3 +39,41 @@ class TaskEnv(gymnasium.Env[Any, Any], ABC):
     @abstractmethod
     def _observe(self) -> Any:
         """Return what is seen now."""
+
+
+class TaskWorld:
+    """An environment of several agents, in the form of `paddock.envs.worlds.world`, but for its `reset` and `step`."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, seen: Mapping[str, gymnasium.Space], action_space: gymnasium.Space, mode: str | None) -> None:
+        """Make it of what each agent sees, for a render mode."""
+        self.possible_agents, self.agents = tuple(seen), list[str]()
+        self.render_mode = mode
+        self._generator = np.random.default_rng()
+        self._seen, self._actions = seen, action_space
+
+    @property
+    def unwrapped(self) -> Self:
+        """The world itself, as PettingZoo's tools ask for it."""
+        return self
+
+    def observation_space(self, agent: str) -> gymnasium.Space:
+        """Return what an agent sees."""
+        return self._seen[agent]
+
+    def action_space(self, agent: str) -> gymnasium.Space:
+        """Return what an agent may do."""
+        return self._actions
+
+    def render(self) -> Any:
+        """Draw nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def _begin(self, seed: int | None) -> None:
+        """Begin an episode with all agents, on a new generator for a seed."""
+        if seed is not None:
+            self._generator = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)

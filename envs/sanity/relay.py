@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.task_env import TaskWorld
 from paddock.envs.worlds.world import Step, Told
 
 RELAY = SanityTask(
@@ -25,42 +26,21 @@ RELAY = SanityTask(
 LIVES = {"runner_0": ((0, 1), (2, 4)), "runner_1": ((0, 2),), "runner_2": ((0, 3),)}
 
 
-class Relay:
+class Relay(TaskWorld):
     """Runners see a cue, -1 or 1, in every step they run, and answer 0 or 1; a life pays the share of right answers.
 
     Runners leave after 1, 2 and 3 steps; after the second the first one is back, for two more.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
-    possible_agents = tuple(LIVES)
-
     def __init__(self, render_mode: str | None = None) -> None:
         """Make the task."""
-        self.render_mode = render_mode
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
-        self._spaces = spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Discrete(2)
-
-    @property
-    def unwrapped(self) -> "Relay":
-        """The world itself, as PettingZoo's tools ask for it."""
-        return self
-
-    def observation_space(self, agent: str) -> Space:
-        """Return what a runner sees: its cue."""
-        return self._spaces[0]
-
-    def action_space(self, agent: str) -> Space:
-        """Return what it may answer."""
-        return self._spaces[1]
+        super().__init__(dict.fromkeys(LIVES, spaces.Box(-1.0, 1.0, (1,), np.float32)), spaces.Discrete(2), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start all runners."""
-        if seed is not None:
-            self._generator = np.random.default_rng(seed)
+        self._begin(seed)
         self._now = 0
-        self.agents = list(self.possible_agents)
-        return self._see(self.agents), {agent: {} for agent in self.agents}
+        return self._observe(self.agents), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Pay for the answers, and let go of who has run its part."""
@@ -72,15 +52,9 @@ class Relay:
         self._now += 1
         self.agents = [agent for agent, lives in LIVES.items() if any(a <= self._now < b for a, b in lives)]
         gone = {agent: agent not in self.agents for agent in ran}
-        seen = self._see([agent for agent in LIVES if agent in ran or agent in self.agents])
+        seen = self._observe([agent for agent in LIVES if agent in ran or agent in self.agents])
         return seen, paid, gone, dict.fromkeys(ran, False), {agent: {} for agent in seen}
 
-    def render(self) -> None:
-        """Draw nothing."""
-
-    def close(self) -> None:
-        """Close nothing."""
-
-    def _see(self, agents: list[str]) -> dict[str, Any]:
+    def _observe(self, agents: list[str]) -> dict[str, Any]:
         self._cues = {agent: int(self._generator.integers(2)) for agent in agents}
         return {agent: np.array([2 * cue - 1], np.float32) for agent, cue in self._cues.items()}

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
+from paddock.envs.task_env import TaskWorld
 from paddock.envs.worlds.world import Step, Told
 
 FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
@@ -59,7 +60,7 @@ class Rules:
         require(most <= half, f"{what}, and half of a field of {self.width} x {self.height} is {half}; take fewer")
 
 
-class Snake:
+class Snake(TaskWorld):
     """The world; see the top of this file for its rules, and `Rules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
@@ -70,35 +71,17 @@ class Snake:
         Raises:
             ConfigError: a number is out of its range.
         """
-        self.render_mode = render_mode
         self.rules = Rules(**rules)
-        self.possible_agents = tuple(f"snake_{k}" for k in range(self.rules.snakes))
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
         cells = spaces.MultiDiscrete(np.full((SIDE, SIDE), HEAD + 1), dtype=np.uint8)
-        self._spaces = cells, spaces.Discrete(len(WAYS))
-
-    @property
-    def unwrapped(self) -> "Snake":
-        """The world itself, as PettingZoo's tools ask for it."""
-        return self
-
-    def observation_space(self, agent: str) -> Space:
-        """Return what a snake sees: a choice of five for each cell."""
-        return self._spaces[0]
-
-    def action_space(self, agent: str) -> Space:
-        """Return where it may go: up, right, down, left."""
-        return self._spaces[1]
+        seen = {f"snake_{k}": cells for k in range(self.rules.snakes)}
+        super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)  # up, right, down, left
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Begin with all snakes, each of one cell."""
-        if seed is not None:
-            self._generator = np.random.default_rng(seed)
+        self._begin(seed)
         rules, self._steps = self.rules, 0
         self._cells = np.full((rules.height + 2 * SIGHT, rules.width + 2 * SIGHT), WALL, np.uint8)
         self._cells[SIGHT:-SIGHT, SIGHT:-SIGHT] = FREE
-        self.agents = list(self.possible_agents)
         self._away: dict[str, int] = {}  # steps until it is back
         self._bodies: dict[str, list[Cell]] = {}  # of those who live, from tail to head
         for agent in self.agents:
@@ -144,9 +127,6 @@ class Snake:
         """Draw the field and the wall around it, [H, W, 3], for render_mode "rgb_array"."""
         seen = self._cells[SIGHT - 1 : 1 - SIGHT, SIGHT - 1 : 1 - SIGHT]
         return COLORS[seen].repeat(SCALE, 0).repeat(SCALE, 1) if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        """Close nothing."""
 
     def _bring_back(self) -> list[str]:
         """Count the absence of the dead, and return who is born."""

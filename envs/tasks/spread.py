@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.ranges import Range, UnitFloat, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
+from paddock.envs.task_env import TaskWorld
 from paddock.envs.tasks.particles import Point, distance, draw_discs, move, push_apart
 from paddock.envs.worlds.world import Step, Told
 
@@ -45,7 +46,7 @@ class SpreadRules:
         check_fields(self)
 
 
-class Spread:
+class Spread(TaskWorld):
     """The world; see the top of this file for its rules, and `SpreadRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -56,32 +57,15 @@ class Spread:
         Raises:
             ConfigError: a number is out of its range.
         """
-        self.render_mode = render_mode
         self.rules = SpreadRules(**rules)
-        count = self.rules.N
-        self.possible_agents = tuple(f"agent_{k}" for k in range(count))
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
-        self._spaces = spaces.Box(-np.inf, np.inf, (6 * count,), np.float32), spaces.Discrete(len(WAYS))
-
-    @property
-    def unwrapped(self) -> "Spread":
-        """The world itself, as PettingZoo's tools ask for it."""
-        return self
-
-    def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees: 6 N numbers."""
-        return self._spaces[0]
-
-    def action_space(self, agent: str) -> Space:
-        """Return where it may be pushed: nowhere, left, right, down, up."""
-        return self._spaces[1]
+        numbers = spaces.Box(-np.inf, np.inf, (6 * self.rules.N,), np.float32)
+        seen = {f"agent_{k}": numbers for k in range(self.rules.N)}
+        super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Begin with agents at rest."""
-        if seed is not None:
-            self._generator = np.random.default_rng(seed)
-        self._steps, self.agents = 0, list(self.possible_agents)
+        self._begin(seed)
+        self._steps = 0
         self._places: list[Point] = [self._draw() for _ in self.agents]
         self._speeds: list[Point] = [[0.0, 0.0] for _ in self.agents]
         self._landmarks: list[Point] = [self._draw() for _ in self.agents]
@@ -114,9 +98,6 @@ class Spread:
         count = self.rules.N
         radii, colors = [RADIUS] * count + [SPOT] * count, COLORS.repeat(count, 0)
         return draw_discs([*self._places, *self._landmarks], radii, colors)
-
-    def close(self) -> None:
-        """Close nothing."""
 
     def _draw(self) -> Point:
         return [self._generator.uniform(-1, 1), self._generator.uniform(-1, 1)]

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
+from paddock.envs.task_env import TaskWorld
 from paddock.envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
 from paddock.envs.worlds.world import Step, Told
 
@@ -61,7 +62,7 @@ class _Kind:
 HUNTER, PREY = _Kind("adversary", 0.075, 3.0, 1.0), _Kind("agent", 0.05, 4.0, 1.3)
 
 
-class Tag:
+class Tag(TaskWorld):
     """The world; see the top of this file for its rules, and `TagRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -72,40 +73,22 @@ class Tag:
         Raises:
             ConfigError: a number is out of its range.
         """
-        self.render_mode = render_mode
         self.rules = TagRules(**rules)
         hunters, prey = self.rules.num_adversaries, self.rules.num_good
         self._kinds = [HUNTER] * hunters + [PREY] * prey
         self._radii = [kind.radius for kind in self._kinds] + [OBSTACLE] * self.rules.num_obstacles
         names = [f"{HUNTER.name}_{k}" for k in range(hunters)] + [f"{PREY.name}_{k}" for k in range(prey)]
-        self.possible_agents = tuple(names)
-        self.agents: list[str] = []
-        self._generator = np.random.default_rng()
-        self._moves = spaces.Discrete(len(WAYS))
         seen = 4 + 2 * (len(self._radii) - 1)
-        self._sights = [
+        sights = [
             spaces.Box(-np.inf, np.inf, (seen + 2 * others,), np.float32)
             for others in [prey] * hunters + [prey - 1] * prey
         ]
-
-    @property
-    def unwrapped(self) -> "Tag":
-        """The world itself, as PettingZoo's tools ask for it."""
-        return self
-
-    def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees: two numbers less for prey, which sees no speed but of other prey."""
-        return self._sights[self.possible_agents.index(agent)]
-
-    def action_space(self, agent: str) -> Space:
-        """Return where it may be pushed: nowhere, left, right, down, up."""
-        return self._moves
+        super().__init__(dict(zip(names, sights, strict=True)), spaces.Discrete(len(WAYS)), render_mode)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Begin with all at rest."""
-        if seed is not None:
-            self._generator = np.random.default_rng(seed)
-        self._steps, self.agents = 0, list(self.possible_agents)
+        self._begin(seed)
+        self._steps = 0
         self._places: list[Point] = [self._draw(1.0) for _ in self.agents]  # obstacles behind who moves
         self._places += [self._draw(REACH) for _ in range(self.rules.num_obstacles)]
         self._speeds: list[Point] = [[0.0, 0.0] for _ in self.agents]
@@ -136,9 +119,6 @@ class Tag:
             return None
         counts = self.rules.num_adversaries, self.rules.num_good, self.rules.num_obstacles
         return draw_discs(self._places, self._radii, COLORS.repeat(counts, 0))
-
-    def close(self) -> None:
-        """Close nothing."""
 
     def _draw(self, most: float) -> Point:
         return [self._generator.uniform(-most, most), self._generator.uniform(-most, most)]
