@@ -1,18 +1,17 @@
-"""What worlds have in common that are another environment's face."""
+"""Multi-agent environments that adapt or wrap another environment."""
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium
 from gymnasium import Space
 
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.worlds.world import World, takes_turns
 
 
-class Adapter(ABC):
-    """A world that plays another environment; see `World` and `TakesTurns` for what it promises.
+class Adapter:
+    """Base of environments that adapt another; with its `reset` and `step` it is a `TakesTurns`.
 
     Attributes:
         agents: those that live.
@@ -29,21 +28,15 @@ class Adapter(ABC):
         self.metadata = dict(getattr(env, "metadata", {}))
         self.render_mode = getattr(env, "render_mode", None)
 
-    @abstractmethod
     def observation_space(self, agent: str) -> Space:
         """Return what an agent sees."""
+        space: Space = self._env.observation_space(agent)
+        return space
 
-    @abstractmethod
     def action_space(self, agent: str) -> Space:
         """Return what an agent may do."""
-
-    @abstractmethod
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
-        """Start an episode of the whole world; observations and infos of the agents that live."""
-
-    @abstractmethod
-    def step(self, actions: dict[str, Any]) -> Step:
-        """Step by the actions of those who act; what is said of agents that lived, and of those born."""
+        space: Space = self._env.action_space(agent)
+        return space
 
     @property
     def inner(self) -> Any:
@@ -62,6 +55,18 @@ class Adapter(ABC):
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+class Wrapper(Adapter):
+    """Base of environments that wrap another multi-agent environment."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, world.possible_agents)
+
+    def _update(self) -> None:
+        """Note who lives and who acts."""
+        self.agents = self._env.agents
+        self.acting = self._env.acting if takes_turns(self._env) else self.agents
 
 
 def find_owner(env: Any, name: str) -> Any:

@@ -5,14 +5,14 @@ from typing import Any, final
 import numpy as np
 from gymnasium import Space, spaces
 
-from paddock.envs.worlds.adapter import Adapter
-from paddock.envs.worlds.world import Step, Told, World, takes_turns
+from paddock.envs.worlds.adapter import Wrapper
+from paddock.envs.worlds.world import Step, Told, World
 
 KEY = "seat"
 
 
 @final
-class SeatFeature(Adapter):
+class SeatFeature(Wrapper):
     """A world whose observations tell the seat.
 
     A vector of floats has one number more for each seat: 1 for the agent's own, 0 for the others. A Dict has one key
@@ -21,7 +21,7 @@ class SeatFeature(Adapter):
 
     def __init__(self, world: World) -> None:
         """Take over a world."""
-        super().__init__(world, world.possible_agents)
+        super().__init__(world)
         self._seat = {agent: seat for seat, agent in enumerate(self.possible_agents)}
         self._spaces = {agent: self._widen(world.observation_space(agent)) for agent in self._seat}
 
@@ -29,26 +29,17 @@ class SeatFeature(Adapter):
         """Return what an agent sees."""
         return self._spaces[agent]
 
-    def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
-        space: Space = self._env.action_space(agent)
-        return space
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
         observations, infos = self._env.reset(seed=seed, options=options)
-        self._look()
+        self._update()
         return self._tell(observations), infos
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step the world."""
         observations, rewards, terminated, truncated, infos = self._env.step(actions)
-        self._look()
+        self._update()
         return self._tell(observations), rewards, terminated, truncated, infos
-
-    def _look(self) -> None:
-        self.agents = self._env.agents
-        self.acting = self._env.acting if takes_turns(self._env) else self.agents
 
     def _widen(self, space: Space) -> Space:
         seats = len(self._seat)

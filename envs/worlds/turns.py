@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, final
 
-from gymnasium import Space
-
 from paddock.envs.worlds.adapter import Adapter
 from paddock.envs.worlds.world import Step, Told
 
@@ -18,14 +16,6 @@ class Turns(Adapter):
 
     Agents that ended are stepped once more without an action, as that form has it, before the next one's turn.
     """
-
-    def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
-        return self._env.observation_space(agent)
-
-    def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
-        return self._env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from conftest import env_spec
 
-from paddock.envs.tasks.snake import BODY, COLORS, FOOD, FREE, HEAD, SCALE, SIDE, SIGHT, WALL, Snake
+from paddock.envs.tasks.snake import BODY, FOOD, FREE, HEAD, SIDE, SIGHT, WALL, Snake
 from paddock.envs.vector.serial import SerialVectorEnv
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -44,12 +44,6 @@ def test_who_eats_grows_and_is_paid_and_other_food_lies_there() -> None:
     assert (world._cells == FOOD).sum() == 1
 
 
-def test_the_longest_is_paid_and_grows_no_more() -> None:
-    world = field([(0, 0), (0, 1), (0, 2), (0, 3)], [(5, 5)], food=(0, 4))
-    assert step(world, RIGHT, LEFT)[0] == [1.0, 0.0]
-    assert cells(world, "snake_0") == [(0, 1), (0, 2), (0, 3), (0, 4)]
-
-
 def test_walls_bodies_and_necks_kill_and_the_last_cell_of_a_tail_does_not() -> None:
     assert step(field([(0, 3)], [(5, 5)]), UP, UP) == ([-1.0, 0.0], ["snake_1"])
     assert step(field([(1, 2), (1, 3), (1, 4)], [(2, 3)]), RIGHT, UP) == ([0.0, -1.0], ["snake_0"])
@@ -61,10 +55,6 @@ def test_two_heads_in_one_cell_both_die_and_leave_the_food() -> None:
     world = field([(3, 2)], [(3, 4)], food=(3, 3), snakes=2)
     assert step(world, RIGHT, LEFT) == ([-1.0, -1.0], [])
     assert world._cells[3 + SIGHT, 3 + SIGHT] == FOOD
-
-
-def test_heads_of_one_cell_may_change_places() -> None:
-    assert step(field([(3, 2)], [(3, 3)]), RIGHT, LEFT)[0] == [0.0, 0.0]
 
 
 def test_the_dead_are_back_with_one_cell_after_their_absence() -> None:
@@ -98,12 +88,3 @@ def test_rows_of_the_dead_are_blank_until_they_are_back() -> None:
         obs, *_, infos = venv.step(np.array([UP, int(expected[0])]))
         assert infos["acts"].tolist() == expected and obs.any(axis=(1, 2)).tolist() == expected
     venv.close()
-
-
-def test_a_picture_has_a_square_for_each_cell_and_for_the_wall() -> None:
-    world = Snake("rgb_array", **RULES)
-    world.reset(seed=0)
-    picture: Any = world.render()
-    assert picture.shape == (10 * SCALE, 10 * SCALE, 3)
-    found = (picture[SCALE // 2 :: SCALE, SCALE // 2 :: SCALE, None] == COLORS).all(axis=-1).sum(axis=(0, 1))
-    assert found.tolist() == [61, 1, 36, 0, 2]

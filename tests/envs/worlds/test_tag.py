@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.envs.tasks.tag import COLORS, Tag
+from paddock.envs.tasks.tag import Tag
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
 RULES = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 1, "max_cycles": 25}
@@ -67,7 +67,7 @@ def test_adversaries_see_the_speed_of_prey_and_prey_sees_none() -> None:
     np.testing.assert_allclose(seen["agent_0"], [-0.4, 0, -1, 2, 1, -1, 1.5, -2, 3, -1], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("good", "adversaries", "obstacles", "episodes"), [(1, 3, 2, 12), (2, 4, 3, 4), (2, 3, 0, 4)])
+@pytest.mark.parametrize(("good", "adversaries", "obstacles", "episodes"), [(1, 3, 2, 8), (2, 3, 0, 2)])
 def test_an_episode_is_that_of_simple_tag(good: int, adversaries: int, obstacles: int, episodes: int) -> None:
     simple_tag = pytest.importorskip("mpe2.simple_tag_v3", reason="pip install -e '.[multiagent]'")
     rules = {"num_good": good, "num_adversaries": adversaries, "num_obstacles": obstacles, "max_cycles": 25}
@@ -98,11 +98,3 @@ def test_an_episode_is_that_of_simple_tag(good: int, adversaries: int, obstacles
 def _towards(x: float, y: float) -> int:
     """Return the action that goes there along the longer axis."""
     return (LEFT if x < 0 else RIGHT) if abs(x) > abs(y) else (DOWN if y < 0 else UP)
-
-
-def test_a_picture_has_a_disc_for_each() -> None:
-    world = plane([[0, 0], [1, 1], [-1, 0.5], [0, -1]])
-    assert world.render() is None
-    world.render_mode = "rgb_array"
-    found = {tuple(color) for color in world.render().reshape(-1, 3).tolist()}
-    assert {tuple(color) for color in COLORS.tolist()} < found

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -51,12 +50,6 @@ def test_turns_pay_everybody_at_every_step_and_end_one_by_one(steps: Any) -> Non
     ]
 
 
-def test_turns_are_seen_by_each_agent_as_its_own_where_one_array_tells_all_of_them() -> None:
-    with closing(Serial(num_envs=1).make(env_spec("toy_worlds:Bidding"))) as venv:
-        assert venv.begin(0)[0].tolist() == [[0, 0], [0, 1], [0, 2]]
-        assert venv.step(np.array([2, 0, 0]))[0].tolist() == [[2, 0], [2, 1], [2, 2]]
-
-
 def test_turns_can_be_cut_off(steps: Any) -> None:
     told = steps(env_spec("toy_worlds:Bidding", max_episode_steps=2), [[1, 0, 0], [0, 1, 0]])
     assert told[2] == ([0, 0, 0], [0.1, 0, 0.1], "ccc", "100", [True])
@@ -98,12 +91,10 @@ OWN = {"_target_": "paddock.envs.seeding.OwnGeneratorsOfWorld"}
     "env",
     [
         env_spec("toy_worlds:Bidding", max_episode_steps=9, seat_feature=True),
-        env_spec("toy_worlds:Gathering", agents=2),
-        env_spec("toy_worlds:Table"),
         env_spec("toy_worlds:Skirmish", wrappers=[OWN], max_episode_steps=9),
         env_spec("toy_worlds:Skirmish", kwargs={"agents": 1}),
     ],
-    ids=["turns", "tuples", "dictionaries", "passed on", "one seat"],
+    ids=["turns", "passed on", "one seat"],
 )
 def test_what_is_set_is_set_in_the_environment_itself(env: EnvSpec) -> None:
     own: Any = resolve(env.id, "env.id")
@@ -122,36 +113,11 @@ def test_what_is_set_is_set_in_the_environment_itself(env: EnvSpec) -> None:
     [
         (env_spec("toy_worlds:Gathering", agents=3), "the observation space of env.id=toy_worlds:Gathering is a Tuple"),
         (env_spec("CartPole-v1", agents=2), "the observation space of env.id=CartPole-v1 is a Box, where a Tuple of 2"),
-        (env_spec("toy_worlds:Bidding", agents=2), "has 3 by itself"),
     ],
 )
 def test_another_number_of_agents_is_one_clear_line(env: EnvSpec, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         env.make()
-
-
-ZOO = {
-    "mpe2.simple_spread_v3:parallel_env": True,  # whether it can be tested on seeds
-    "mpe2.simple_speaker_listener_v4:parallel_env": True,
-    "mpe2.simple_tag_v3:env": True,
-    "pettingzoo.classic.tictactoe_v3:env": False,  # its test samples actions that are illegal
-    "pettingzoo.classic.connect_four_v3:env": False,
-    "pettingzoo.classic.texas_holdem_v4:env": False,
-}
-
-
-@pytest.mark.parametrize("id", ZOO)
-def test_pettingzoos_own_tests_pass(id: str) -> None:
-    for module in (id.partition(".")[0], *(["rlcard"] if "holdem" in id else [])):
-        pytest.importorskip(module, reason="pip install -e '.[multiagent]'")
-    from pettingzoo.test import parallel_api_test, parallel_seed_test
-
-    env = env_spec(id)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        parallel_api_test(env.make(), num_cycles=60)
-        if ZOO[id]:
-            parallel_seed_test(env.make, num_cycles=30)
 
 
 # What conf/env offers
@@ -172,8 +138,8 @@ def offered(request: pytest.FixtureRequest) -> EnvSpec:
 def test_an_offered_worlds_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
     other = pickle.loads(pickle.dumps(offered))
     assert other == offered and hash(other) == hash(offered) and other.seats == offered.seats > 1
-    # No piston ball ends within 60 steps either, whose images are the slowest of all.
-    findings = dict(check_env(offered, 20 if "pistonball" in offered.id else 60))
+    slow = any(name in offered.id for name in ("pistonball", "cooperative_pong"))  # to draw
+    findings = dict(check_env(offered, 8 if slow else 60))
     assert {"lives", "seed", "history", "others", "speed"} <= findings.keys()
     assert {
         name: str(one) for name, one in findings.items() if one.level != "ok" and name not in ("rewards", "ends")
@@ -216,8 +182,6 @@ def test_the_sanity_tasks_of_worlds_pay_what_they_say() -> None:
         ("Skirmish", {}, "warn.* were left without a word of their end"),
         ("Dark", {}, "warn.* what they saw did not change once in 60 steps; images may need env.kwargs.render_mode"),
         ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "terminated": "b"}]}, "agents still has b"),
-        ("Scripted", {"agents": "ab", "steps": [{"agents": "abz"}]}, "agents has z, whom possible_agents do not name"),
-        ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "unseen": "b"}]}, "b lives, and was given no"),
         ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "reward": {"a": np.nan}}]}, "a: the reward is nan"),
     ],
 )

