@@ -1,13 +1,12 @@
-"""Many elements at once into rows, part by part: less for each than one by one, and only where all is as declared."""
+"""Many arrays or choices at once into rows, which takes less for each than one by one."""
 
 from collections.abc import Callable, Sequence
-from operator import index, itemgetter
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from paddock.envs.spaces.parts import Array, Choice, NumbersPart, Part, Views, finder
-from paddock.envs.spaces.structures import Record
 
 Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
 DOUBTS = (AttributeError, TypeError, ValueError, LookupError)  # what a fill raises of elements that it does not take
@@ -15,34 +14,15 @@ DOUBTS = (AttributeError, TypeError, ValueError, LookupError)  # what a fill rai
 LARGE = 1024  # bytes of a part; above, a copy costs more than a step of Python
 
 
-def filler(part: Part, views: Views) -> Fill | None:
-    """Return a function that writes an element into each of many rows; None for what varies in size, and for images.
+def filler(part: Part, view: Views) -> Fill | None:
+    """Return a function that writes an element into each of many rows; None for structures, and for images.
 
-    It takes arrays of the declared shape and dtype, or of a dtype that this one includes, and whole numbers. Of all
-    else it raises one of DOUBTS, good or bad: the writer says which. What it has written by then stays.
+    It takes arrays of the declared shape, and of a dtype that can be cast, and whole numbers. For everything else it
+    raises one of DOUBTS: the writer says what is wrong. Elements before it may have been written.
     """
-    if isinstance(part, Record):
-        return _fill_record(part, views)
     if isinstance(part, NumbersPart):
-        return _fill_numbers(part, views)
-    return _fill_choices(part, views) if isinstance(part, Choice) else None
-
-
-def _fill_record(part: Record, views: Views) -> Fill | None:
-    each = views if isinstance(views, tuple) else tuple(views.values())
-    fills = [filler(inner, view) for inner, view in zip(part.parts.values(), each, strict=True)]
-    if None in fills:
-        return None
-    inside = [(itemgetter(key), fill) for key, fill in zip(part.parts, fills, strict=True) if fill is not None]
-    size = part.size
-
-    def fill(rows: Any, elements: Sequence[Any]) -> None:
-        if size is not None and set(map(len, elements)) != {size}:
-            raise ValueError
-        for get, write in inside:
-            write(rows, list(map(get, elements)))
-
-    return fill
+        return _fill_numbers(part, view)
+    return _fill_choices(part, view) if isinstance(part, Choice) else None
 
 
 def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:

@@ -76,31 +76,23 @@ class Layout:
         return np.zeros(shape, self.row)
 
     def fields(self, rows: Array) -> Views:
-        """Views on the leaves of rows [...]: arrays [..., *shape] in dicts and tuples like the space's.
+        """Return views on the leaves of rows [...]: arrays [..., *shape] in dicts and tuples like the space's.
 
-        Without a copy. What varies in size has "length" and "items", a OneOf "tag" and its options by number, a Graph
-        "num_nodes", "nodes", and where it has edges "num_edges" (-1: none given), "edges" and "edge_links".
+        A Sequence has "length" and "items", a OneOf "tag" and its options by number, a Graph "num_nodes", "nodes", and
+        where it has edges "num_edges" (-1: none given), "edges" and "edge_links".
         """
         return self._root.views(rows if self.plain else rows.view(self._root.dtype))
 
     def writer(self, rows: Array) -> Write:
-        """A function `write(index, element)` that puts an element into rows, made for this space and these rows.
-
-        Raises (the function):
-            Misfit: the element is not of the space in structure, shape, kind of number, choice or bound.
-        """
+        """Return a function `write(index, element)` made for these rows; it raises Misfit for other elements."""
         return self._root.writer(self.fields(rows))
 
     def filler(self, rows: Array) -> Fill | None:
-        """A function `fill(index, elements)` that puts one element into each of many rows; None where sizes vary.
-
-        Raises (the function):
-            DOUBTS: an element is not as declared to the bit; `writer` takes it, or says what is wrong.
-        """
+        """Return a function `fill(index, elements)` for many rows; None for structures. See `columns.filler`."""
         return filler(self._root, self.fields(rows))
 
     def reader(self, rows: Array) -> Read:
-        """A function `read(index)` that gives the element there, apart from the rows; a Discrete as an int."""
+        """Return a function `read(index)` that returns the element there, apart from the rows; a Discrete as an int."""
         return self._root.reader(self.fields(rows))
 
     def batch(self, rows: Array) -> Any:
@@ -108,13 +100,10 @@ class Layout:
         return self._root.batch(self.fields(rows))
 
     def pack(self, batch: Any, rows: Array, choices: bool = False) -> None:
-        """Write a batch in Gymnasium's form into rows [N].
+        """Write a batch in Gymnasium's form into rows [N]; raises Misfit.
 
         Args:
             choices: whether choices have to be those of the space, as in observations.
-
-        Raises:
-            Misfit: it is not of that form.
         """
         self._root.pack(self.fields(rows), batch, choices)
 

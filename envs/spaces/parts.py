@@ -97,11 +97,11 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def leaves(self, offset: int) -> Iterator[Leaf]:
-        """Its leaves in the order of the row, given where it starts."""
+        """Return its leaves in the order of the row, given where it starts."""
 
-    @abc.abstractmethod
     def views(self, array: Array) -> Views:
-        """Views on its leaves, of an array of its dtype."""
+        """Return views on its leaves, of an array of its dtype."""
+        return array
 
     @abc.abstractmethod
     def emit(self, source: Source, value: str, views: Views) -> None:
@@ -109,11 +109,11 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def reader(self, views: Views) -> Read:
-        """A function from an index to the element there, apart from the rows."""
+        """Return a function from an index to the element there, apart from the rows."""
 
-    @abc.abstractmethod
     def batch(self, views: Views) -> Any:
-        """All elements in Gymnasium's batch form: views, or a tuple of elements where they vary in size."""
+        """Return all elements in Gymnasium's batch form: views, or a tuple of elements where they vary in size."""
+        return views
 
     @abc.abstractmethod
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
@@ -126,9 +126,9 @@ class Part(abc.ABC):
             Misfit: it is not of that form.
         """
 
-    @abc.abstractmethod
     def rows_in(self, batch: Any) -> int:
-        """How many elements a batch in Gymnasium's form has."""
+        """Return how many elements a batch in Gymnasium's form has."""
+        return len(batch)
 
     @abc.abstractmethod
     def refuse(self, element: Any) -> None:
@@ -179,9 +179,6 @@ class NumbersPart(Part):
         more = self.sizes, self.starts, self.greatest
         yield Leaf(self.path, self.kind, offset, self.base.str, self.dtype.shape, *more)
 
-    def views(self, array: Array) -> Views:
-        return array
-
     def emit(self, source: Source, value: str, views: Views) -> None:
         # By its name, as a dtype that was pickled inside another is equal to NumPy's own, but not the same object.
         dtype, fit = source.bind(np.dtype(views.dtype.str)), source.bind(self.fit)
@@ -228,14 +225,8 @@ class NumbersPart(Part):
     def reader(self, views: Views) -> Read:
         return lambda index: views[index, ...].copy() if isinstance(index, int) else views[(*index, ...)].copy()
 
-    def batch(self, views: Views) -> Any:
-        return views
-
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         views[...] = self.fit(batch, views.shape[: views.ndim - len(self.shape)], choices)
-
-    def rows_in(self, batch: Any) -> int:
-        return len(batch)
 
     def refuse(self, element: Any) -> None:
         self.fit(element)
@@ -251,9 +242,6 @@ class Choice(Part):
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
         yield Leaf(self.path, "choice", offset, self.base.str, self.dtype.shape, (self.size,), (self.start,))
-
-    def views(self, array: Array) -> Views:
-        return array
 
     def emit(self, source: Source, value: str, views: Views) -> None:
         view, fit = source.bind(views), source.bind(self.fit)
@@ -278,9 +266,6 @@ class Choice(Part):
         item = views.item
         return lambda index: item(index)
 
-    def batch(self, views: Views) -> Any:
-        return views
-
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         array, at = np.asarray(batch), place(self.path)
         if array.shape != views.shape:
@@ -290,9 +275,6 @@ class Choice(Part):
         if choices and (wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist()):
             self.fit(wrong[0])
         views[...] = array
-
-    def rows_in(self, batch: Any) -> int:
-        return len(batch)
 
     def refuse(self, element: Any) -> None:
         self.fit(element)

@@ -63,9 +63,6 @@ class Varying(Part):
         for row, element in enumerate(batch):
             write(row, element)
 
-    def rows_in(self, batch: Any) -> int:
-        return len(batch)
-
     def refuse(self, element: Any) -> None:
         self.write(self.views(np.zeros(1, self.dtype)))((0,) * (self.depth + 1), element)
 

@@ -131,9 +131,10 @@ def place_of(layout: Layout) -> str:
     """Return where a layout's environments step, in a word or three."""
     if isinstance(layout, Serial):
         return "serial"
-    native = isinstance(layout, Native)
-    name, kind = ("native", "thread") if native else ("multiprocess", "worker")
-    count = layout.threads if native else layout.processes
+    if isinstance(layout, Native):
+        name, kind, count = "native", "thread", layout.threads
+    else:
+        name, kind, count = "multiprocess", "worker", layout.processes
     return f"{name}, {count} {kind}{'s' * (count != 1)}"
 
 

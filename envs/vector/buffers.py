@@ -18,8 +18,6 @@ from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import RowIndex, numbers
 from paddock.envs.worlds.roles import SeatRows
 
-MANY = 16  # elements with a structure, from which it is faster to write them part by part
-
 
 class Refused(Exception):
     """An element could not be written; `cause` says why.
@@ -56,7 +54,7 @@ class Buffer:
         Raises:
             Refused: an element is not of the space; those before it may have been written.
         """
-        if (self._numbers or len(elements) >= MANY) and self._fill is not None:
+        if self._numbers and self._fill is not None:
             try:
                 self._fill(rows, elements)
                 return

@@ -3,7 +3,7 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paddock.envs.vector.storage import Layouts
 
 Rows = NDArray[np.intp] | slice | None  # which environments, distinct; None for all
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
 Seeds = int | Sequence[int | None] | None  # one for each environment, or an int: environment i has seed + i
 Episodes = Sequence[int] | NDArray[np.int64] | None  # numbers of episodes [N / seats]; None: zeros
 Started = tuple[Any, dict[str, Any]]  # observations and infos
@@ -195,18 +195,18 @@ def check_unshared(vec: object, plays: str) -> None:
     require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
-def closes_on_interrupt(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[..., Result]:
+def closes_on_interrupt(method: Method) -> Method:
     """Have Ctrl-C in a method close the vector: it may have come between any two steps of a protocol."""
 
     @functools.wraps(method)
-    def call(self: VectorEnv, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    def call(self: VectorEnv, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
         except KeyboardInterrupt:
             self.close()
             raise
 
-    return call
+    return cast(Method, call)
 
 
 def describe(venv: VectorEnv, env: Any, layouts: "Layouts", num_envs: int, autoreset: AutoresetMode) -> None:

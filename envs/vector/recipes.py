@@ -158,7 +158,7 @@ class Multiprocess:
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> MultiprocessVectorEnv:
         """Start the workers; see `Vec.make`."""
-        layout = {"batch_size": self.batch_size or self.num_envs, "groups": self.groups}
+        layout: dict[str, Any] = {"batch_size": self.batch_size or self.num_envs, "groups": self.groups}
         faults: dict[str, Any] = {"restart": self.restart, "timeout_s": self.timeout_s}
         return MultiprocessVectorEnv(spec, self.num_envs, self.processes, **layout, **faults, **form)
 

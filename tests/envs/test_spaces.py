@@ -154,25 +154,6 @@ def test_views_in_torch_are_the_same_numbers(seed: int) -> None:
 F4, U1 = np.float32, np.uint8
 
 
-def test_rows_are_looked_at_without_a_copy_and_padding_stays_zero() -> None:
-    layout = Layout.of(spaces.Dict(a=spaces.Box(0, 255, (3,), U1), b=spaces.Box(-1, 1, (2,), np.float64)), {}, [])
-    assert layout.itemsize == 24 and layout.row == np.dtype("V24")
-    rows = layout.zeros(2)
-    write = layout.writer(rows)
-    write(0, {"a": np.full(3, 255, U1), "b": np.full(2, np.nan)})
-    assert rows.view(U1).reshape(2, 24)[0, 3:8].tolist() == [0] * 5
-    fields = layout.fields(rows)
-    assert np.shares_memory(fields["a"], rows) and np.shares_memory(fields["b"], rows)
-    same = {"kind": "real", "sizes": [], "starts": []}
-    assert layout.describe() == {
-        "itemsize": 24,
-        "leaves": [
-            {"path": ["a"], "offset": 0, "dtype": "|u1", "shape": [3], "greatest": 255, **same},
-            {"path": ["b"], "offset": 8, "dtype": "<f8", "shape": [2], "greatest": 1, **same},
-        ],
-    }
-
-
 def test_features_are_numbers_pixels_between_0_and_1_and_choices_one_hot() -> None:
     space = spaces.Dict(
         {

@@ -147,16 +147,6 @@ def test_kinds_of_obstacles_are_equally_likely() -> None:
     assert np.all(np.abs(counts / counts.sum() - 1 / 3) < 0.03)
 
 
-@pytest.mark.parametrize("encoding", [{"roughness": 2.0}, EVERYTHING, {"cppn": HILL}], ids=["rough", "all", "cppn"])
-@pytest.mark.parametrize("length", [60, 173])
-def test_any_length_is_laid_and_ends_ten_points_before_the_last(encoding: dict[str, Any], length: int) -> None:
-    env = standing(spec(**encoding, length=length).make(), seed=1)
-    assert env.ground.x.shape == (length,)
-    assert env.finish == pytest.approx((length - 10) * STEP)
-    carry(env, env.finish + 0.5, float(env.ground.y[-10:].max()) + 3)
-    assert env.step(np.zeros(4, np.float32))[2]
-
-
 def test_a_network_gives_the_heights_beyond_the_start_pad() -> None:
     # f(x) = 2 x, with x = (i - 100) / 100 * pi: from point 21 on, each is 2 pi / 100 higher than the one before.
     ground = lay(0, cppn=HILL, roughness=5.0)

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from paddock.envs.errors import ConfigError, provide, require, resolve
+from paddock.envs.errors import ConfigError, one_line, provide, require, resolve
 from paddock.envs.making import REFUSALS
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
@@ -131,7 +131,8 @@ class BatchedVectorEnv(LockStepVectorEnv):
     def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
         """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
         rows = np.full(self.num_envs, None, object)
-        given = observation if _is_object(observation) else list(iterate(self.venv.observation_space, observation))
+        listed = isinstance(observation, np.ndarray) and observation.dtype.hasobject
+        given = observation if listed else list(iterate(self.venv.observation_space, observation))
         for i in np.flatnonzero(chosen):
             rows[i] = deepcopy(given[i])
         return rows
@@ -157,95 +158,78 @@ def make_batched(
         ConfigError: there is none, it refuses its arguments, or it cannot restart environments when we need it.
     """
     check_whole(spec, "vector")
-    creator, registered = (_entry_point(spec.id), True) if target is None else (resolve(target, "vec.target"), False)
+    creator = _entry_point(spec.id) if target is None else resolve(target, "vec.target")
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
-    arguments = {**spec.arguments, **limit}
     modes = [autoreset] if autoreset is AutoresetMode.DISABLED else [autoreset, AutoresetMode.DISABLED]
     offers = "autoreset_mode" in inspect.signature(creator).parameters
     choices: list[dict[str, Any]] = [{"autoreset_mode": mode} for mode in modes] if offers else [{}]
     for choice in choices:
         try:
-            venv = _build(spec, num_envs, creator, registered, arguments | choice)
+            venv = _build(spec, num_envs, None if target is None else creator, {**spec.arguments, **limit, **choice})
         except ConfigError:
             if choice is choices[-1]:
                 raise
             continue
         if mode_of(venv) in modes:
-            check_spaces(spec, venv, target)
+            _check_spaces(spec, venv, target)
             return BatchedVectorEnv(venv, spec, autoreset, copy, packed)
         venv.close()
-    name = target or f"the vector environment of {spec.id}"
-    raise ConfigError(
-        f"{name} restarts environments by autoreset_mode={getattr(mode_of(venv), 'value', None)} alone, and "
-        f"{' or '.join(mode.value for mode in modes)} is needed; choose vec=serial or vec=multiprocess"
-    )
+    name, own = target or f"the vector environment of {spec.id}", getattr(mode_of(venv), "value", None)
+    needed = " or ".join(mode.value for mode in modes)
+    what = f"{name} restarts environments by autoreset_mode={own} alone, and {needed} is needed"
+    raise ConfigError(f"{what}; choose vec=serial or vec=multiprocess")
 
 
 def check_whole(spec: EnvSpec, vec: str) -> None:
     """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
     remedy = "choose vec=serial or vec=multiprocess"
     names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    cannot = f"env.wrappers={names} cannot go around the environments inside vec={vec}"
-    require(not names, f"{cannot}; {remedy}")
+    require(not names, f"env.wrappers={names} cannot go around the environments inside vec={vec}; {remedy}")
     cannot = f"env.fresh=true: vec={vec} cannot rebuild an environment for every episode"
     require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")
 
 
-def check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:
-    """Raise ConfigError if a class was named in `vec.target` that does not run the task of `env.id`."""
-    spaces = venv.single_observation_space, venv.single_action_space
-    require(
-        target is None or spaces == spec.raw_spaces,
-        f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.raw_spaces}; name those of one task",
-    )
-
-
 def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
-    """When a vector environment restarts what has ended; None where it does not say."""
+    """Return when a vector environment restarts environments; None where it does not say."""
     return venv.metadata.get("autoreset_mode")
 
 
 def copied(observation: Any) -> Any:
-    """A batch of observations in memory of its own."""
+    """Return a batch of observations in memory of its own."""
     if isinstance(observation, Mapping):
         return {key: copied(part) for key, part in observation.items()}
     return tuple(map(copied, observation)) if isinstance(observation, tuple) else np.array(observation)
 
 
+def _check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:
+    spaces = venv.single_observation_space, venv.single_action_space
+    what = f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.raw_spaces}"
+    require(target is None or spaces == spec.raw_spaces, f"{what}; name those of one task")
+
+
 def _entry_point(env_id: str) -> Callable[..., Any]:
     module, _, name = env_id.rpartition(":")
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError(f"env.id={env_id} cannot be imported ({error}); {provide(error)}") from error
-    found = gymnasium.registry.get(name)
-    require(
-        found is not None and found.vector_entry_point is not None,
-        f"env.id={env_id} has no vector environment of its own; name its class in vec.target, or choose vec=serial or "
-        "vec=multiprocess",
-    )
-    entry = found.vector_entry_point  # type: ignore[union-attr]
-    return load_env_creator(entry) if isinstance(entry, str) else entry  # type: ignore[return-value]
+    try:
+        importlib.import_module(module or "gymnasium")
+    except ImportError as error:
+        raise ConfigError(f"env.id={env_id} cannot be imported ({error}); {provide(error)}") from error
+    entry = getattr(gymnasium.registry.get(name), "vector_entry_point", None)
+    if entry is None:
+        remedy = "name its class in vec.target, or choose vec=serial or vec=multiprocess"
+        raise ConfigError(f"env.id={env_id} has no vector environment of its own; {remedy}")
+    return load_env_creator(entry) if isinstance(entry, str) else entry
 
 
 def _build(
-    spec: EnvSpec, num_envs: int, creator: Callable[..., Any], registered: bool, arguments: dict[str, Any]
+    spec: EnvSpec, num_envs: int, creator: Callable[..., Any] | None, arguments: dict[str, Any]
 ) -> gymnasium.vector.VectorEnv:
     try:
-        if registered:
-            venv = gymnasium.make_vec(spec.id, num_envs, vectorization_mode="vector_entry_point", **arguments)
-        else:
+        if creator is not None:
             venv = creator(num_envs=num_envs, **arguments)
+        else:
+            venv = gymnasium.make_vec(spec.id, num_envs, vectorization_mode="vector_entry_point", **arguments)
     except (*REFUSALS, gymnasium.error.Error) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"the vector environment of {spec.id} refuses {arguments}: {reason}") from error
-    require(
-        isinstance(venv, gymnasium.vector.VectorEnv),
-        f"vec.target gives a {type(venv).__name__}; name a class of gymnasium.vector.VectorEnv",
-    )
+        raise ConfigError(f"the vector environment of {spec.id} refuses {arguments}: {one_line(error)}") from error
+    given = f"vec.target gives a {type(venv).__name__}"
+    require(isinstance(venv, gymnasium.vector.VectorEnv), f"{given}; name a class of gymnasium.vector.VectorEnv")
     return venv
-
-
-def _is_object(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == object

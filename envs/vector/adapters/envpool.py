@@ -97,8 +97,8 @@ class EnvPoolVectorEnv(VectorEnv):
         self._actions = buffer_of(*actions, arrays.action)
         # Actions for those to whom they do not count.
         self._nothing = buffer_of(*actions, allocate(layouts.action, self._total, np.zeros))
-        self._observation = buffer_of(self.single_observation_space, layouts.observation, arrays.observation)
-        self._final = buffer_of(self.single_observation_space, layouts.observation, arrays.final)
+        self._observation: Any = buffer_of(self.single_observation_space, layouts.observation, arrays.observation)
+        self._final: Any = buffer_of(self.single_observation_space, layouts.observation, arrays.final)
         self._flying = np.zeros(self._total, np.bool_)  # in the pool
         self._beginning = np.zeros(num_envs, np.bool_)  # what comes next from the pool begins an episode
         self._ready: list[int] = []  # in the order of arrival

@@ -133,19 +133,15 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         except (EOFError, OSError) as error:
             if not self._async:
                 raise
-            dead = self._dead()
+            for process in self.venv.processes:
+                process.join(0.1)
+            codes = [process.exitcode for process in self.venv.processes]
+            dead = [
+                f"the process of environment {i} (exit code {code})" for i, code in enumerate(codes) if code is not None
+            ]
             self.close(terminate=True)
-            raise EnvError(f"{dead or 'a process'} died; look for the cause in what it logged last") from error
-
-    def _dead(self) -> str:
-        """Which processes have died, and how."""
-        for process in self.venv.processes:
-            process.join(0.1)
-        return ", ".join(
-            f"the process of environment {i} (exit code {process.exitcode})"
-            for i, process in enumerate(self.venv.processes)
-            if process.exitcode is not None
-        )
+            what = ", ".join(dead) or "a process"
+            raise EnvError(f"{what} died; look for the cause in what it logged last") from error
 
 
 def _can_share(space: Space) -> bool:

@@ -267,7 +267,8 @@ class Coordinator:
 
     def _arrive(self, block: int) -> None:
         """Take the answer of a block."""
-        w, state, task, said = self._worker(block), self._buffers.state[block], self._task[block], None
+        w, state, task = self._worker(block), self._buffers.state[block], self._task[block]
+        said: Any = None
         if state != DONE:
             try:
                 while block not in self._messages:  # those of the worker's other blocks may come before

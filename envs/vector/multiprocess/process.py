@@ -158,5 +158,4 @@ def end(processes: list[WorkerProcess], buffers: SharedBuffers, bells: list[Bell
     finally:  # where Ctrl-C ends the wait, too
         for process in processes:
             process.close()
-        for fd in (memory, *(bell.fd for bell in bells)):
-            os.close(fd)
+        os.close(memory)

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import time
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +95,9 @@ class Bell:
     """An eventfd by which one process wakes another. Rings add up until they are heard, so none is lost."""
 
     def __init__(self, fd: int) -> None:
-        """Use the eventfd, which must not block."""
+        """Own the eventfd, which must not block."""
         self.fd = fd
+        weakref.finalize(self, os.close, fd)  # not earlier: another thread may ring
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         self._soon = True  # the last ring came, or might have come, while spinning

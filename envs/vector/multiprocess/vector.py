@@ -107,8 +107,9 @@ class MultiprocessVectorEnv(VectorEnv):
             jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
             revive = weakref.WeakMethod(self._revive)
-            options = {"restart": restart, "timeout_s": timeout_s}
-            self._coordinator = Coordinator(jobs, buffers, bells, self._table, processes, revive, **options)
+            self._coordinator = Coordinator(
+                jobs, buffers, bells, self._table, processes, revive, restart=restart, timeout_s=timeout_s
+            )
         except BaseException:
             self.close()
             raise

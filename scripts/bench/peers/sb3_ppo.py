@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import stable_baselines3
 import torch
-from gymnasium.vector import AutoresetMode
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -32,9 +31,7 @@ class NativeVecEnv(VecEnv):
         from paddock.envs.vector import Native
 
         vec = Native(num_envs=num_envs, threads=1)
-        self._envs = vec.make(
-            EnvSpec(id=env, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False), AutoresetMode.SAME_STEP
-        )
+        self._envs = vec.make(EnvSpec(id=env, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False))
         self._first: int | None = seed  # of environment 0 in its first episode
         self._actions: Any = None
         super().__init__(num_envs, self._envs.single_observation_space, self._envs.single_action_space)

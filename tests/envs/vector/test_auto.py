@@ -8,7 +8,7 @@ import yaml
 from conftest import Command, env_spec
 
 from paddock.config.build import build
-from paddock.envs.vector import Auto, Multiprocess, Serial
+from paddock.envs.vector import Auto, Multiprocess, Native, Serial
 from paddock.envs.vector.auto import as_section, fastest, time_layouts
 
 SERIAL = Serial(num_envs=4)
@@ -47,7 +47,7 @@ def test_the_fastest_is_taken_and_never_one_more_than_5_percent_slower(
 
 
 def test_every_layout_is_timed_and_comes_back_from_the_configuration() -> None:
-    layouts = [SERIAL, shared(1)]
+    layouts: list[Serial | Multiprocess | Native] = [SERIAL, shared(1)]
     assert all(rate > 0 for rate in time_layouts(env_spec("toy_envs:Shut-v0"), layouts))  # it fails by any other
     assert [build("vec", as_section(layout)) for layout in layouts] == layouts
 

@@ -1,6 +1,5 @@
 """Vector environments in which everything is a row of bytes: what rows hold, and what they have no room for."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from vector_cases import (  # noqa: F401
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import EnvError, VectorMisuse
-from paddock.envs.vector.buffers import MANY, Buffer, Refused
 
 FROZEN_LAKE = env_spec("FrozenLake-v1")
 THEIR_BOUNDS = {f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()}
@@ -94,42 +92,6 @@ def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> 
     with pytest.raises(VectorMisuse, match=r"3 items at \['pile'\] where 2 at most.*raise env.action_bounds.pile"):
         vec.step(action | {"pile": (piles[0], (np.zeros(2, np.float32),) * 3, *piles[2:])})
     vec.step(action | {"pile": piles})
-
-
-def mixed(**changes: Any) -> dict[str, Any]:
-    return {"gear": 1, "wheel": np.ones(2, np.float32), "lamps": np.ones(2, np.int8)} | changes
-
-
-@pytest.mark.parametrize(
-    ("element", "wrong"),
-    [
-        (mixed(wheel=np.ones(2)), ""),  # as numbers of its kind are
-        (mixed(gear=np.int64(-1), lamps=[1, 0]), ""),
-        (mixed(gear=2), r"2 at \['gear'\] where -1 to 1 is declared"),
-        (mixed(wheel=np.ones(3, np.float32)), r"shape \(3,\) at \['wheel'\]"),
-        (mixed(wheel=np.ones((2, 1), np.float32)), r"shape \(2, 1\) at \['wheel'\]"),
-        (mixed(lamps=np.ones(2)), r"dtype float64 at \['lamps'\]"),
-        ({"gear": 1}, "no 'lamps', which is declared|no 'wheel', which is declared"),
-    ],
-)
-def test_many_elements_at_once_are_taken_and_refused_as_one_is(element: Any, wrong: str) -> None:
-    spec = samples("mixed")
-    layout, elements = spec.observations, [mixed() for _ in range(MANY)]
-    rows = layout.zeros(MANY + 2)
-    buffer = Buffer(spec.spaces[0], layout, rows, packed=True)
-    buffer.write(slice(1, MANY + 1), elements)
-    elements[5] = element
-    if wrong:
-        with pytest.raises(Refused) as caught:
-            buffer.write(slice(1, MANY + 1), elements)
-        assert caught.value.row == 6 and re.match(wrong, str(caught.value.cause))
-        return
-    buffer.write(slice(1, MANY + 1), elements)
-    alone = layout.zeros(MANY + 2)
-    write = layout.writer(alone)
-    for k, one in enumerate(elements):
-        write(k + 1, one)
-    assert alone.tobytes() == rows.tobytes()
 
 
 ROWS = np.zeros(N, "V8")
