@@ -9,11 +9,9 @@ import pytest
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from paddock.algos.learning.replay.batch import SequenceBatch
-from paddock.algos.learning.replay.disk_space import ReplayError
 from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.envs.errors import ConfigError
 
 STATE = 5  # numbers of a policy's memory
 
@@ -114,15 +112,6 @@ def test_every_sequence_is_that_of_a_list_of_steps(
     assert {id for u in range(20) for id in replay.sample(u, 1, 16).ids[0].tolist()} == set(offered)
 
 
-def test_a_policy_without_memory_has_none_kept(tmp_path: Path) -> None:
-    of = sequences(state_width=0)
-    replay = make(tmp_path, sequences=of)
-    for _ in range(5):
-        replay.append(World(3, 0).play(of.period))
-    assert replay.sample(0, 1, 4).state.shape == (4, 0)
-    assert not any(name.startswith("states") for name in replay.state_dict()["attachments"])
-
-
 @pytest.mark.parametrize("at", [4, 60, 171])
 def test_who_goes_on_from_an_older_state_draws_the_same(at: int, tmp_path: Path) -> None:
     world, of = World(3, 5), sequences()
@@ -152,19 +141,3 @@ def test_who_goes_on_from_an_older_state_draws_the_same(at: int, tmp_path: Path)
     assert ours["attachments"] == theirs["attachments"]
     assert all(np.array_equal(ours[name]["sums"], theirs[name]["sums"]) for name in ("rows", "finals", "states"))
     assert all((tmp_path / "other" / name).exists() for name in ours["attachments"])
-
-
-def test_a_lost_file_of_memories_and_too_little_room_end_in_one_line(tmp_path: Path) -> None:
-    world, of = World(3, 0), sequences()
-    replay = make(tmp_path, sequences=of)
-    replay.append(play(world, of.period))
-    with pytest.raises(ReplayError, match="none of 12 transitions has been followed by 10 more steps"):
-        replay.sample(0, 1, 4)
-    state = replay.state_dict()
-    (tmp_path / "states-000000.npy").unlink()
-    resumed = make(tmp_path, sequences=of)
-    resumed.load_state_dict(state)
-    with pytest.raises(ReplayError, match=r"states-000000\.npy cannot be opened"):
-        resumed.append(play(world, of.period))
-    with pytest.raises(ConfigError, match="capacity=35 is less than 36, with n_step=1 11 steps and one more in each"):
-        make(tmp_path, capacity=35, sequences=of)

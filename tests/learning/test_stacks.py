@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from conftest import deterministic
-from gymnasium import wrappers
 from transitions import World, make
 
 from paddock.algos.learning.replay import library
@@ -21,7 +19,7 @@ from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
-from paddock.envs.stacks import Stack, find_stack
+from paddock.envs.stacks import Stack
 
 STACKS = [Stack(3, zeros=False), Stack(4, zeros=True), Stack(2, zeros=False)]
 FRAMES = "gymnasium.wrappers.FrameStackObservation"
@@ -95,13 +93,6 @@ def test_what_is_drawn_is_what_the_environment_gave(
     assert drawn > 20 and single.steps > 2 * 60
 
 
-def test_a_replay_of_stacks_takes_a_quarter_of_the_disk(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"obs": np.dtype((np.uint8, (4, 84, 84))), "capacity": 1_000}
-    whole, single = make(tmp_path, **given), make(tmp_path, **given, stack=Stack(4, zeros=True))
-    assert 3.4 < whole.nbytes / single.nbytes <= 4
-    assert "4 frames of which are stacked when they are drawn" in single.describe()
-
-
 @pytest.mark.parametrize("fault", ["older", "start", "final"])
 def test_observations_that_are_no_stacks_are_one_line(fault: str) -> None:
     stack = STACKS[0]
@@ -111,32 +102,6 @@ def test_observations_that_are_no_stacks_are_one_line(fault: str) -> None:
     (rollout.final_obs if fault == "final" else rollout.obs[t])[0 if fault == "final" else n, 0, 1] += 1
     with pytest.raises(ConfigError, match=r"at the end of env\.wrappers$"):
         check_stacks(rollout, stack)
-
-
-class Doubled(gymnasium.ObservationWrapper):
-    def observation(self, observation: Any) -> Any:
-        return 2 * observation
-
-
-def test_stacks_are_found_where_nothing_behind_them_changes_observations() -> None:
-    def found(*outer: Any, **how: Any) -> Stack | None:
-        env: Any = wrappers.FrameStackObservation(gymnasium.make("CartPole-v1"), 3, **how)
-        for wrap in outer:
-            env = wrap(env)
-        return find_stack(env)
-
-    assert found() == Stack(3, zeros=False) and found(padding_type="zero") == Stack(3, zeros=True)
-    assert found(wrappers.RecordEpisodeStatistics, lambda env: wrappers.TransformReward(env, float)) is not None
-    assert found(Doubled) is None and found(padding_type=np.full(4, 0.1, np.float32)) is None
-    assert find_stack(gymnasium.make("CartPole-v1")) is None
-    spec = EnvSpec(
-        id="CartPole-v1",
-        kwargs={},
-        max_episode_steps=None,
-        fresh=True,
-        wrappers=({"_target_": FRAMES, "stack_size": 2},),
-    )
-    assert spec.stack == Stack(2, zeros=False)
 
 
 def test_a_run_has_the_same_rows_as_one_that_stores_whole_stacks(

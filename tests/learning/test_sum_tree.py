@@ -11,10 +11,9 @@ from compiled import native  # noqa: F401, a fixture
 from transitions import SETTINGS, World, assert_same, make
 
 from paddock.algos.learning.replay import library
-from paddock.algos.learning.replay.priorities import ONE, Priorities, leaves_of
+from paddock.algos.learning.replay.priorities import ONE, leaves_of
 from paddock.algos.learning.replay.random_integers import multiply_high, scale_words
 from paddock.algos.learning.replay.sum_tree import LARGEST, SumTree
-from paddock.envs.errors import ConfigError
 
 WORST = np.array([0, 1, 2**32 - 1, 2**32, 2**64 - 1], np.uint64)
 
@@ -94,25 +93,6 @@ def test_a_tree_changed_often_is_the_one_built_of_its_leaves_and_of_shards() -> 
     assert built.total == sum(tree.leaves[:10].tolist()) and built.draw(words).max() < 10
 
 
-def test_leaves_are_drawn_in_proportion() -> None:
-    generator, leaves = np.random.default_rng(2), np.array([0, 1, 2, 3, 0, 10, 4], np.uint32)
-    tree = SumTree(7)
-    tree[np.arange(7)] = leaves
-    counts = np.bincount(tree.draw(words_of(generator, 100_000, 1)).ravel(), minlength=7)
-    expected = 100_000 * leaves / leaves.sum()
-    drawn = leaves > 0
-    statistic = ((counts - expected)[drawn] ** 2 / expected[drawn]).sum()
-    assert counts[~drawn].sum() == 0
-    assert statistic < 18.5  # of 4 degrees of freedom, 99.9 %
-
-
-def test_a_batch_has_one_draw_of_each_part_of_the_sum() -> None:
-    tree = SumTree(8)
-    tree[np.arange(8)] = np.full(8, 3, np.uint32)
-    drawn = tree.draw(words_of(np.random.default_rng(3), 50, 8))
-    assert (drawn == np.arange(8)).all()
-
-
 # Priorities
 
 
@@ -156,20 +136,6 @@ def test_what_is_not_offered_and_what_is_gone_is_never_drawn(tmp_path: Path) -> 
     assert np.unique(drawn).tolist() == list(range(first, first + replay.count))
 
 
-def test_weights_undo_priorities(tmp_path: Path) -> None:
-    replay = make(tmp_path, lanes=1, capacity=40, priorities=SETTINGS)
-    replay.append(World(1, 0).play(20))
-    ids = np.arange(20)
-    replay.set_priorities(ids, (1 + ids).astype(np.float32))
-    for update, beta in ((0, 0.4), (50, 0.7), (100, 1.0), (1_000, 1.0)):
-        batch = replay.sample(update, 1, 32)
-        share = (1.0 + batch.ids[0]) ** 0.6 / ((1.0 + ids) ** 0.6).sum()
-        weight = (20 * share) ** -beta
-        assert np.allclose(batch.weight[0], weight / weight.max(), rtol=1e-5)
-    together = replay.sample(48, 3, 8)  # each by its own beta
-    assert_same(replay.sample(49, 1, 8), type(together)(*(value[1:2] for value in vars(together).values())))
-
-
 def test_resumed_draws_by_the_same_priorities(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"lanes": 2, "capacity": 300, "n_step": 3, "priorities": SETTINGS}
     replay, world, generator = make(tmp_path, **settings), World(2, 0), np.random.default_rng(0)
@@ -206,10 +172,3 @@ def test_compiled_batches_are_those_of_numpy(n_step: int, tmp_path: Path, monkey
         assert_same(one.sample(update, 3, 32), other.sample(update, 3, 32))
         for replay in (one, other):
             replay.set_priorities(np.arange(100, 300), np.linspace(0, update, 200, dtype=np.float32))
-
-
-def test_settings_out_of_range_end_in_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"alpha=1.5 must lie in \[0, 1\]"):
-        Priorities(alpha=1.5, beta=0.4, beta_end=1, beta_updates=1)
-    with pytest.raises(ConfigError, match="beta_updates=0 must be at least 1"):
-        Priorities(alpha=0.5, beta=0.4, beta_end=1, beta_updates=0)

@@ -194,7 +194,6 @@ def learn_in_torch(
         max_grad_norm: gradients are scaled down to it; None: they are left as they are.
     """
     # Torch takes a second to import, and networks that learn in C never need it.
-    from paddock.algos.learning.offpolicy.learners.data_parallel import LearnersTogether
     from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
 
     check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
@@ -207,15 +206,18 @@ def learn_in_torch(
         target_every=objective.target_every,
         max_grad_norm=max_grad_norm,
         threads=settings.threads,
+        microbatches=settings.pieces,
     )
     learners, parts, batch = settings.learners, settings.pieces, settings.batch_size
-    if parts == 1:
-        return make(device=settings.device)
     several = f"algo.microbatches={parts} is not a multiple of algo.learners={learners}"
     require(parts % learners == 0, f"{several}; try {-(-parts // learners) * learners}")
     uneven = f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
     require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
-    return LearnersTogether(make, parts, learners, settings.device)
+    if learners == 1:
+        return make(device=settings.device)
+    from paddock.algos.learning.offpolicy.learners.data_parallel import LearnersTogether
+
+    return LearnersTogether(make, TorchOffPolicyLearner.update, learners, settings.device)
 
 
 def make_actor_critic(

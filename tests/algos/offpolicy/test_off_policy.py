@@ -18,7 +18,6 @@ from conftest import Command, assert_same_run, call_main, deterministic, kill_an
 from gymnasium import spaces
 
 from paddock.algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
-from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.networks.heads import LOWEST, LeafHead, make_head
 from paddock.algos.pool.serial import SerialPool
@@ -63,12 +62,10 @@ VARIANTS = {
         *(*CARTPOLE, "algo.rollouts=threads", "algo.epsilon_ladder=true", "algo.priority_exponent=0.6"),
         *("vec.num_envs=2", "algo.num_actors=2", "algo.staleness=2", "algo.sync_every=12"),
     ],
-    "rare": ["algo=sac", *PENDULUM, "algo.sync_every=12"],
     "sac": ["algo=sac", *PENDULUM],
     "prefetch": ["algo=sac", *PENDULUM, "algo.rollouts=prefetch", "algo.learn_alpha=false", "algo.n_step=2"],
     "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", *PENDULUM],
-    "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
     "agents": [*("algo=dqn", "env=relay", "algo.n_step=2", "algo.priority_exponent=0.6", "algo.epsilon_steps=100")],
     "policies": [
         *("algo=dqn", "env=relay", "algo.policies={two: [runner_0, runner_2], one: runner_1}", "algo.warmup=34"),
@@ -104,12 +101,6 @@ def acting(algo: Any) -> np.ndarray:
     return np.concatenate([one.parameters for one in algo.weights()])
 
 
-def test_choices_of_soft_actors_learn_without_torch_unless_it_is_asked_for(tmp_path: Path) -> None:
-    own = algorithm("choices", tmp_path)
-    assert isinstance(own.learner, DenseActorCritic)
-    assert not isinstance(algorithm("choices", tmp_path, "algo.backend=torch").learner, DenseActorCritic)
-
-
 @pytest.mark.parametrize("variant", ["dqn", "prioritized", "r2d2", "pqn"])
 def test_where_nothing_is_legal_after_an_episode_was_cut_off_anything_may_be_best(variant: str, tmp_path: Path) -> None:
     """Else a target would be the least number there is."""
@@ -131,10 +122,10 @@ def test_a_game_that_says_what_is_legal_is_learned_while_none_is_cut_off(
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: Path) -> None:
     whole = algorithm(variant, tmp_path / "whole")
-    expected = advance(whole, 14)
-    assert any("eval/return_mean" in row for row in expected) and expected[-1]["train/updates"] > 15
-    assert len({row["step"] for row in expected}) == 14
-    for at in (2, 5, 9):
+    expected = advance(whole, 10)
+    assert any("eval/return_mean" in row for row in expected) and expected[-1]["train/updates"] > 8
+    assert len({row["step"] for row in expected}) == 10
+    for at in (5,):
         first = algorithm(variant, tmp_path / str(at))
         assert advance(first, at) == expected[:at]
         (tmp_path / str(at)).mkdir(exist_ok=True)
@@ -143,11 +134,11 @@ def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: P
         advance(first, 3)  # which another process that went on had written when it was killed
         second = algorithm(variant, tmp_path / str(at))
         second.load_state_dict(checkpoints.load())
-        assert advance(second, 14 - at) == expected[at:]
+        assert advance(second, 10 - at) == expected[at:]
         np.testing.assert_array_equal(acting(second), acting(whole))
 
 
-@pytest.mark.parametrize("variant", ["dqn", "prioritized", "c51", "quantiles", "rainbow", "sac", "td3", "r2d2", "pqn"])
+@pytest.mark.parametrize("variant", ["prioritized", "rainbow", "sac", "r2d2", "pqn"])
 def test_where_environments_step_and_on_how_many_threads_changes_no_number(variant: str, tmp_path: Path) -> None:
     walker = ["env=bipedal"] if variant in ("sac", "td3") else []  # which has the same bits in C
     here = [["vec=serial"], ["vec=multiprocess", "vec.workers=2"]]
@@ -159,21 +150,21 @@ def test_where_environments_step_and_on_how_many_threads_changes_no_number(varia
         assert all(rows == found[0] for rows in found)
 
 
-@pytest.mark.parametrize("variant", ["dqn", "c51", "quantiles", "rainbow", "r2d2", "pqn"])
+@pytest.mark.parametrize("variant", ["dqn", "rainbow"])
 def test_who_plays_ahead_changes_no_number(variant: str, tmp_path: Path) -> None:
     ahead = ["algo.num_actors=1", "algo.staleness=1"]
     found = [advance(algorithm(variant, tmp_path / m, f"algo.rollouts={m}", *ahead), 8) for m in ("prefetch", "actors")]
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("variant", ["threads", "r2d2", "pqn"])
+@pytest.mark.parametrize("variant", ["threads", "pqn"])
 def test_actors_in_threads_and_on_a_pool_play_the_same(variant: str, tmp_path: Path) -> None:
     same = ["algo.num_actors=2", "algo.staleness=1", "vec.num_envs=2"]
     found = [advance(algorithm(variant, tmp_path / m, f"algo.rollouts={m}", *same), 8) for m in ("threads", "actors")]
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("variant", ["prioritized", "rainbow", "threads", "sac", "r2d2", "pqn", "policies"])
+@pytest.mark.parametrize("variant", ["prioritized", "sac", "r2d2", "policies"])
 def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
     assert call_main(*command(variant, undisturbed, "compute=serial")) == 0
@@ -228,65 +219,30 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
     ("words", "named"),
     [
         (["algo=dqn", "env=pendulum"], "algo=dqn takes one choice"),
-        (["algo=sac", "env=gymnasium", "env.id=toy_envs:Parts-v0"], "algo=sac takes one Box of floats between finite"),
         (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 is for numbers; algo=dqn"),
-        (
-            ["algo=sac", "env=pendulum", "algo.quantiles=25", "algo.drop=25"],
-            "algo.drop=25 leaves none of algo.quantiles",
-        ),
-        (
-            ["algo=sac", "env=pendulum", "algo.critics=5", "algo.backend=dense"],
-            "algo.critics=5: this is learned in torch",
-        ),
-        (["algo=sac", "env=cartpole", "algo.target_entropy_scale=1.5"], "target_entropy_scale=1.5 must lie in"),
+        (["algo=sac", "env=pendulum", "algo.quantiles=5", "algo.drop=5"], "algo.drop=5 leaves none of algo.quantiles"),
         (["algo=td3", "env=cartpole"], "algo=td3 takes one Box of floats between finite bounds"),
         (["algo=dqn", "algo.epsilon_end=0.5", "algo.epsilon_start=0.1"], "epsilon_end=0.5 exceeds"),
         (["algo=dqn", "algo.capacity=32", "algo.batch_size=64"], "algo.capacity=32"),
-        (
-            ["algo=dqn", "vec.num_envs=16", "algo.num_steps=128", "algo.capacity=2047", "algo.warmup=500"],
-            "algo.capacity=2047 is less than 2048, algo.num_steps of all environments; raise it",
-        ),
         (["algo=dqn", "algo.warmup=0"], "algo.warmup=0"),
         (["algo=dqn", "algo.n_step=65"], "n_step"),
         (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
-        (["algo=dqn", "algo.backend=torch", "algo.rollouts=threads", "algo.threads=2"], "use threads=1"),
         (
             ["algo=dqn", "algo.num_steps=32", "algo.sync_every=400"],
-            "sync_every=400 is not a multiple of algo.num_steps=32",
+            "sync_every=400 is not a multiple of algo.num_steps",
         ),
-        (["algo=sac", "env=pendulum", "algo.sync_every=0"], "sync_every=0 must be positive, or null"),
         (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: this is learned in torch alone"),
-        (["algo=dqn", "algo.backend=dense", "algo.atoms=3"], "algo.atoms=3: this is learned in torch alone"),
         (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "two ways to learn of returns; set one to null"),
-        (["algo=dqn", "algo.backend=dense", "algo.noisy_sigma=0.5"], "algo.noisy_sigma=0.5: this is"),
-        (["algo=dqn", "algo.noisy_sigma=0"], "noisy_sigma=0 must be positive, or null"),
-        (["algo=dqn", "algo.atoms=1"], "atoms=1 must be at least 2"),
         (["algo=dqn", "algo.atoms=51", "algo.v_min=3", "algo.v_max=3"], "algo.v_min=3 must be below algo.v_max=3"),
-        (
-            ["algo=dqn", "algo.quantiles=1000000000"],
-            "algo.quantiles=1000000000 has 256000000000.0 GB of pairs to compare",
-        ),
         (["algo=dqn", "algo.atoms=1000000000"], "algo.atoms=1000000000 has 256000000000.0 GB of pairs to compare"),
-        (
-            ["algo=sac", "env=pendulum", "algo.quantiles=1000000000", "algo.drop=999999000", "algo.batch_size=64"],
-            "algo.quantiles=1000000000 has 512000.0 GB of pairs to compare in a batch, and this machine has ",
-        ),
-        (["algo=dqn", "algo.updates_per_step=0"], "updates_per_step"),
         (["algo=dqn", "algo.updates_per_step=4e-7"], "updates_per_step=4e-07 must be at least 1e-6"),
-        (["algo=pqn", "env=pendulum"], "algo=pqn takes one choice"),
         (
             ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],
             "size=100 does not divide the 256 steps of a rollout",
         ),
-        (["algo=pqn", "algo.backend=dense"], "algo.layer_norm=true: this is learned in torch alone"),
-        (["algo=r2d2", "env=pendulum"], "algo=r2d2 takes one choice"),
         (["algo=r2d2", "algo.num_steps=8"], "algo.sequence_length=20 is not a multiple of algo.num_steps=8"),
         (["algo=r2d2", "algo.backend=dense"], "algo=r2d2 learns in torch"),
-        (["algo=r2d2", "algo.hidden=[]"], "an LSTM needs features"),
         (["algo=r2d2", "vec.num_envs=80"], "algo.warmup=2000 leaves nothing to draw; raise it by 481"),
-        (["algo=r2d2", "algo.capacity=300", "vec.num_envs=8"], "capacity=300 is less than 320, with n_step=3 32 steps"),
-        (["algo=r2d2", "algo.rescale=-1"], "rescale=-1"),
-        (["algo=sac", "env=pendulum", "algo.backend=dense", "algo.device=cuda"], "backend=dense"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], named: str) -> None:

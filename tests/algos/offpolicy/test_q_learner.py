@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
-from torch import nn
 
 from paddock.algos.common.divergence import Diverged
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch
-from paddock.algos.networks.actor import DenseActor, as_features
+from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled
 from paddock.algos.networks.dense.compiled_q import CompiledQ
@@ -82,76 +80,6 @@ def every_bit(learner: DenseQLearner, *told: Any) -> bytes:
     return b"".join(np.ascontiguousarray(x).tobytes() for x in (*told, *(state[name] for name in VECTORS)))
 
 
-# The loss
-
-
-@pytest.mark.parametrize("huber", [None, 0.5])
-@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({}, {"shared": True, "activation": "relu"}, {"hidden": ()}),
-        *({"masked": True}, {"masked": True, "shared": True}, {"masked": True, "alone": True}),
-    ],
-    ids=lambda changes: " ".join(changes) or "plain",
-)
-def test_gradients_and_reports_are_those_of_torch_in_double_precision(
-    changes: dict[str, Any], double: bool, huber: float | None
-) -> None:
-    arch = architecture(**changes)
-    batch = draw(arch, updates=1, rows=100)
-    learner = make(arch, QObjective(double, huber, 1.0, 2, None))
-    before = learner.state_dict()
-    online, following = (torch.from_numpy(before[name]).double() for name in ("parameters", "targets"))
-    online.requires_grad_()
-    given = [torch.from_numpy(x[0]) for x in (batch.obs, batch.next_obs, batch.reward, batch.discount, batch.weight)]
-    obs, next_obs, reward, discount, weight = (x.double() for x in given)
-    with torch.no_grad():
-        later = torch_values(arch, following, next_obs)
-        choosing = torch_values(arch, online, next_obs) if double else later
-        if changes.get("masked"):
-            choosing = choosing.masked_fill(next_obs[:, arch.inputs.width :] == 0, -1e30)
-            assert bool((choosing.argmax(1) != later.argmax(1)).any())
-        target = reward + discount * later.gather(1, choosing.argmax(1, keepdim=True))[:, 0]
-    value = torch_values(arch, online, obs).gather(1, torch.from_numpy(batch.action[0]))[:, 0]
-    half = nn.functional.mse_loss(value, target, reduction="none") / 2
-    losses = (
-        half if huber is None else huber * nn.functional.smooth_l1_loss(value, target, beta=huber, reduction="none")
-    )
-    assert huber is None or (bool((losses != half).any()) and bool((losses == half).any()))
-    loss = (weight * losses).mean()
-    loss.backward()
-    expected = online.grad
-    assert expected is not None
-
-    report, distance = learner.update(batch, 0.001)
-    gradient = learner.state_dict()["momentum"] / np.float32(1 - np.float32(0.9))
-    np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=2e-6)
-    told = [float(each.detach()) for each in (loss, value.mean(), target.mean(), expected.norm())]
-    np.testing.assert_allclose(np.column_stack([*report.values()]), [told], rtol=2e-5)
-    np.testing.assert_allclose(distance[0], (value - target).abs().detach(), rtol=1e-4, atol=1e-5)
-    assert (learner.state_dict()["targets"] == before["targets"]).all()
-
-
-def torch_values(arch: Architecture, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Action values [B, A] as they are written down."""
-
-    def layer(x: torch.Tensor, fan_out: int) -> torch.Tensor:
-        nonlocal flat
-        weights, flat = flat[: x.shape[1] * fan_out], flat[x.shape[1] * fan_out :]
-        bias, flat = flat[:fan_out], flat[fan_out:]
-        return x @ weights.reshape(fan_out, -1).T + bias
-
-    x = rows[:, : arch.inputs.width]
-    for width in arch.hidden:
-        x = torch.tanh(layer(x, width)) if arch.activation == "tanh" else torch.relu(layer(x, width))
-    out = layer(x, CHOICES)
-    if arch.shared:
-        out = out - out.mean(1, keepdim=True) + layer(x, 1)
-    assert not len(flat)
-    return out
-
-
 def test_a_target_by_hand() -> None:
     arch = architecture(hidden=())
     learner = make(arch, QObjective(True, None, 0.25, 2, None))
@@ -174,36 +102,13 @@ def test_a_target_by_hand() -> None:
     assert learner.state_dict()["targets"][-CHOICES:].tolist() == [1, 12.5, 26, 49]
 
 
-@pytest.mark.parametrize("where", ["everywhere", "here and there"])
-def test_what_follows_counts_for_nothing_where_it_is_discounted_by_0(
-    where: str,
-    native: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arch = architecture()
-    batch, found = draw(arch, rows=150), []
-    batch.discount[:] = batch.discount if where == "here and there" else 0
-    other = replace(batch, next_obs=np.where(batch.discount[..., None] == 0, np.float32(np.nan), batch.next_obs))
-    for _, backend in backends(arch, monkeypatch):
-        for each in (batch, other):
-            learner = make(arch, backend=backend)
-            found.append(every_bit(learner, *learner.update(each, 0.003)))
-    assert len(set(found)) == 1
-    if where == "everywhere":
-        assert np.isclose(make(arch).update(other, 0.003)[0]["target_mean"], batch.reward.mean(axis=1)).all()
-
-
 # Bits
 
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "dueling": {"shared": True, "hidden": (33, 20)},
-    "masked": {"masked": True, "activation": "relu", "hidden": (17,)},
     "masked dueling": {"masked": True, "shared": True},
     "a mask alone": {"masked": True, "alone": True},
-    "a mask alone, linear": {"masked": True, "alone": True, "hidden": ()},
-    "linear": {"hidden": ()},
     "linear dueling": {"hidden": (), "shared": True},
     "wide": {"hidden": (64, 64), "activation": "relu"},
 }
@@ -250,16 +155,6 @@ def test_no_bit_depends_on_how_updates_are_grouped(grouped: list[int]) -> None:
     assert parted.updates == whole.updates == 69
 
 
-def test_going_on_from_a_state_changes_no_bit() -> None:
-    arch = architecture()
-    batch = draw(arch)
-    learner, other = make(arch), make(arch, seed=2)
-    learner.update(batch, 0.003)
-    other.load_state_dict(learner.state_dict())
-    bits = [every_bit(each, *each.update(batch, 0.003)) for each in (learner, other)]
-    assert bits[0] == bits[1] and other.updates == 8
-
-
 def test_numbers_that_are_not_finite_are_named_and_have_the_same_fate_everywhere(
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -299,16 +194,14 @@ BOARDS: dict[str, dict[str, spaces.Space]] = {
 }
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
 @pytest.mark.parametrize("name", BOARDS)
 def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
     name: str,
-    shared: bool,
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layout, head = Layout.of(spaces.Dict(BOARDS[name]), {}, ()), make_head(spaces.Discrete(CHOICES))
-    given: dict[str, Any] = {"hidden": (20, 7), "activation": "relu", "shared": shared, "encoder": "mlp"}
+    given: dict[str, Any] = {"hidden": (20, 7), "activation": "relu", "shared": True, "encoder": "mlp"}
     arch = Architecture.for_spaces(layout, head, lstm=False, initial_log_std=0.0, **given)
     assert arch.inputs.sparse is not None
     generator, (U, B) = np.random.default_rng(4), (3, 150)
@@ -346,7 +239,7 @@ def part_of(batch: Batch, updates: slice) -> Batch:
     return Batch(*(each[updates, :7] for each in vars(batch).values()))
 
 
-# Targets and the network that acts
+# Targets
 
 
 @pytest.mark.parametrize(("tau", "every"), [(1.0, 3), (0.25, 1)])
@@ -361,43 +254,3 @@ def test_targets_follow_after_exactly_the_updates_that_they_should(tau: float, e
         moved = state["parameters"] if tau == 1 else before + (state["parameters"] - before) * np.float32(tau)
         assert (state["targets"] == (moved if (u + 1) % every == 0 else before)).all()
         assert (state["parameters"] != before).any()
-
-
-def test_a_network_begins_as_torchs_layers_do_and_its_targets_with_it() -> None:
-    learner = DenseQLearner(architecture(hidden=(64, 32)), USUAL, 2**70, adam_epsilon=1e-8, threads=1)
-    state = learner.state_dict()
-    assert (state["parameters"] == state["targets"]).all() and not state["momentum"].any() and not state["updates"]
-    start = 0
-    for fan_in, fan_out in ((NUMBERS, 64), (64, 32), (32, CHOICES)):
-        layer = state["parameters"][start : start + (fan_in + 1) * fan_out] * np.sqrt(fan_in)
-        assert 0.95 < np.abs(layer).max() <= 1 + 1e-6 and abs(layer.mean()) < 0.15
-        start += len(layer)
-    assert start == len(state["parameters"])
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
-def test_what_acts_takes_the_action_that_is_worth_most(shared: bool) -> None:
-    arch = architecture(shared=shared)
-    learner = make(arch)
-    learner.update(draw(arch), 0.01)
-    weights, obs = learner.weights(3), draw(arch).obs[0]
-    actor = DenseActor(arch)
-    actor.load(weights)
-    out, _ = actor.act(obs, np.zeros((len(obs), 0), np.float32))
-    values = torch_values(arch, torch.from_numpy(weights.parameters).double(), torch.from_numpy(obs).double())
-    assert weights.version == 3 and (out.argmax(1) == values.numpy().argmax(1)).all()
-
-
-def test_it_learns_what_actions_are_worth() -> None:
-    """One step from anywhere to the end, and the reward is 1 for one action that the observation tells."""
-    arch = architecture(hidden=(32,), activation="relu")
-    learner = DenseQLearner(arch, USUAL, 0, adam_epsilon=1e-8, threads=2)
-    generator = np.random.default_rng(0)
-    obs = generator.standard_normal((400, 64, NUMBERS)).astype(np.float32)
-    action = generator.integers(0, CHOICES, (400, 64, 1))
-    reward = (obs[..., :CHOICES].argmax(2) == action[..., 0]).astype(np.float32)
-    ones = np.ones_like(reward)
-    metrics, _ = learner.update(Batch(np.zeros((400, 64), np.int64), obs, action, reward, obs, 0 * ones, ones), 0.01)
-    variance = 0.25 * 0.75  # what is left to whoever does not look
-    loss = metrics["loss"]
-    assert loss[:10].mean() > variance / 2 and loss[-10:].mean() < variance / 5

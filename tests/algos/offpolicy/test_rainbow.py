@@ -13,11 +13,9 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     MASKED,
     VECTOR,
     architecture,
-    assert_equal_states,
     assert_goes_on,
     learner,
     lesson,
-    part,
     table,
     values_of,
 )
@@ -33,7 +31,6 @@ from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.noisy import ACTING, ONLINE, TARGET
 from paddock.algos.networks.support import Support
 from paddock.algos.networks.training import computing_with
-from paddock.envs.native import library
 
 SUPPORT = Support(7, -2.0, 4.0)
 CHOICES = 3
@@ -178,19 +175,6 @@ def test_actors_play_the_expected_returns(observation: spaces.Space, shared: boo
     np.testing.assert_allclose(played[legal], expected[legal], rtol=1e-5, atol=1e-5)
 
 
-def test_expected_returns_have_the_same_bits_in_any_company_and_natively_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logits = 4 * np.random.default_rng(0).standard_normal((33, CHOICES * SUPPORT.atoms)).astype(np.float32)
-    whole = SUPPORT.expect(logits)
-    alone = np.concatenate([SUPPORT.expect(row[None]) for row in logits])
-    turned = SUPPORT.expect(np.asfortranarray(logits))
-    monkeypatch.setattr(library, "usable", lambda: None)
-    assert whole.tobytes() == alone.tobytes() == turned.tobytes() == SUPPORT.expect(logits).tobytes()
-    flat = SUPPORT.expect(np.zeros((1, SUPPORT.atoms), np.float32))
-    assert flat.tolist() == [[1.0]]  # half way between the ends
-
-
 def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
     of, U, B = spread(hidden=()), 200, 100
     own = learner(of, PLAIN)
@@ -245,30 +229,7 @@ def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:
     assert plain.weights(7, explore=True).parameters.tobytes() == plain.weights(7).parameters.tobytes()
 
 
-def test_the_greatest_noise_is_of_layers_and_not_of_convolutions() -> None:
-    of = spread(IMAGE)
-    own = learner(of, noisy_sigma=0.5)
-    own.update(lesson(of), 0.01)
-    mean, deviation = np.split(own.state_dict()["parameters"], 2)
-    convolved = sum(part.numel() for part in own.networks.online.policy_encoder[:4].parameters())
-    assert 0 < convolved < len(mean) / 2
-    assert not deviation[:convolved].any() and deviation[convolved:].all()
-    explored = own.weights(1, explore=True).parameters
-    assert (explored[:convolved] == mean[:convolved]).all() and (explored[convolved:] != mean[convolved:]).all()
-
-
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
 def test_a_restored_noisy_learner_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
     of = spread(observation, shared=True)
     assert_goes_on(lambda: learner(of, noisy_sigma=0.5), lesson(of), 0.01)
-
-
-def test_whether_somebody_asks_for_weights_changes_no_update() -> None:
-    of = architecture()
-    alone, asked, batch = learner(of, noisy_sigma=0.5), learner(of, noisy_sigma=0.5), lesson(of)
-    for u in range(4):
-        asked.weights(u)
-        asked.weights(u, explore=True)
-        for each in (alone, asked):
-            each.update(part(batch, slice(u, u + 1)), 0.01)
-    assert_equal_states(alone.state_dict(), asked.state_dict())

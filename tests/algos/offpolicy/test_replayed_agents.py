@@ -98,12 +98,6 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
 
 
-@pytest.mark.parametrize("variant", ["dqn", "sac", "roles", "memory", "lambda"])
-def test_worker_processes_change_no_number(variant: str, tmp_path: Path) -> None:
-    here = advance(algorithm(variant, tmp_path / "here"), 6)
-    assert advance(algorithm(variant, tmp_path / "there", "vec=multiprocess", "vec.workers=2"), 6) == here
-
-
 @pytest.mark.parametrize("variant", ["memory", "lambda"])
 def test_where_it_is_played_changes_no_number(variant: str, tmp_path: Path) -> None:
     found = []
@@ -111,13 +105,6 @@ def test_where_it_is_played_changes_no_number(variant: str, tmp_path: Path) -> N
         algo = algorithm(variant, tmp_path / where, f"algo.rollouts={where}", "algo.num_actors=1")
         found.append((advance(algo, 6), leaves(algo.learner.state_dict())))
     assert found[0] == found[1] == found[2] and found[0][0][-1]["train/updates"] > 20
-
-
-@pytest.mark.parametrize("variant", ["dqn", "memory", "lambda"])
-def test_the_order_in_which_agents_are_listed_changes_nothing(variant: str, tmp_path: Path) -> None:
-    one, other = (algorithm(variant, tmp_path / name, f"env.id=agents:{name}") for name in ("Mortals", "Reordered"))
-    assert advance(one, 6) == advance(other, 6)
-    assert leaves(one.learner.state_dict()) == leaves(other.learner.state_dict())
 
 
 @pytest.mark.parametrize("variant", ["split", "seats", "memories", "lambda split"])
@@ -204,23 +191,6 @@ def reached(algo: str, folder: Path, steps: int, *words: str) -> dict[str, float
     return dict(one.evaluate_last()[-1])
 
 
-@pytest.mark.parametrize("algo", LEARNS)
-def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_own(algo: str, tmp_path: Path) -> None:
-    found = [
-        reached(
-            algo, tmp_path / str(k), 3000, "env.id=paddock.envs.sanity.roles:Roles", "+env.kwargs.blind=true", split
-        )
-        for k, split in enumerate(("algo.policies={one: player_0, two: player_1}", "algo.policies=null"))
-    ]
-    assert found[0]["eval/return_mean"] == found[0]["eval/one/return_mean"] == found[0]["eval/two/return_mean"] == 1
-    assert found[1]["eval/return_mean"] == 0.5  # one policy says one number
-
-
-@pytest.mark.parametrize("algo", ["r2d2", "pqn"])
-def test_the_living_are_learned_from_where_agents_die_and_are_born_again(algo: str, tmp_path: Path) -> None:
-    assert reached(algo, tmp_path, 6000, "env.id=paddock.envs.sanity.relay:Relay")["eval/return_mean"] >= 0.95
-
-
 def test_a_board_game_is_learned_by_play_against_oneself(tmp_path: Path) -> None:
     keys = ["env=tictactoe", "env.id=pettingzoo.classic.tictactoe_v3:env", "vec=native", "vec.num_envs=32"]
     keys += ["algo.gamma=0.95", "algo.epsilon_end=0.1", "algo.hidden=[64]", "algo.learning_rate=2e-3"]
@@ -250,15 +220,6 @@ def test_several_policies_begin_with_those_of_their_names(tmp_path: Path) -> Non
         algorithm("dqn", tmp_path / "alone").start_from(source.initial_policy())
     told = target.describe()
     assert {"policy first", "policy second", "replay first", "replay second"} < set(told)
-
-
-def test_a_policy_of_one_role_acts_for_its_agents(tmp_path: Path) -> None:
-    algo = algorithm("roles", tmp_path)
-    advance(algo, 5)
-    policy = algo.policy("best")
-    assert [policy.find(name).parameters.size for name in ("one_1", "other_0")] == [
-        part.architecture.policy_layout.num_parameters for part in reversed(algo.parts.each)
-    ]
 
 
 def test_native_worlds_change_no_number(tmp_path: Path) -> None:
@@ -301,11 +262,6 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
     monkeypatch.setattr(Collector, "collect", look)
     advance(algorithm("turns", tmp_path), 3)
     assert len(seen) > 4 and np.all(seen)
-
-
-def test_where_no_turn_ends_in_a_rollout_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"in 1 steps of a rollout no agent's turn came to its end.*raise algo.num_s"):
-        advance(algorithm("lambda turns", tmp_path, "algo.num_steps=1"), 1)
 
 
 def test_epsilon_and_warmup_count_actions(tmp_path: Path) -> None:

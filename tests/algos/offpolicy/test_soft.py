@@ -16,7 +16,6 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     actor_of,
     architecture,
     assert_goes_on,
-    assert_learned_alike,
     lesson,
     moves,
     table,
@@ -85,64 +84,6 @@ def gradient(own: Any, name: str) -> np.ndarray:
 def doubles(state: dict[str, Any]) -> list[Tensor]:
     names = "actor_parameters", "critics_parameters", "log_alpha_parameters"
     return [torch.from_numpy(state[name]).double().requires_grad_() for name in names]
-
-
-@pytest.mark.parametrize("make", [soft, dense], ids=["torch", "dense"])
-@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
-def test_gradients_of_choices_are_those_of_expectations_over_them(
-    observation: spaces.Space, make: Callable[..., Any]
-) -> None:
-    of, B = architecture(observation), 30
-    own = make(of)
-    state, batch = at_rest(own, of, lesson(of, U=1, seed=1)), lesson(of, U=1, B=B)
-    report, errors = own.update(batch, 0.0)  # so that the actor learns from the critics as they were
-
-    actor, critics, log_alpha = doubles(state)
-    alpha = float(log_alpha.detach().exp()[0])
-    obs, next_obs = (torch.from_numpy(of.prepare(x[0], own.weights(0))).double() for x in (batch.obs, batch.next_obs))
-    reward, discount, weight = (torch.from_numpy(x[0]).double() for x in (batch.reward, batch.discount, batch.weight))
-    targets = torch.from_numpy(state["target_critics"]).double()
-
-    def policy(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        out, _ = chain(actor, x[:, :NUMBERS], [16, 8, CHOICES])
-        legal = x[:, NUMBERS:] != 0 if x.shape[1] > NUMBERS else torch.ones_like(out, dtype=torch.bool)
-        share = torch.softmax(out.masked_fill(~legal, -1e9), 1)
-        return share, torch.where(legal, share, 1).log(), legal
-
-    with torch.no_grad():
-        share, logs, _ = policy(next_obs)
-        following = torch.minimum(*critics_of(targets, next_obs[:, :NUMBERS], CHOICES))
-        target = reward + discount * (share * (following - alpha * logs)).sum(1)
-    taken = [
-        each.gather(1, torch.from_numpy(batch.action[0]))[:, 0] for each in critics_of(critics, obs[:, :5], CHOICES)
-    ]
-    errors_by_hand = torch.stack(taken) - target
-    critic_loss = (weight * errors_by_hand**2).mean(1).sum() / 2
-    share, logs, legal = policy(obs)
-    worth = torch.minimum(*critics_of(critics.detach(), obs[:, :NUMBERS], CHOICES))
-    actor_loss = (share * (alpha * logs - worth)).sum(1).mean()
-    entropy = -(share * logs).sum(1).mean()
-    most = legal.sum(1).double().log().mean()
-    alpha_loss = (log_alpha * (entropy.detach() - TARGET * most / math.log(3))).sum()
-    for loss in (critic_loss, actor_loss, alpha_loss):
-        loss.backward()
-    for name, expected in (("actor", actor), ("critics", critics), ("log_alpha", log_alpha)):
-        assert expected.grad is not None and expected.grad.abs().max() > 1e-4
-        np.testing.assert_allclose(gradient(own, name), expected.grad, rtol=2e-4, atol=2e-6, err_msg=name)
-    told = [critic_loss, torch.stack(taken).mean(), actor_loss, alpha, entropy]
-    np.testing.assert_allclose(
-        table(report)[0], [float(torch.as_tensor(each).detach()) for each in told], rtol=1e-4, atol=1e-5
-    )
-    np.testing.assert_allclose(errors[0], errors_by_hand.abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
-    assert observation is VECTOR or not legal.all()
-
-
-@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
-def test_choices_are_learned_in_torch_as_without_it(observation: spaces.Space) -> None:
-    of = architecture(observation)
-    ours, torchs = dense(of), soft(of)
-    assert_learned_alike(ours, torchs, [lesson(of, U=3, seed=seed) for seed in range(2)])
-    np.testing.assert_array_equal(torchs.weights(6).parameters, ours.weights(6).parameters)
 
 
 def test_gradients_of_quantiles_are_those_of_a_loop_over_all_pairs() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import cloudpickle
 import learned
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -17,7 +16,7 @@ from conftest import alive, command_line, deterministic, last_of_each
 
 from paddock.algos.learning import distributed
 from paddock.algos.learning.distributed import LearnerLost
-from paddock.algos.learning.offpolicy.learners.data_parallel import LearnersTogether, Microbatches
+from paddock.algos.learning.offpolicy.learners.data_parallel import Microbatches
 from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.algos.networks.training import computing_with
 from paddock.envs.errors import ConfigError
@@ -158,25 +157,3 @@ def test_learners_that_have_nothing_to_share_are_one_line(words: list[str], said
     with pytest.raises(ConfigError, match=said) as caught:
         algorithm("rainbow", Path("unused"), *words)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("variant", ["choices", "sac"])
-def test_what_is_shared_is_left_to_torch(variant: str) -> None:
-    for words in (["algo.learners=2"], ["algo.microbatches=2"]):
-        assert isinstance(algorithm(variant, Path("unused"), "algo.backend=auto", *words).learner, LearnersTogether)
-
-
-def test_what_is_shared_is_said_of_a_run(tmp_path: Path) -> None:
-    told = algorithm("r2d2", tmp_path, "algo.learners=2", "algo.microbatches=4").describe()["learner"]
-    assert told.endswith("on cpu, in 4 microbatches on 2 learners")
-    assert not (tmp_path / "replay").exists()
-
-
-def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    algo = algorithm("choices", tmp_path, "algo.microbatches=2")
-    advance(algo, 4)
-    rows = algo.replay.sample(0, 1, 8)
-    next(tmp_path.rglob("rows-*.npy")).unlink()
-    with pytest.raises(Exception, match=r"replay .*rows-\d+.npy cannot be opened \(No such file or directory\)"):
-        algo.learner.update(rows, 1e-3)
-    assert np.array_equal(rows.part(1, 2).ids, rows.ids[:, 4:])

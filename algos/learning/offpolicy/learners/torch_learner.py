@@ -1,8 +1,9 @@
 """Off-policy learning in torch: minimizes an algorithm's loss, or a user's own, of networks of every kind."""
 
 import inspect
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,19 @@ from torch import Tensor
 
 from paddock.algos.learning.custom_loss import compute_loss
 from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.data_parallel import WHOLE, Microbatches, Part
+from paddock.algos.learning.offpolicy.learners.data_parallel import Microbatches, Part
 from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, with_noise
 from paddock.algos.learning.offpolicy.learners.torch_networks import Networks
 from paddock.algos.learning.replay.batch import Floats
+from paddock.algos.learning.replay.streams import DrawnRows, Reader
+from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.algos.networks.actor_critic import copy_to
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.training import as_copy, computing_with, follow
 from paddock.envs.errors import require
+
+COMPARED_EVERY = 100  # updates after which learners' parameters are compared
 
 Loss = Callable[[Any, Any, Any], Any]  # (network, batch, settings) -> (loss, metrics), or an iterator of these
 Found = tuple[Tensor | Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -44,7 +49,8 @@ class TorchOffPolicyLearner:
         max_grad_norm: float | None = None,
         threads: int,
         device: str,
-        microbatches: Microbatches = WHOLE,
+        microbatches: int = 1,
+        context: DistributedContext | None = None,
     ) -> None:
         """Draw the networks.
 
@@ -53,20 +59,30 @@ class TorchOffPolicyLearner:
             settings: passed to the loss.
             tau: how far targets move after each `target_every`-th update; 1 copies.
             threads: of its arithmetic on a CPU, which may change last bits.
-            microbatches: how batches are cut, and which parts this learner computes.
+            device: where it computes.
+            microbatches: parts that batches are cut into.
+            context: of several learners, which compute the parts of a batch; None: this one computes all.
         """
         self.networks, self.updates = networks(device=device), 0
         self.architecture = self.networks.architecture
         self._loss, self._settings, self._max_grad_norm = loss, settings, max_grad_norm
         self._tau, self._target_every = tau, target_every
-        self._threads, self._device, self._microbatches = threads, torch.device(device), microbatches
+        self._threads, self._device = threads, torch.device(device)
+        self._microbatches = Microbatches(microbatches, context or DistributedContext())
+        self._reader: Reader | None = None
+        self._compared = 0
 
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
-        """See `OffPolicyLearner.update`."""
-        return self.learn([batch], rate)
+        """See `OffPolicyLearner.update`; of `DrawnRows` only this learner's parts are read."""
+        if not isinstance(batch, DrawnRows):
+            return self._learn([batch], rate)
+        if self._reader is None:
+            self._reader = Reader(batch.streams)
+        cut = self._microbatches
+        return self._learn([self._reader.gather(batch.part(k, cut.count)) for k in cut.own], rate)
 
-    def learn(self, parts: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
-        """See `LearnsOfParts.learn`."""
+    def _learn(self, parts: Sequence[Any], rate: float) -> tuple[Metrics, Floats]:
+        """Make U updates by this learner's parts of U batches."""
         networks, cut, (U, size) = self.networks, self._microbatches, parts[0].ids.shape
         drawn = networks.draw_noise(self.updates, U, size * cut.count)
         noise = None if drawn is None else copy_to(drawn, self._device)
@@ -120,9 +136,21 @@ class TorchOffPolicyLearner:
         found = dict(zip(names, values.unbind(), strict=True))
         return (found | {"gradient_norm": norms[0]} if len(vectors) == 1 else found), td_error
 
-    def at_work(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
-        return computing_with(self._threads, self._device)
+        try:
+            with computing_with(self._threads, self._device):
+                yield
+        finally:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = None
+
+    def checksum(self) -> int:
+        """See `LearnsBeside.checksum`: of the parameters that act, but only now and then."""
+        before, self._compared = self._compared, self.updates // COMPARED_EVERY
+        return self.updates if self._compared == before else zlib.crc32(self.weights(0).parameters.data)
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
@@ -138,6 +166,7 @@ class TorchOffPolicyLearner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""
         self.updates = int(state["updates"])
+        self._compared = self.updates // COMPARED_EVERY
         for name, vector in self.networks.vectors.items():
             vector.load_state_dict({part: state[self._key(name, part)] for part in vector.state_dict()})
         for name, (target, _) in self.networks.targets.items():

@@ -1,10 +1,11 @@
 """Networks that losses of off-policy algorithms are computed of, with their targets and parameter vectors."""
 
+import abc
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,32 +25,46 @@ from paddock.algos.networks.noisy import NoisyNetworks
 from paddock.algos.networks.training import ParameterVector, as_copy, copy_network, draw_layers, wrap_encoders
 
 
-class Networks(Protocol):
-    """Networks of one policy, with one parameter vector for each optimizer."""
+class Networks(abc.ABC):
+    """Networks of one policy, with one parameter vector for each optimizer.
 
-    architecture: Architecture  # of the network that acts
-    vectors: dict[str, ParameterVector]  # by optimizer
-    targets: dict[str, tuple[Tensor, str]]  # by name: parameters of a target network, and the vector that they follow
+    Attributes:
+        architecture: of the network that acts.
+        learned: modules by optimizer.
+        vectors: their parameters, gradients and moments.
+        targets: by name, parameters of a target network, and the optimizer whose vector they follow.
+    """
 
+    architecture: Architecture
+    learned: dict[str, nn.Module]
+    vectors: dict[str, ParameterVector]
+    targets: dict[str, tuple[Tensor, str]]
+
+    @abc.abstractmethod
     def batches(self, batch: Any) -> Iterator[AnyBatch]:
         """Move a batch to the device; returns what each update learns from."""
-        ...
+
+    @abc.abstractmethod
+    def acting(self, rollout: int | None) -> NDArray[np.float32]:
+        """Return the parameters that act, with the exploration noise of a rollout if there is any; None: without."""
 
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32] | None:
         """Return the noise of updates [U, draws, B, A]; None: losses need none."""
-        ...
+        return None
 
     def begin(self, update: int) -> None:
         """Prepare for an update, counted from 0."""
-        ...
+        return
 
     def backward(self, optimizer: str, loss: Tensor) -> None:
         """Leave the gradient of a loss in the vector of one optimizer, and nowhere else."""
-        ...
+        self.vectors[optimizer].gradient.zero_()
+        parameters = self.learned[optimizer].parameters()
+        loss.backward(inputs=[each for each in parameters if each.numel() and each.requires_grad])
 
-    def acting(self, rollout: int | None) -> NDArray[np.float32]:
-        """Return the parameters that act, with the exploration noise of a rollout if there is any; None: without."""
-        ...
+    def no_grad(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients."""
+        return torch.no_grad()
 
 
 class QNetwork(nn.Module):
@@ -90,7 +105,7 @@ class QNetwork(nn.Module):
         return whole.flatten(0, 1)
 
 
-class QNetworks:
+class QNetworks(Networks):
     """Action values and their target network: N numbers for each action, of which N = 1 is the expected return."""
 
     def __init__(
@@ -130,16 +145,12 @@ class QNetworks:
             generator = partial(keyed_generator, seed, Stream.UPDATE)
             self._noisy = noisy = NoisyNetworks(self.online, noisy_sigma, generator, adam_epsilon)
             self.target, targets, vector = noisy.target, noisy.targets, noisy.learned
-        self.vectors, self.targets = {"q": vector}, {"targets": (targets, "q")}
+        self.learned, self.vectors, self.targets = {"q": self.online}, {"q": vector}, {"targets": (targets, "q")}
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Map observations to the estimates of each action [B, A, N]."""
         estimates: Tensor = self.online(obs)
         return estimates
-
-    def no_grad(self) -> AbstractContextManager[Any]:
-        """Return a context without gradients."""
-        return torch.no_grad()
 
     def greedy(self, estimates: Tensor, obs: Tensor) -> Tensor:
         """Return the legal actions [B] of the highest expected return."""
@@ -151,10 +162,6 @@ class QNetworks:
         """See `Networks.batches`."""
         return TorchBatch.split(batch, self.architecture, self._device)
 
-    def draw_noise(self, first: int, updates: int, rows: int) -> None:
-        """See `Networks.draw_noise`."""
-        return None
-
     def begin(self, update: int) -> None:
         """See `Networks.begin`: noisy networks draw new noise."""
         if self._noisy is not None:
@@ -163,7 +170,7 @@ class QNetworks:
     def backward(self, optimizer: str, loss: Tensor) -> None:
         """See `Networks.backward`."""
         if self._noisy is None:
-            _backward(loss, self.vectors[optimizer], self.online)
+            super().backward(optimizer, loss)
         else:
             self._noisy.forget()
             loss.backward()
@@ -177,7 +184,7 @@ class QNetworks:
         return as_copy(self.online.acting())
 
 
-class RecurrentQNetworks:
+class RecurrentQNetworks(Networks):
     """Action values of a network with a memory, and their target network.
 
     The network is that of an actor and a critic: the actor's outputs are the values, or advantages beside the
@@ -202,11 +209,8 @@ class RecurrentQNetworks:
         self.online.to(self._device)
         wrap_encoders(self.online, precision, compiled=False)
         self.target, targets = copy_network(self.online)
-        self.vectors, self.targets = {"q": ParameterVector(self.online, adam_epsilon)}, {"targets": (targets, "q")}
-
-    def no_grad(self) -> AbstractContextManager[Any]:
-        """Return a context without gradients."""
-        return torch.no_grad()
+        self.learned, self.vectors = {"q": self.online}, {"q": ParameterVector(self.online, adam_epsilon)}
+        self.targets = {"targets": (targets, "q")}
 
     def unroll(self, network: ActorCritic, batch: TorchSequences, burn_in: int) -> tuple[Tensor, Tensor]:
         """Return action values [length + n, B, A], and the memory after each step; none is learned in the burn-in."""
@@ -233,17 +237,6 @@ class RecurrentQNetworks:
     def batches(self, batch: SequenceBatch) -> Iterator[TorchSequences]:
         """See `Networks.batches`."""
         return iter([TorchSequences.of(batch, self.architecture, self._device)])
-
-    def draw_noise(self, first: int, updates: int, rows: int) -> None:
-        """See `Networks.draw_noise`."""
-        return None
-
-    def begin(self, update: int) -> None:
-        """See `Networks.begin`."""
-
-    def backward(self, optimizer: str, loss: Tensor) -> None:
-        """See `Networks.backward`."""
-        _backward(loss, self.vectors[optimizer], self.online)
 
     def acting(self, rollout: int | None) -> NDArray[np.float32]:
         """See `Networks.acting`."""
@@ -274,7 +267,7 @@ class Critic(nn.Module):
         return value
 
 
-class ActorCriticNetworks:
+class ActorCriticNetworks(Networks):
     """An actor, its critics, their targets, and the temperature; each network has an encoder of its own."""
 
     def __init__(
@@ -325,8 +318,8 @@ class ActorCriticNetworks:
         log_alpha = math.log(alpha) if self._learns_alpha else 0.0
         self._alpha = torch.tensor(alpha, device=self._device)
         temperature = nn.ParameterList([torch.tensor([log_alpha], dtype=torch.float32)]).to(self._device)
-        self._learned = {"actor": self.actor, "critics": self._critics, "log_alpha": temperature}
-        self.vectors = {name: ParameterVector(network, adam_epsilon) for name, network in self._learned.items()}
+        self.learned = {"actor": self.actor, "critics": self._critics, "log_alpha": temperature}
+        self.vectors = {name: ParameterVector(network, adam_epsilon) for name, network in self.learned.items()}
         self.log_alpha = next(temperature.parameters())  # [1]
 
     @property
@@ -364,10 +357,6 @@ class ActorCriticNetworks:
             return 1.0
         return legal.sum(1).clamp(min=1).log().mean() / math.log(max(legal.shape[1], 2))
 
-    def no_grad(self) -> AbstractContextManager[Any]:
-        """Return a context without gradients."""
-        return torch.no_grad()
-
     def batches(self, batch: Batch) -> Iterator[TorchBatch]:
         """See `Networks.batches`."""
         return TorchBatch.split(batch, self.architecture, self._device)
@@ -375,13 +364,6 @@ class ActorCriticNetworks:
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32]:
         """See `Networks.draw_noise`: that of the C backend."""
         return self._blocks.take((self._draws, rows, self._actions), first, updates)
-
-    def begin(self, update: int) -> None:
-        """See `Networks.begin`."""
-
-    def backward(self, optimizer: str, loss: Tensor) -> None:
-        """See `Networks.backward`."""
-        _backward(loss, self.vectors[optimizer], self._learned[optimizer])
 
     def acting(self, rollout: int | None) -> NDArray[np.float32]:
         """See `Networks.acting`."""
@@ -395,9 +377,3 @@ def squashed(out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     u = mean + log_std.exp() * noise
     slope = 2 * (LOG_2 - u - nn.functional.softplus(-2 * u))  # log(1 - tanh^2 u), which does not saturate
     return u.tanh(), (-0.5 * noise**2 - log_std - 0.5 * LOG_2PI - slope).sum(1)
-
-
-def _backward(loss: Tensor, vector: ParameterVector, network: nn.Module) -> None:
-    vector.gradient.zero_()
-    learned = [parameter for parameter in network.parameters() if parameter.numel() and parameter.requires_grad]
-    loss.backward(inputs=learned)
