@@ -14,12 +14,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Done:
-    """The end of one task, good or bad.
+    """Outcome of one task.
 
     Attributes:
         index: position of the task in the iterable that was given.
         value: what the function returned; None where `error` is set.
-        error: what went wrong: the task's own exception, `WorkerLost` or `TaskTimeout`; None where all is well.
+        error: the task's own exception, `WorkerLost` or `TaskTimeout`; None on success.
         attempts: how often it was started; more than 1 after a lost worker.
         seconds: the time the last attempt computed, on its worker.
     """
@@ -33,7 +33,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What one task occupies on its worker, of what Dask's workers declare.
+    """Resources that a task occupies on its worker, as Dask's workers declare them.
 
     Attributes:
         cpu: of the worker's threads (`--nthreads`).
@@ -55,24 +55,24 @@ ONE_CPU = Needs()
 
 
 class TaskOptions(TypedDict, total=False):
-    """How tasks are run; each may be left out."""
+    """Options of a batch of tasks."""
 
-    needs: Needs  # what each task occupies on its worker; else ONE_CPU
-    retry_errors: int  # how often a task that raises is run again before its error is its end; else 0
-    renew_after: int | None  # a worker process that ran so many of these tasks is replaced by a new one; else never
+    needs: Needs  # default: ONE_CPU
+    retry_errors: int  # tries after an exception before it is the task's error; default: 0
+    renew_after: int | None  # tasks after which a worker process is replaced; default: None, never
 
 
 def check_options(options: TaskOptions) -> None:
-    """Check how tasks are to be run.
+    """Check the options of a batch.
 
     Raises:
-        ConfigError: an option is not of its kind, or out of its range.
+        ConfigError: an option has the wrong type or is out of range.
     """
     needs, retry_errors = options.get("needs", ONE_CPU), options.get("retry_errors", 0)
     renew_after = options.get("renew_after")
-    require(isinstance(needs, Needs), f"needs={needs!r} says no needs; write Needs(cpu=2)")
+    require(isinstance(needs, Needs), f"needs={needs!r} is not a Needs, such as Needs(cpu=2)")
     whole = isinstance(retry_errors, Integral) and retry_errors >= 0
-    require(whole, f"retry_errors={retry_errors!r} must be a whole number, 0 or more; 0 for no other try")
+    require(whole, f"retry_errors={retry_errors!r} must be a whole number, 0 or more")
     positive = renew_after is None or (isinstance(renew_after, Integral) and renew_after >= 1)
     require(positive, f"renew_after={renew_after!r} must be a whole number, 1 or more, or None for never")
 
@@ -98,15 +98,15 @@ class TaskBatch(Protocol):
 
 @runtime_checkable
 class Closes(Protocol):
-    """An object that has something to let go of: one on a worker is closed there when it is done with."""
+    """Object with resources to release; one on a worker is closed there."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release them."""
         ...
 
 
 class Stateful(Protocol):
-    """An object that lives on one worker. Its methods are called there, one at a time, in the order of the calls."""
+    """Object on one worker, whose methods are called there one at a time, in the order of the calls."""
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Start a call; calling what is returned waits for its value, or raises its error.
@@ -119,13 +119,13 @@ class Stateful(Protocol):
         ...
 
     def close(self) -> None:
-        """Let the object go, and close it if it `Closes`; may be called twice."""
+        """Drop the object, and close it if it `Closes`; may be called twice."""
         ...
 
 
 @runtime_checkable
 class Pool(Protocol):
-    """Workers that run functions. A task's result may depend on its arguments alone."""
+    """Workers that run functions. A task's result depends on its arguments alone."""
 
     @property
     def size(self) -> int:
@@ -134,29 +134,29 @@ class Pool(Protocol):
 
     @property
     def threads(self) -> int:
-        """Theirs altogether: so many tasks run at once that need one CPU each."""
+        """Threads of all workers, each of which runs one task of one CPU at a time."""
         ...
 
     @property
     def in_process(self) -> bool:
-        """Whether tasks run in this process, one after the other, when they are asked for."""
+        """Whether tasks run in this process, one after the other, when their results are asked for."""
         ...
 
     @property
     def task_timeout_s(self) -> float | None:
-        """Seconds after which a task that runs is given up; None: never."""
+        """Seconds after which a running task is given up; None: never."""
         ...
 
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
-        """Run fn on every task and yield each end as it comes; no exception of a task is raised here.
+        """Run fn on every task and yield each end as it comes; a task's exception is not raised here.
 
         May be called from several threads at once.
 
         Raises:
-            ConfigError: an option is not of its kind, or out of its range.
-            PoolError: the pool is closed, its workers are out of reach, or none could ever hold such a task.
+            ConfigError: an option has the wrong type or is out of range.
+            PoolError: the pool is closed, its workers are out of reach, or no worker has the resources.
         """
         ...
 
@@ -166,60 +166,60 @@ class Pool(Protocol):
         """Run fn on tasks that are put in one by one.
 
         Args:
-            deliver: called with some ends, in any thread, soon after they came; must return at once. When the pool
-                fails as a whole, every task still open ends with that `PoolError`.
+            deliver: called with some ends, in any thread; must return at once. When the pool fails as a whole, every
+                open task ends with that `PoolError`.
         """
         ...
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """Make a value known to every worker that needs it: it travels to each at most once, however many tasks use it.
+        """Share a value, which travels to each worker at most once; tasks and functions read `handle.value`.
 
-        Tasks and functions carry the handle and read `handle.value`; workers forget it once the handle is gone here.
+        Workers forget it once the handle is gone here.
         """
         ...
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """Make an object on the worker that holds the fewest, by calling factory there.
+        """Make an object by calling factory on the worker that holds the fewest.
 
-        It is made anew on another worker where its own is lost, falls silent or leaves, or where one that comes has
-        fewer: what it keeps may save its calls work, and must change none of their values.
+        It is made again on another worker when its own is lost, silent or leaves, or when one that joins has fewer. So
+        its state may save its calls work, but must not change their values.
 
         Args:
-            needs: what a call of it occupies on its worker.
+            needs: resources that a call occupies.
         """
         ...
 
     def ask(self, workers: int) -> None:
-        """Say how many workers would have work from now on; an elastic pool follows, within its bounds."""
+        """Set how many workers have work from now on; an elastic pool follows, within its bounds."""
         ...
 
     def describe(self) -> str:
-        """Say in one line where the work happens."""
+        """Describe in one line where the work happens."""
         ...
 
     def close(self) -> None:
-        """Let the workers go; may be called twice."""
+        """Release the workers; may be called twice."""
         ...
 
 
 class PoolError(PaddockError):
-    """The pool as a whole cannot work: scheduler out of reach, or workers that do not match this process."""
+    """The pool as a whole failed: its scheduler is out of reach, or a worker does not match this process."""
 
 
 class WorkerLost(PaddockError):
-    """The workers that ran the task died, once more than the bound on retries allows."""
+    """The workers that ran the task died more often than it may be retried."""
 
 
 class TaskTimeout(PaddockError):
-    """The task ran longer than it may; its worker was replaced."""
+    """The task exceeded its time limit; its worker was replaced."""
 
 
 class RemoteError(PaddockError):
-    """A task's own exception, told in words because it could not travel."""
+    """A task's own exception as text, because it could not be pickled."""
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return a task's error as one to raise: a SystemExit, which was the task's own, would end this process too."""
+    """Return a task's error as an Exception: its SystemExit would end this process, too."""
     if isinstance(error, Exception):
         return error
     told = RemoteError(f"{type(error).__name__}: {error}")

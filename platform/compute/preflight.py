@@ -1,7 +1,7 @@
-"""Compares every worker with this process before its first task, and names the odd one out.
+"""Compares every worker with this process before its first task, and names the one that does not match.
 
-A worker with another NumPy or Box2D computes other numbers, and one that cannot import the project dies of its first
-task; both are better said at once. A worker that joins later is examined too, and gets no work if it does not match.
+A worker with another NumPy or Box2D computes other numbers, and one that cannot import the project fails at its first
+task. A worker that joins later is examined too, and gets no work if it does not match.
 """
 
 import asyncio
@@ -30,26 +30,22 @@ def hello(imports: Collection[str]) -> dict[str, Any]:
     return {"packages": list(PACKAGES), "imports": sorted(imports)}
 
 
-class Examination:
-    """Says what is wrong with a worker, in comparison with this process."""
-
-    def __init__(self, imports: Collection[str]) -> None:
-        self._expected: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
-
-    def __call__(self, worker: WorkerConnection) -> str | None:
-        """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
-        theirs: Mapping[str, str] = worker.answer["versions"]
-        for name, expected in self._expected.items():
-            found = theirs.get(name, "not known there")
-            same = found.split(".")[:2] == expected.split(".")[:2] if name == "python" else found == expected
-            if not same:
-                return f"has {_title(name)} {found}, this process {expected}; {_remedy(name, expected)}"
-        skew = float(worker.answer["clock_s"])
-        if abs(skew) > CLOCK_S:
-            way = "ahead of" if skew > 0 else "behind"
-            remedy = "set both by NTP, or logs and time limits mislead"
-            log.warning("worker %s: its clock is %.1f s %s this one; %s", worker.address, abs(skew), way, remedy)
-        return None
+def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
+    """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
+    theirs: Mapping[str, str] = worker.answer["versions"]
+    ours: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
+    for name, expected in ours.items():
+        found = theirs.get(name, "unknown")
+        same = found.split(".")[:2] == expected.split(".")[:2] if name == "python" else found == expected
+        if not same:
+            title = "Python" if name == "python" else name
+            return f"has {title} {found}, this process {expected}; {_remedy(name, expected)}"
+    skew = float(worker.answer["clock_s"])
+    if abs(skew) > CLOCK_S:
+        way = "ahead of" if skew > 0 else "behind"
+        remedy = "set both by NTP, or logs and time limits mislead"
+        log.warning("worker %s: its clock is %.1f s %s this one; %s", worker.address, abs(skew), way, remedy)
+    return None
 
 
 async def install(client: Client, address: str) -> None:
@@ -83,10 +79,6 @@ async def load_worker(dask_worker: Any) -> None:
     waiting = dask_setup(dask_worker)
     if waiting is not None:
         await waiting
-
-
-def _title(name: str) -> str:
-    return "Python" if name == "python" else name
 
 
 def _remedy(name: str, expected: str) -> str:

@@ -1,23 +1,21 @@
-"""Recipes for pools of Dask workers: checked at the border, opened when everything else has been checked too.
+"""Recipes for pools of Dask workers, checked at once and opened when everything else has been checked too.
 
-Dask takes half a second to import, which an error message should not wait for; so it comes when a pool is opened.
+Dask takes half a second to import, so it is imported when a pool is opened.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from paddock.algos.pool.protocol import Pool
-from paddock.envs.errors import nearest, require
+from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.ranges import check_fields
 
 from .dask.autoscale import Bounds
 from .keys import Count, Retries, SlurmKeys, Timeout, Tls, read_bounds
 from .tls import check_encrypted, check_tls, security
-
-SCHEMES = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +32,17 @@ class Local:
 
     @property
     def bounds(self) -> Bounds:
-        """Fewest and most workers."""
+        """Return the fewest and most workers."""
         return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
-        """Start the workers. They are copies of this process, and can import what it can."""
+        """Start the workers."""
         from .dask.cluster import local
 
         return local(self.bounds, self.retries, self.task_timeout_s, imports)
 
     def describe(self) -> str:
-        """One line on the workers there would be."""
+        """Describe in one line the workers there would be."""
         return f"{self.bounds} processes on this machine"
 
 
@@ -66,16 +64,18 @@ class Dask:
         both = self.address is not None and self.scheduler_file is not None
         require(not both, f"address={self.address} and scheduler_file={self.scheduler_file}: give one of them")
         if self.address is not None:
-            _check_address(self.address)
+            complete = re.fullmatch(r"(\w+://)?([\w.-]+|\[[\da-f:]+\]):\d+", self.address)
+            remedy = "write it as `dask scheduler` prints it: tcp://HOST:PORT"
+            require(complete is not None, f"address={self.address} is not an address; {remedy}")
             check_encrypted(f"address={self.address}", self.address, self.tls)
 
     @property
     def bounds(self) -> Bounds:
-        """Fewest and most workers of a cluster started here."""
+        """Return the fewest and most workers of a cluster started here."""
         return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
-        """Join the workers, once they have been found to be like this process and to import what is asked.
+        """Join the workers, once they match this process and can import these packages.
 
         Raises:
             PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
@@ -94,7 +94,7 @@ class Dask:
         return pool
 
     def describe(self) -> str:
-        """One line on the workers there would be."""
+        """Describe in one line the workers there would be."""
         if self.address is None and self.scheduler_file is None:
             return f"{self.bounds} processes of a Dask cluster on this machine"
         return f"those of the scheduler at {self.address or self.scheduler_file}"
@@ -115,17 +115,5 @@ class Slurm(SlurmKeys):
         return submit(self, imports, folder)
 
     def describe(self) -> str:
-        """One line on the workers there would be."""
+        """Describe in one line the workers there would be."""
         return f"{self.bounds} Slurm jobs of {self.cpus} worker{'s' if self.cpus > 1 else ''} each"
-
-
-def _check_address(address: str) -> None:
-    remedy = "write it as `dask scheduler` prints it: tcp://HOST:PORT"
-    try:
-        parts = urlsplit(address if "://" in address else f"tcp://{address}")
-        complete = bool(parts.hostname and parts.port)
-    except ValueError:
-        complete = False
-    require(complete, f"address={address} is not an address; {remedy}")
-    known = nearest(parts.scheme, SCHEMES)
-    require(parts.scheme in SCHEMES, f"address={address} has an unknown protocol, {parts.scheme}; {known}")

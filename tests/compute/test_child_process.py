@@ -1,12 +1,9 @@
 """A command as a task: it ends with the process that started it, and not before."""
 
-import contextlib
 import itertools
-import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -43,26 +40,6 @@ def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
-
-
-def never_read(_: Connection) -> None:
-    """Hang, as a process does that was stopped."""
-    time.sleep(600)
-
-
-@pytest.mark.real_start
-def test_a_first_message_that_nobody_reads_is_waited_with_no_longer_than_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("paddock.envs.process.FIRST_S", 0.1)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
-    begun: list[ChildProcess] = []
-    thread = threading.Thread(
-        target=lambda: begun.append(ChildProcess(f"{__name__}:never_read", bytes(1 << 22))), daemon=True
-    )
-    thread.start()
-    wait_until(lambda: begun, 60)
-    begun[0].kill()
 
 
 @pytest.mark.real_start
@@ -123,27 +100,6 @@ def test_a_signal_to_all_processes_ends_none_that_is_just_being_started(monkeypa
         child.kill(60)
 
 
-def open_files() -> set[tuple[str, str]]:
-    """The files that this process has open: number and what it is."""
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the list itself
-            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
-    return found
-
-
-@pytest.mark.real_start
-def test_of_a_process_that_has_ended_nobody_keeps_a_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or vectors that are made and closed one after another come to the limit before they are collected."""
-    monkeypatch.syspath_prepend(ROOT / "tests/compute")
-    before = open_files()
-    child = ChildProcess("test_child_process:echo", pickle.dumps("there"))
-    assert child.connection.recv() == "there"
-    child.kill(60)
-    child.connection.close()
-    wait_until(lambda: before >= open_files(), 10)  # but for what others of this process open for a moment
-
-
 def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: Path) -> None:
     codes: list[int] = []
     child = sleeper(tmp_path)
@@ -181,16 +137,3 @@ def test_a_child_that_is_asked_to_end_before_its_turn_does_not_begin(tmp_path: P
     child.stop.touch()
     assert run_to_end(child) == 143
     assert not list(tmp_path.iterdir())
-
-
-def test_a_time_out_that_others_set_for_all_sockets_is_none_of_a_child_s() -> None:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30.0)
-    try:
-        child = ChildProcess.__new__(ChildProcess)
-        child.connection, other = multiprocessing.Pipe()
-        child.limit_waits(0.0)
-    finally:
-        socket.setdefaulttimeout(before)
-    with other, child.connection as connection:
-        assert os.get_blocking(connection.fileno())

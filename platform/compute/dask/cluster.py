@@ -164,20 +164,16 @@ def open_pool(
 
 
 def read_scheduler_file(path: Path) -> str:
-    """The address in a file that a scheduler wrote.
+    """Return the address in a file that a scheduler wrote.
 
     Raises:
         PoolError: there is no such file, or no address in it.
     """
     try:
-        address = json.loads(path.read_text())["address"]
-        if isinstance(address, str):
-            return address
-        why: Any = f"it is {address!r}"
+        return str(json.loads(path.read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = error
-    remedy = "start `dask scheduler --scheduler-file FILE` first"
-    raise PoolError(f"compute.scheduler_file={path} gives no address ({why}); {remedy}")
+        remedy = "start `dask scheduler --scheduler-file FILE` first"
+        raise PoolError(f"compute.scheduler_file={path} gives no address ({error}); {remedy}") from error
 
 
 def configure_dask() -> None:

@@ -10,7 +10,7 @@ from distributed import Client
 
 from paddock.algos.pool.protocol import PoolError
 
-from ..preflight import Examination, hello, install
+from ..preflight import examine, hello, install
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher, own_fault
@@ -46,8 +46,7 @@ class Membership:
         self._client = client
         self._dispatcher = dispatcher
         self._fleet = fleet
-        self._hello = hello(imports)
-        self._examine = Examination(imports)
+        self._imports = imports
         self._where = where
         self._known: dict[str, asyncio.Task[None]] = {}  # a task for each worker, by address
         self._refused: dict[str, str] = {}  # what is wrong with a worker, by address
@@ -189,13 +188,14 @@ class Membership:
         Raises:
             PoolError: it is not to get work, and why.
         """
-        worker = await greet(address, self._client.connection_args, self._hello)
+        question = hello(self._imports)
+        worker = await greet(address, self._client.connection_args, question)
         if worker is None:
             await install(self._client, address)
-            worker = await greet(address, self._client.connection_args, self._hello)
+            worker = await greet(address, self._client.connection_args, question)
         if worker is None:
             raise PoolError("cannot serve; restart it with `--preload paddock.algos.pool.worker`")
-        fault = self._examine(worker)
+        fault = examine(worker, self._imports)
         if fault is not None:
             worker.abort()
             raise PoolError(fault)
