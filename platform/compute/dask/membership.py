@@ -155,9 +155,9 @@ class Membership:
     def _give_up_stuck(self, passed_s: float) -> None:
         """Give up workers of ours that have been silent for long, whether they are connected or not."""
         if self._fleet is not None:
-            present = self._dispatcher.workers.values()
             for worker in self._fleet.connections.values():
-                worker.quiet_s += passed_s if worker not in present else 0.0  # else the dispatcher counts
+                if self._dispatcher.workers.get(worker.address) is not worker:  # else the dispatcher adds it
+                    worker.quiet_s += passed_s
                 if worker.quiet_s > STUCK_S:
                     worker.give_up()
 

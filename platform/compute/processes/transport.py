@@ -37,7 +37,7 @@ class Transport:
         self._changed = threading.Condition()
         self._stopped = self._released = False
         self._releasing = threading.Lock()
-        self._batch = open_batch(lambda ends: [self._ends.put(end) for end in ends] and None)
+        self._batch = open_batch(self._deliver)
 
     def submit(self, task: Any) -> None:
         """Send a task: job, chunk, function, arguments and keywords. None: no more will come.
@@ -87,6 +87,10 @@ class Transport:
                     self._workers.close()
                 if self.at_exit is not None:
                     atexit.unregister(self.at_exit)
+
+    def _deliver(self, ends: Sequence[End]) -> None:
+        for end in ends:
+            self._ends.put(end)
 
     def _has_room(self) -> bool:
         return self._stopped or len(self._jobs) < AHEAD * max(self._workers.size, 1)
