@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from paddock.algos.learning.learner import (
     check_values,
     is_dense,
 )
-from paddock.algos.learning.onpolicy.on_policy import OnPolicy
-from paddock.algos.learning.onpolicy.operators import Lesson, checked, published, report, scaled, trained
+from paddock.algos.learning.onpolicy.on_policy import Assembly, OnPolicy
 from paddock.algos.learning.returns import n_step
+from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.shape import LossSettings
 from paddock.envs.ranges import PositiveFloat
@@ -51,29 +51,27 @@ class A2C(OnPolicy):
     max_grad_norm: PositiveFloat
     loss: str | None
 
-    counted: ClassVar = {"iteration": "iteration", "step": "step"}
+    def __post_init__(self) -> None:
+        network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
+        self.assemble(Assembly(network, self._team, normalizes={"obs": False, "rewards": False}))
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """One rollout and one step along its gradient an iteration, for ever."""
+        """Play a rollout and take one step along its gradient in every iteration."""
         with self.playing() as rollouts:
-            lessons = scaled(checked(rollouts, self.count, self.parts.layouts), self.learning, np.inf)
-            turns = published(trained(lessons, self.count, self._learn), self.publish)
-            for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):
-                yield self.finish(row, played)
+            for played in rollouts:  # one rollout of each policy that learns, of which there usually is one
+                metrics: dict[str, float] = {}
+                for policy, rollout in zip(self.learning, played, strict=True):
+                    if not rollout.is_idle:
+                        metrics |= policy.tell(policy.team.learn(rollout, self.actors.newest[policy.number]))
+                yield self.end_iteration(played, metrics)
                 self.count.clock.lap("loop")
 
-    def _learn(self, k: int, lesson: Lesson) -> dict[str, float]:
-        one = self.learning[k]
-        metrics: dict[str, float] = one.team.learn(lesson, self.actors.newest[k])
-        return one.tell(metrics)
-
-    def _update(self, learner: Learner, lesson: Lesson, weights: Weights) -> dict[str, float]:
+    def _update(self, learner: Learner, rollout: Rollout, weights: Weights) -> dict[str, float]:
         """Take one step of Adam along the gradient of a rollout."""
-        rollout = lesson.rollout
         values, ends = learner.evaluate_batch(rollout, weights), (rollout.terminated, rollout.truncated)
         learned = rollout.learned_from()
         check_values(values, learned)
-        target = n_step(lesson.reward, values.next_value, *ends, self.gamma, rollout.acts)
+        target = n_step(rollout.reward, values.next_value, *ends, self.gamma, rollout.acts)
         advantage = target - values.value
         # C computes PPO's surrogate, which has the gradient of `a2c_loss` where all ratios are 1.
         batch = Batch(values.logprob, advantage, target, values.value, learned)
@@ -87,20 +85,12 @@ class A2C(OnPolicy):
 
     def _team(self, architecture: Architecture, seed: int) -> SingleLearner:
         if is_dense(architecture, "auto", "cpu", "float32", compiled=False, needs=needs_of_loss(self.loss)):
-            return SingleLearner(
-                DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1), self._update, "cpu"
-            )
-        from paddock.algos.learning.torch_learner import (
-            TorchLearner,
-        )  # a second to import, and dense networks never need it
+            dense = DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1)
+            return SingleLearner(dense, self._update, "cpu")
+        # Torch takes a second to import, and dense networks never need it.
+        from paddock.algos.learning.torch_learner import TorchLearner
 
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
-        return SingleLearner(
-            TorchLearner(architecture, seed, choose_loss(self.loss, a2c_loss), adam_epsilon=ADAM_EPSILON, **options),
-            self._update,
-            "cpu",
-        )
-
-    def _network(self) -> dict[str, Any]:
-        plain = {"activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
-        return {"encoder": "auto", **plain}
+        loss = choose_loss(self.loss, a2c_loss)
+        learner = TorchLearner(architecture, seed, loss, adam_epsilon=ADAM_EPSILON, **options)
+        return SingleLearner(learner, self._update, "cpu")

@@ -1,8 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), with the details of Huang et al. 2022.
 
 A rollout of T steps in N environments, generalized advantages, some epochs of shuffled minibatches against the clipped
-objective. Actors make rollouts here, ahead in threads, or on the pool; the plan is the same. Several policies in one
-world learn side by side, each from its own rollout.
+objective. Actors make rollouts here, ahead in threads, or on the pool; the plan is the same.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from paddock.algos.learning.learner import (
     check_values,
     is_dense,
 )
-from paddock.algos.learning.onpolicy.normalize import Normalization
-from paddock.algos.learning.onpolicy.on_policy import OnPolicy
-from paddock.algos.learning.onpolicy.operators import Lesson, checked, observed, published, report, scaled, trained
+from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
+from paddock.algos.learning.onpolicy.on_policy import Assembly, OnPolicy
 from paddock.algos.learning.returns import gae, vtrace
 from paddock.algos.learning.rollouts.actors import Staleness, check_shares
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -120,37 +118,58 @@ class PPO(OnPolicy):
     threads: PositiveInt
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        require(
+            not self.anneal_clip or self.anneal_steps is not None,
+            "anneal_clip=true needs anneal_steps=, the steps it falls over",
+        )
+        require(
+            not self.observe_first or self.normalize_observations,
+            "observe_first=true needs normalize_observations=true, which it is for",
+        )
+        network = ("encoder", "activation", "shared", "lstm", "initial_log_std")
+        assembly = Assembly(
+            network={name: getattr(self, name) for name in network},
+            make_team=self._team,
+            normalizes={"obs": self.normalize_observations, "rewards": self.normalize_rewards},
+            observation_clip=self.observation_clip,
+            staleness=self.staleness,
+            groups=self.groups,
+            device=self.device,
+        )
+        self.assemble(assembly)
         self._check_shares()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """One rollout and its update an iteration, for ever; the state is complete at every yield."""
+        """Play a rollout and learn from it in every iteration; the state is complete at every yield."""
         with self.playing() as rollouts:
-            lessons = scaled(checked(rollouts, self.count, self.parts.layouts), self.learning, self.reward_clip)
-            turns = observed(trained(lessons, self.count, self._learn), self.learning)
-            turns = published(turns, self.publish)
-            for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):
-                yield self.finish(row, played)
+            for played in rollouts:  # one rollout of each policy that learns, of which there usually is one
+                metrics: dict[str, float] = {}
+                for policy, rollout in zip(self.learning, played, strict=True):
+                    reward = policy.normalization.rewards(rollout, self.reward_clip)
+                    metrics |= policy.tell(self._learn(policy, rollout, reward))
+                    policy.normalization.observe(rollout)
+                yield self.end_iteration(played, metrics)
                 self.count.clock.lap("loop")
 
-    def _learn(self, k: int, lesson: Lesson) -> dict[str, float]:
-        """Update a policy's network by its rollout, on all its learners."""
-        one, rollout, iteration = self.learning[k], lesson.rollout, self.iteration
+    def _learn(self, policy: NormalizedLearner, rollout: Rollout, reward: NDArray[np.float32]) -> dict[str, float]:
+        """Update a policy's network by its rollout, on all its learners; `_update` is what each of them does."""
+        iteration, seen = self.iteration, policy.normalization.seen.count
         # So many rollouts were played before anything was known of observations.
-        if self.observe_first and (iteration <= self.actors.staleness or one.normalization.seen.count == 0):
+        unseen = self.observe_first and (iteration <= self.actors.staleness or seen == 0)
+        if unseen or rollout.is_idle:
             return {}
         progress = min(self.count.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         rate = self.learning_rate * (1 - progress)
         clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
-        metrics = one.team.learn(rollout, lesson.reward, self.actors.newest[k], (iteration, k), rate, clip)
-        told = {
+        weights, key = self.actors.newest[policy.number], (iteration, policy.number)
+        metrics = policy.team.learn(rollout, reward, weights, key, rate, clip)
+        return {
             **metrics,
             "ppo/learning_rate": rate,
             "ppo/clip": clip,
-            "ppo/reward_scale": one.normalization.reward_scale,
+            "ppo/reward_scale": policy.normalization.reward_scale,
             "ppo/staleness": iteration - rollout.version,
         }
-        return one.tell(told)
 
     def _update(
         self,
@@ -158,11 +177,21 @@ class PPO(OnPolicy):
         rollout: Rollout,
         reward: NDArray[np.float32],
         weights: Weights,
-        shuffled: tuple[int, int],
+        key: tuple[int, int],
         rate: float,
         clip: float,
     ) -> dict[str, float]:
-        """What each learner does with a rollout; uses no more of this object than its settings."""
+        """Compute advantages and take the epochs' steps, on one learner; reads settings alone.
+
+        Args:
+            learner: of the policy.
+            rollout: what was played.
+            reward: [T, N], as it is learned from.
+            weights: as they are now, whose normalization of observations holds.
+            key: of the shuffling.
+            rate: Adam's learning rate.
+            clip: epsilon.
+        """
         values = learner.evaluate_batch(rollout, weights)
         learned = rollout.learned_from()
         check_values(values, learned)
@@ -170,7 +199,7 @@ class PPO(OnPolicy):
         settings = LossSettings(
             clip, self.value_clip_coef, self.value_coef, self.entropy_coef, self.normalize_advantages
         )
-        shuffle = keyed_generator(self.seed, Stream.SHUFFLE, *shuffled)
+        shuffle = keyed_generator(self.seed, Stream.SHUFFLE, *key)
         reports: list[Report] = []
         # Nothing looks between the epochs unless they may end early.
         at_once = self.epochs if self.target_kl is None else 1
@@ -245,25 +274,6 @@ class PPO(OnPolicy):
         make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
 
-    def _network(self) -> dict[str, Any]:
-        names = ("encoder", "activation", "shared", "lstm", "initial_log_std")
-        return {name: getattr(self, name) for name in names}
-
-    def _normalization(self, rows: int, architecture: Architecture) -> Normalization:
-        switches = {"obs": self.normalize_observations, "rewards": self.normalize_rewards}
-        return Normalization(rows, architecture.inputs, self.gamma, **switches, turns=self.env.seats > 1)
-
-    def _check(self) -> None:
-        super()._check()
-        require(
-            not self.anneal_clip or self.anneal_steps is not None,
-            "anneal_clip=true needs anneal_steps=, the steps it falls over",
-        )
-        require(
-            not self.observe_first or self.normalize_observations,
-            "observe_first=true needs normalize_observations=true, which it is for",
-        )
-
     def _check_shares(self) -> None:
         if not isinstance(self.learner, DenseLearner):
             check_shares(self.threads, self.rollouts, self.staleness, self.pool)
@@ -275,25 +285,6 @@ class PPO(OnPolicy):
             "raise minibatch_size, or use fewer",
         )
 
-    def _passes(self, batch: int) -> str:
-        return f", {self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}"
-
-    @property
-    def _normalizes(self) -> bool:
-        return True
-
-    @property
-    def _clip(self) -> float:
-        return self.observation_clip
-
-    @property
-    def _staleness(self) -> int:
-        return self.staleness
-
-    @property
-    def _groups(self) -> int:
-        return self.groups
-
-    @property
-    def _device(self) -> str:
-        return self.device
+    def describe(self) -> dict[str, str]:
+        """See `OnPolicy.describe`."""
+        return {**super().describe(), "update": f"{self.epochs} epochs in minibatches of {self.minibatch_size:,}"}

@@ -18,11 +18,13 @@ class NormalizedLearner:
     """Learns one policy of those that share an environment; nothing of that moves another's parameters.
 
     Attributes:
+        number: of the policy.
         name: of the policy; "" of one that acts for all.
         team: the learner, or several as one; see `learner.SingleLearner`.
         clip: deviations that normalized observations are clipped to.
     """
 
+    number: int
     name: str
     team: Any
     normalization: Normalization

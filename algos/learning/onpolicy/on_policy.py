@@ -1,13 +1,12 @@
-"""What on-policy algorithms are assembled from: settings, actors, a learner for each policy, evaluation, counters.
+"""What PPO and A2C share: settings, counters, state, and how their parts are put together.
 
 Nothing here decides how a rollout is learned from: an algorithm's own file has its plan and its update.
 """
 
-import abc
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium
 
@@ -15,13 +14,14 @@ from paddock.algos.common.interrupts import Unfinished
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.timing import Clock
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
+from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.learner import check_rollout, check_turns
 from paddock.algos.learning.onpolicy.normalize import Normalization
 from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
-from paddock.algos.learning.onpolicy.operators import Count
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
 from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
-from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 from paddock.algos.learning.seated import seat_parts
 from paddock.algos.learning.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -37,9 +37,46 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
 
+@dataclass
+class Count:
+    """What was played and learned so far."""
+
+    clock: Clock = field(init=False, default_factory=Clock)
+    iteration: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
+    episodes: int = field(init=False, default=0)
+
+    def add(self, rollouts: Sequence[Rollout]) -> None:
+        """Count an iteration, which learned from these rollouts."""
+        self.iteration += 1
+        self.step += sum(rollout.steps for rollout in rollouts)
+        self.episodes += sum(len(rollout.returns) for rollout in rollouts)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the counters."""
+        return {"iteration": self.iteration, "step": self.step, "episodes": self.episodes}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over counters."""
+        self.iteration, self.step, self.episodes = (int(state[name]) for name in self.state_dict())
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """How an algorithm's parts are made, which `OnPolicy.assemble` puts together."""
+
+    network: Mapping[str, Any]  # further arguments of `Architecture.for_spaces`
+    make_team: Callable[[Architecture, int], Any]  # learners of a network, drawn from a seed; see `SingleLearner`
+    normalizes: Mapping[str, bool]  # `obs` and `rewards`
+    observation_clip: float = 0.0  # deviations that normalized observations are clipped to
+    staleness: int = 0
+    groups: int = 1
+    device: str = "cpu"  # that the first learner computes on
+
+
 @dataclass(kw_only=True, eq=False)
-class OnPolicy(abc.ABC):
-    """Settings that mean the same in all of them (conf/algo/ppo.yaml explains each), parts, and state."""
+class OnPolicy:
+    """Settings that PPO and A2C share (conf/algo/ppo.yaml explains each), parts, and state."""
 
     env: EnvSpec
     vec: Vec
@@ -65,27 +102,30 @@ class OnPolicy(abc.ABC):
 
     count: Count = field(init=False, default_factory=Count)
 
-    counted: ClassVar[Mapping[str, str]] = {"iteration": "iteration", "step": "step", "train/episodes": "episodes"}
     policy_names = ("last", "best")
 
-    def __post_init__(self) -> None:
-        self._check()
+    def assemble(self, assembly: Assembly) -> None:
+        """Put together what plays, learns and evaluates.
+
+        Raises:
+            ConfigError: settings are out of range, or do not fit each other or the environment.
+        """
+        check_fields(self)
+        self._assembly = assembly
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
         self.frozen = Opponents(self.opponents)
         self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
-        single, several = self.parts.single, self.parts
-        groups, staleness = self._groups, self._staleness
         config = RolloutConfig(
             self.env,
             self.vec,
-            several.each[0].architecture,
+            self.parts.each[0].architecture,
             self.seed,
             self.num_steps,
-            groups,
+            assembly.groups,
             self.fused,
-            policies=None if single else several,
-            device=self._device,
+            policies=None if self.parts.single else self.parts,
+            device=assembly.device,
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
         self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.parts.each))]
@@ -93,9 +133,9 @@ class OnPolicy(abc.ABC):
             count = self.learning[0].team.count
             require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
         self.frozen.begin(self.weights())
-        meeting = self.frozen.add_to(config)
         acting = self.frozen.acting(self.weights())
-        self.actors = Actors(meeting, self.pool, self.rollouts, self.num_actors, staleness, *acting)
+        how = self.rollouts, self.num_actors, assembly.staleness
+        self.actors = Actors(self.frozen.add_to(config), self.pool, *how, *acting)
         episodes = self.eval_episodes, self.eval_max_steps
         self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights(), against=self.frozen)
 
@@ -122,7 +162,15 @@ class OnPolicy(abc.ABC):
             for one in self.learning:
                 stack.enter_context(one.team.at_work())
             stack.enter_context(closing(self.evaluation))
-            yield stack.enter_context(closing(self.actors.rollouts()))
+            yield self._checked(stack.enter_context(closing(self.actors.rollouts())))
+
+    def _checked(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[Sequence[Rollout], None, None]:
+        for each in rollouts:
+            self.count.clock.lap("wait")
+            for rollout, layout in zip(each, self.parts.layouts, strict=True):
+                check_rollout(rollout, layout)
+            check_turns(each, self.count.iteration)
+            yield each
 
     def weights(self) -> list[Weights]:
         """Return each policy as it is now."""
@@ -135,9 +183,26 @@ class OnPolicy(abc.ABC):
             self.learning[k].begin_anew(self._drawn(k, self.iteration))
         self.actors.publish(self.iteration, lambda: self.frozen.acting(self.weights()))
 
-    def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
-        """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
-        clock = self.count.clock
+    def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
+        """Count an iteration, publish the new weights, start an evaluation where one is due; return the row.
+
+        Args:
+            rollouts: of each policy, which were learned from.
+            metrics: of learning.
+        """
+        count, clock = self.count, self.count.clock
+        count.add(rollouts)
+        self.publish()
+        played = Played.join(rollouts)
+        row = {
+            **{"iteration": count.iteration, "step": count.step, "train/episodes": count.episodes},
+            **world_metrics(rollouts[0], count.iteration, sum(one.stray_reward for one in rollouts)),
+            **episode_metrics(played, self.env.metrics),
+        }
+        for name, rollout in () if self.parts.single else zip(self.parts.names, rollouts, strict=True):
+            row |= tell_of(name, episode_metrics(rollout, self.env.metrics))
+        row |= metrics
+        clock.lap("learn")
         if self.iteration % self.eval_every == 0:
             row = self.complete(row)
         clock.lap("eval_wait")
@@ -154,13 +219,10 @@ class OnPolicy(abc.ABC):
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
         by_name = self.parts.by_name
-        learners = {"learner": by_name([one.learner.state_dict() for one in self.learning])}
-        if self._normalizes:
-            learners["normalization"] = by_name([one.normalization.state_dict() for one in self.learning])
-        counters = {name: getattr(self.count, name) for name in self.counted.values()}
         return {
-            **counters,
-            **learners,
+            **self.count.state_dict(),
+            "learner": by_name([one.learner.state_dict() for one in self.learning]),
+            "normalization": by_name([one.normalization.state_dict() for one in self.learning]),
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.frozen.state_dict(),
@@ -170,13 +232,11 @@ class OnPolicy(abc.ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.parts.check(state, self._sees_normalized)
-        for name in self.counted.values():
-            setattr(self.count, name, int(state[name]))
+        self.count.load_state_dict(state)
         for one, own in zip(self.learning, self.parts.in_order(state["learner"]), strict=True):
             one.learner.load_state_dict(own)
-        if self._normalizes:
-            for one, own in zip(self.learning, self.parts.in_order(state["normalization"]), strict=True):
-                one.normalization.load_state_dict(own)
+        for one, own in zip(self.learning, self.parts.in_order(state["normalization"]), strict=True):
+            one.normalization.load_state_dict(own)
         self.frozen.load_state_dict(state)
         self.actors.load_state_dict(state["actors"], *self.frozen.acting(self.weights()))
         self.evaluation.load_state_dict(state["evaluation"])
@@ -238,7 +298,7 @@ class OnPolicy(abc.ABC):
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{seats} each, {WHERE[self.rollouts]}, "
             f"{actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
-            "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}{self._passes(batch)}",
+            "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
             **{f"policy {one.name}".strip(): self._describe(one) for one in self.learning},
             **self.frozen.describe(),
         }
@@ -253,8 +313,10 @@ class OnPolicy(abc.ABC):
         part, actors = self.parts.each[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
         rows = self.vec.num_envs * actors * len(part.seats)
-        normalization = self._normalization(rows, part.architecture)
-        return NormalizedLearner(part.name, self._team(part.architecture, seed), normalization, self._clip)
+        inputs, several = part.architecture.inputs, self.env.seats > 1
+        normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, turns=several)
+        team = self._assembly.make_team(part.architecture, seed)
+        return NormalizedLearner(k, part.name, team, normalization, self._assembly.observation_clip)
 
     def _describe(self, one: NormalizedLearner) -> str:
         architecture = one.learner.architecture
@@ -266,53 +328,12 @@ class OnPolicy(abc.ABC):
     def _architecture(self, observations: Layout, actions: gymnasium.Space) -> Architecture:
         head = make_head(actions, gaussian=self.gaussian)
         return Architecture.for_spaces(
-            observations, head, hidden=tuple(self.hidden), network=self.network, **self._network()
+            observations, head, hidden=tuple(self.hidden), network=self.network, **self._assembly.network
         )
-
-    def _normalization(self, rows: int, architecture: Architecture) -> Normalization:
-        return Normalization(rows, architecture.inputs, self.gamma, obs=False, rewards=False)
-
-    @abc.abstractmethod
-    def _network(self) -> dict[str, Any]:
-        """What else `Architecture.for_spaces` takes."""
-
-    @abc.abstractmethod
-    def _team(self, architecture: Architecture, seed: int) -> Any:
-        """What learns a policy, drawn from a seed; see `learner.SingleLearner`."""
-
-    def _check(self) -> None:
-        check_fields(self)
-
-    def _passes(self, batch: int) -> str:
-        """In how many passes so many steps are learned from, as a clause."""
-        return ""
-
-    @property
-    def _normalizes(self) -> bool:
-        """Whether what policies see and are paid may be normalized."""
-        return False
 
     @property
     def _sees_normalized(self) -> bool:
         return any(one.normalization.mean.size > 0 for one in self.learning)
-
-    @property
-    def _clip(self) -> float:
-        """Deviations that normalized observations are clipped to."""
-        return 0.0
-
-    @property
-    def _staleness(self) -> int:
-        return 0
-
-    @property
-    def _groups(self) -> int:
-        return 1
-
-    @property
-    def _device(self) -> str:
-        """What the first learner computes on."""
-        return "cpu"
 
     def __getstate__(self) -> dict[str, Any]:
         # To other learners only the settings go, which are all that an update reads.
