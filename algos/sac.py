@@ -23,7 +23,7 @@ from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from paddock.algos.networks.heads import Head, LeafHead, make_head
+from paddock.algos.networks.heads import Head, SoftGaussian, make_head
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
@@ -86,7 +86,7 @@ class SAC(FromReplay):
 
 def _head(actions: spaces.Space[Any]) -> Head:
     choice = isinstance(actions, spaces.Discrete)
-    return make_head(actions) if choice else LeafHead.for_replay(actions, "soft", "sac")
+    return make_head(actions) if choice else SoftGaussian.for_replay(actions, "sac")
 
 
 def sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:

@@ -17,7 +17,7 @@ from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
-from paddock.algos.networks.heads import LeafHead
+from paddock.algos.networks.heads import Tanh
 from paddock.envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TD3(FromReplay):
 
     def __post_init__(self) -> None:
         self.assemble_with_replay(
-            lambda actions: LeafHead.for_replay(actions, "tanh", "td3"),
+            lambda actions: Tanh.for_replay(actions, "td3"),
             lambda rows: AddedNoise(self.warmup, self.sigma),
             self._learner,
         )

@@ -59,7 +59,11 @@ RECIPES = {
     "ppo_selfplay": ("", f"experiment=ppo_tictactoe {SERIAL} vec.num_envs=8 {GROUND} algo.opponents.every=2"),
     "ppo_league": ("", f"experiment=ppo_league_tictactoe {SERIAL} vec.num_envs=8 {GROUND} algo.opponents.every=2"),
     "ppo_lstm": ("torch", f"experiment=ppo_recall {SERIAL} vec.num_envs=4 {GROUND} algo.num_steps=32"),
-    "ppo_torch": ("torch", f"{PPO} env=pendulum algo.backend=torch algo.gaussian=squashed budget.iterations=4"),
+    "ppo_torch": (
+        "torch",
+        f"{PPO} env=pendulum algo.backend=torch algo.continuous_distribution=squashed_gaussian budget.iterations=4",
+    ),
+    "ppo_beta": ("torch", f"{PPO} env=pendulum algo.continuous_distribution=beta budget.iterations=4"),
     "ppo_image": (
         "box2d",
         f"{PPO} env=gymnasium env.id=CarRacing-v3 +env.kwargs.continuous=false env.max_episode_steps=20 "

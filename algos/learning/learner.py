@@ -21,7 +21,6 @@ from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_parameters
 from paddock.algos.networks.dense.library import find_problem
 from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, LossSettings, Sample
-from paddock.algos.networks.heads import Head, LeafHead, MixedHead
 from paddock.envs.errors import require
 from paddock.envs.native.forward import expand
 from paddock.envs.spaces.features import numbers_of
@@ -161,6 +160,8 @@ def is_dense(
     """
     if backend == "torch":
         return False
+    if not architecture.head.learns_in_c:
+        needs = [*needs, f"{architecture.head.describe()} actions"]
     plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled and not needs
     if backend == "dense":
         require(not needs, f"{', '.join(needs)}: this is learned in torch alone; use algo.backend=auto")
@@ -214,7 +215,7 @@ class DenseLearner:
         every, sparse = see(self.architecture, rollout.seen, weights)
         obs, own = every[: T * N], None if sparse is None else sparse.head(T * N)
         action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
-        slope = slope_of(self.architecture.head, action)
+        slope = self.architecture.head.log_slope(action)
         theta = self._adam.parameters
         following, _ = self._backend.evaluate(theta, every, None, sparse)
         value, next_value = rollout.values_of(following)
@@ -329,18 +330,6 @@ def plain_weights(version: int, parameters: Floats) -> Weights:
     """The policy for actors, with observations as they are."""
     nothing = np.zeros(0, np.float32)
     return Weights(version, parameters, nothing, nothing, 0.0)
-
-
-def slope_of(head: Head, action: Floats) -> Floats:
-    """By how much squashing spreads actions [B, K] apart, [B], which log-densities are less by."""
-    total = np.zeros(len(action), np.float32)
-    if isinstance(head, LeafHead):
-        return head.log_slope(action) if head.kind == "squashed" else total
-    assert isinstance(head, MixedHead), head
-    for at in head.sections:
-        if at.leaf.kind == "squashed":
-            total += at.leaf.log_slope(action[:, at.action])
-    return total
 
 
 class SingleLearner:

@@ -18,7 +18,7 @@ from paddock.algos.learning.custom_loss import Loss, compute_loss
 from paddock.algos.learning.learner import Batch, BatchValues, Report, plain_weights
 from paddock.algos.learning.onpolicy.minibatch import Minibatch, Sequences
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to, logprob_and_entropy
+from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.training import ParameterVector, computing_with, wrap_encoders
@@ -90,9 +90,8 @@ class TorchLearner:
             if len(t):
                 _, final, _ = self.network.step(self._observations(rollout.final_obs, weights), states[t, n])
                 following[t, n] = final
-            logprob, _ = logprob_and_entropy(
-                self.architecture.head, out.flatten(0, 1), self.network.log_std, action.flatten(0, 1)
-            )
+            flat = out.flatten(0, 1), self.network.log_std, action.flatten(0, 1)
+            logprob, _ = self.architecture.head.logprob_and_entropy(*flat)
         told = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
         return BatchValues(told[0], told[1], told[2], _Rollout(obs, action, state, start, acts))
 

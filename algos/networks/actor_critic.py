@@ -13,7 +13,7 @@ from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.draw import draw_parameters
 from paddock.algos.networks.dense.shape import DenseShape
 from paddock.algos.networks.encoders import legal_in, linear, make_encoder, undrawn
-from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
+from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.lstm import unroll
 from paddock.algos.networks.support import Support
 
@@ -130,50 +130,13 @@ class ActorCritic(nn.Module):
             out, value, _ = self.unroll(batch.obs, sequences.state, sequences.start, sequences.active)
             kept = sequences.learned
             out, value = (each.flatten(0, 1) if kept is None else each[kept] for each in (out, value))
-        logprob, entropy = logprob_and_entropy(self.architecture.head, out, self.log_std, batch.action)
+        logprob, entropy = self.architecture.head.logprob_and_entropy(out, self.log_std, batch.action)
         return logprob, entropy, value
 
 
 def acting_part(architecture: Architecture) -> ActorCritic:
     """Return the network that acts, to be given parameters: without the value, unless both have one memory."""
     return ActorCritic(architecture, seed=0, critic=architecture.lstm)
-
-
-def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W].
-
-    The entropy of squashed numbers is that of the Gaussian before squashing: what they have has no closed form.
-    """
-    if isinstance(head, LeafHead):
-        return _of_leaf(head, out, log_std, action)
-    assert isinstance(head, MixedHead), head
-    logprobs, entropies = [], []
-    for at in head.sections:
-        part = action[:, at.action]
-        whole = part.long() if at.leaf.sizes else part
-        logprob, entropy = _of_leaf(at.leaf, out[:, at.outputs], log_std[at.log_std], whole)
-        logprobs.append(logprob)
-        entropies.append(entropy)
-    return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
-
-
-def _of_leaf(head: LeafHead, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of actions of one kind."""
-    if head.is_gaussian:
-        scaled = (action - out) * torch.exp(-log_std)
-        logprob = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(1)
-        if head.kind == "squashed":
-            half = torch.from_numpy(head.log_half).to(action.device)
-            logprob = logprob - (2 * (LOG_2 - action - nn.functional.softplus(-2 * action)) + half).sum(1)
-        return logprob, (log_std + 0.5 * (1 + LOG_2PI)).sum().expand(len(out))
-    logprobs, entropies = [], []
-    for k, block in enumerate(out.split(head.sizes, 1)):
-        logs = torch.log_softmax(block, 1)
-        logprobs.append(logs.gather(1, action[:, k : k + 1]).squeeze(1))
-        entropies.append(-(logs.exp() * logs).sum(1))
-    if len(logprobs) == 1:
-        return logprobs[0], entropies[0]
-    return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
 
 
 def expect(logits: Tensor, support: Support) -> Tensor:

@@ -97,7 +97,7 @@ class Architecture:
     @property
     def has_distribution(self) -> bool:
         """Whether training draws actions from the outputs: not where it takes the best one, or adds noise to it."""
-        return not self.values and all(leaf.kind != "tanh" for leaf in self.head.leaves)
+        return not self.values and all(leaf.is_drawn for leaf in self.head.leaves)
 
     @property
     def outputs(self) -> int:

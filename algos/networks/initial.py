@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.flat import MLP, FlatPolicy
-from paddock.algos.networks.heads import Head, LeafHead
+from paddock.algos.networks.heads import Binary, Head, LeafHead, Numbers, SoftGaussian
 from paddock.algos.networks.inputs import Inputs, seen
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.native.networks import DenseLayout
@@ -34,13 +34,12 @@ REMEDIES = {
     "lstm": "set algo.lstm={}, or choose another run",
     "shared": "set algo.shared={}, or choose another run",
     "atoms": "set algo.atoms, algo.v_min and algo.v_max as that run has them, or choose another run",
-    "numbers": "algo.gaussian={} of algo=ppo and algo=a2c takes them so",
+    "numbers": "algo.continuous_distribution={} of algo=ppo and algo=a2c takes them so",
     "observation_clip": "set algo.observation_clip={}",
     "bytes": "set algo.normalize_observations=true in both, or choose another run",
     "images": SPACES,
 }
 NORMED = " with layer norm"  # behind the name of an encoder
-CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
 
 
 class SeenMoments(NamedTuple):
@@ -287,7 +286,7 @@ def _observations(inputs: Inputs) -> str:
 def _actions(leaf: LeafHead) -> str:
     if leaf.sizes:
         return f"choices {list(leaf.sizes)}{place(leaf.path)}"
-    if leaf.kind == "binary":
+    if isinstance(leaf, Binary):
         return f"{leaf.components} bits{place(leaf.path)}"
     bounds = [list(dict.fromkeys(bound)) if len(set(bound)) == 1 else list(bound) for bound in (leaf.low, leaf.high)]
     return f"{leaf.components} numbers between {bounds[0]} and {bounds[1]}{place(leaf.path)}"
@@ -295,12 +294,12 @@ def _actions(leaf: LeafHead) -> str:
 
 def _numbers(head: Head) -> str | None:
     """How outputs become numbers; None: there are none."""
-    kinds = {leaf.kind for leaf in head.leaves if not leaf.sizes and leaf.kind != "binary"}
-    return None if not kinds else SQUASHED if kinds & {"squashed", "soft", "tanh", "bounded"} else CLIPPED
+    families = sorted({leaf.family for leaf in head.leaves if isinstance(leaf, Numbers)})
+    return families[-1] if families else None
 
 
 def _is_soft(head: Head) -> bool:
-    return isinstance(head, LeafHead) and head.kind == "soft"
+    return isinstance(head, SoftGaussian)
 
 
 def _spell(value: Any) -> str:

@@ -4,7 +4,7 @@ It reads weights [in, out], where torch and what is learned in its layout have t
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,13 @@ from numpy.typing import NDArray
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import FlatPolicy
-from paddock.algos.networks.heads import LeafHead
+from paddock.algos.networks.heads import Categorical, LeafHead, Numbers
 from paddock.envs.native import library
 from paddock.envs.native.networks import Network, Normalizer
 from paddock.envs.native.steps import DrawingNetwork, Drawn, StepPlayer, Steps
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.vector import VectorEnv
 
-# By the kind of a head, what native code makes of outputs where nothing is drawn, and where something is: what tanh
-# squashes and is then scaled is what is bounded.
-HEADS = {"gaussian": "clipped", "squashed": "bounded", "soft": "bounded", "tanh": "bounded"}
-DRAWN: dict[str, Drawn] = {"gaussian": "clipped", "squashed": "squashed", "soft": "soft", "tanh": "tanh"}
 NOTHING = np.zeros(0, np.float32)  # of choices, which have no bounds
 
 
@@ -60,11 +56,10 @@ def network_of(architecture: Architecture) -> Network | None:
     if head is None:
         return None
     sizes = architecture.policy_layout.sizes
-    if head.kind == "soft":
+    if head.acts_in_c is not None:  # of means alone, whatever else the outputs are
         sizes = (*sizes[:-1], head.components)
-    if head.kind in HEADS:
-        return Network(sizes, architecture.activation, HEADS[head.kind], head.low, head.high)
-    one_choice = head.kind == "choices" and head.shape == ()
+        return Network(sizes, architecture.activation, head.acts_in_c, head.low, head.high)
+    one_choice = isinstance(head, Categorical) and head.shape == ()
     features = architecture.inputs.sparse
     return Network(sizes, architecture.activation, "discrete", features=features) if one_choice else None
 
@@ -73,7 +68,7 @@ def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float3
     """The policy's layers, without log standard deviations before them or among their outputs, and the value's."""
     head = architecture.head
     *layers, (last, bias) = architecture.policy_layout.layers(weights.parameters[head.num_log_std :])
-    if isinstance(head, LeafHead) and head.kind == "soft":
+    if isinstance(head, Numbers):
         last, bias = last[:, : head.components], bias[: head.components]
     return np.concatenate([part.ravel() for layer in [*layers, (last, bias)] for part in layer])
 
@@ -86,7 +81,7 @@ def _head_of(architecture: Architecture) -> LeafHead | None:
     if inputs.plain:
         return head if inputs.dtype == np.float32 else None
     features = inputs.sparse
-    if features is None or head.kind != "choices":
+    if features is None or not isinstance(head, Categorical):
         return None
     return head if not inputs.legal_width or features.legal >= 0 else None
 
@@ -107,13 +102,13 @@ def drawing_of(architecture: Architecture) -> DrawingNetwork | None:
     if head is None:
         return None
     layout, activation = architecture.policy_layout, architecture.activation
-    if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
+    if isinstance(head, Categorical) and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
         return DrawingNetwork(
             layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse
         )
-    if head.kind in DRAWN and head.dtype == "float32":
+    if isinstance(head, Numbers) and head.draws_in_c is not None and head.dtype == "float32":
         low, half, high = head.bounds
-        return DrawingNetwork(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)
+        return DrawingNetwork(layout, activation, cast(Drawn, head.draws_in_c), low, half, high, head.log_half)
     return None
 
 

@@ -16,7 +16,7 @@ from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
 from paddock.algos.networks.actor_critic import acting_part
 from paddock.algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
 from paddock.algos.networks.flat import FlatPolicy
-from paddock.algos.networks.heads import LOWEST, LeafHead
+from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.inputs import TAKEN, Inputs
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
@@ -44,7 +44,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         ConfigError: a policy of another kind, or one with an encoder of somebody's own.
     """
     seen = _inputs_of(policy)
-    graph = _Graph({*TAKEN, *seen.raw_names, *seen.action_names})
+    graph = Graph({*TAKEN, *seen.raw_names, *seen.action_names})
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
@@ -69,11 +69,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     actions = []
     for name, leaf, part in zip(seen.action_names, head.leaves, parts, strict=True):
         dtype_ = np.dtype(leaf.dtype)
-        if leaf.kind == "soft":
-            part = graph.split(part, [leaf.components] * 2)[0]
-        if leaf.kind in ("squashed", "soft", "tanh") or (leaf.kind == "bounded" and leaf.path):
-            part = graph.add("Tanh", part)
-        shaped = graph.add("Reshape", _action(graph, leaf, part), graph.constant([-1, *leaf.shape]))
+        shaped = graph.add("Reshape", leaf.to_onnx(graph, part), graph.constant([-1, *leaf.shape]))
         graph.cast(shaped, _type(dtype_), name)
         actions.append(_value(name, dtype_, *leaf.shape))
     outputs = [*actions, _value("output", np.dtype(np.float32), head.width), *outputs]
@@ -96,7 +92,7 @@ def _inputs_of(policy: Any) -> Inputs:
     return inputs
 
 
-class _Graph:
+class Graph:
     """Nodes in order, and the arrays that they use."""
 
     def __init__(self, taken: Collection[str]) -> None:
@@ -131,6 +127,10 @@ class _Graph:
     def cast(self, value: str, to: int, name: str | None = None) -> str:
         return self.add("Cast", value, name=name, to=to)
 
+    def as_float(self, value: str) -> str:
+        """Cast to float32."""
+        return self.cast(value, FLOAT)
+
     def rows(self, value: str) -> str:
         """Flatten [B, *shape] to [B, O]."""
         return self.add("Flatten", value, axis=1)
@@ -152,7 +152,7 @@ class _Graph:
         return name
 
 
-def _normalized(graph: _Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
+def _normalized(graph: Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
     """Observations as rows, normalized in the precision in which NumPy does it, in single precision."""
     wide = np.result_type(dtype, np.float32)
     rows = graph.cast(graph.rows("observation"), DOUBLE if wide == np.float64 else FLOAT)
@@ -161,7 +161,7 @@ def _normalized(graph: _Graph, scaling: Normalizer | Weights, dtype: np.dtype[An
     return graph.cast(graph.clipped(scaled, -scaling.clip, scaling.clip, wide), FLOAT)
 
 
-def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> str:
+def _flat_network(graph: Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> str:
     mlp = policy.mlp
     if policy.normalizer is None:
         hidden = graph.cast(graph.rows("observation"), FLOAT)
@@ -174,28 +174,7 @@ def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> st
     return graph.add("Tanh", hidden) if mlp.network.head == "bounded" else hidden
 
 
-def _action(graph: _Graph, head: LeafHead, out: str) -> str:
-    """A leaf's actions [B, K] of its outputs, of which bounded ones lie in [-1, 1]."""
-    if head.sizes:
-        return _choices(graph, head.sizes, head.low, out)
-    if head.kind == "binary":
-        return graph.cast(graph.add("Greater", out, graph.constant(0.0, np.float32)), FLOAT)
-    low, half, high = head.bounds
-    if head.kind not in ("gaussian", "unbounded"):
-        shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
-        out = graph.add("Add", graph.add("Mul", shifted, graph.constant(half)), graph.constant(low))
-    return graph.clipped(out, low, high)
-
-
-def _choices(graph: _Graph, sizes: Sequence[int], first: Sequence[float], out: str) -> str:
-    """The first of the greatest outputs of each component, [B, K]."""
-    blocks = graph.split(out, sizes) if len(sizes) > 1 else [out]
-    best = [graph.add("ArgMax", block, axis=1, keepdims=1, select_last_index=0) for block in blocks]
-    chosen = graph.add("Concat", *best, axis=1) if len(best) > 1 else best[0]
-    return graph.add("Add", chosen, graph.constant([int(low) for low in first])) if any(first) else chosen
-
-
-def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
+def _actor_network(graph: Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
     """Outputs of the head; of a network with a memory `next_state` too."""
     network = acting_part(architecture).requires_grad_(False)
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
@@ -215,14 +194,14 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
     return out if architecture.support is None else _expected(graph, architecture.support, out)
 
 
-def _expected(graph: _Graph, support: Support, logits: str) -> str:
+def _expected(graph: Graph, support: Support, logits: str) -> str:
     """Expected returns [B, A] of logits [B, A * N]."""
     each = graph.add("Reshape", logits, graph.constant([0, -1, support.atoms]))
     shares = graph.add("Softmax", each, axis=2)
     return graph.add("MatMul", shares, graph.constant(support.values))
 
 
-def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
+def _encoded(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
     for layer in encoder:
         if isinstance(layer, Beside):
             parts = zip(layer.layers, layer.names, layer.shapes, strict=True)
@@ -256,7 +235,7 @@ def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[
     return value
 
 
-def _standardized(graph: _Graph, layer: nn.GroupNorm, value: str) -> str:
+def _standardized(graph: Graph, layer: nn.GroupNorm, value: str) -> str:
     """Layer norm of rows [B, F] or images [B, F, H, W], over all that each has."""
     one, shape = graph.constant([1.0], np.float32), graph.add("Shape", value)
     weight, bias = (graph.constant(part.unsqueeze(1)) for part in (layer.weight, layer.bias))
@@ -266,7 +245,7 @@ def _standardized(graph: _Graph, layer: nn.GroupNorm, value: str) -> str:
     return graph.add("Reshape", graph.add("Add", scaled, bias), shape)
 
 
-def _remembered(graph: _Graph, cell: nn.LSTMCell, features: str) -> str:
+def _remembered(graph: Graph, cell: nn.LSTMCell, features: str) -> str:
     """One step of an LSTM, from `state` to `next_state`; returns its output [B, F]."""
     width = cell.hidden_size
     output, memory = graph.split("state", [width, width])

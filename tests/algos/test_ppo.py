@@ -44,7 +44,7 @@ VARIANTS = {
     "lstm": ["algo.lstm=true"],
     "observed": ["algo.observe_first=true", "algo.rollouts=prefetch"],
     "continuous": ["env=pendulum", "env.max_episode_steps=30"],
-    "squashed": ["env=pendulum", "env.max_episode_steps=30", "algo.gaussian=squashed"],
+    "squashed": ["env=pendulum", "env.max_episode_steps=30", "algo.continuous_distribution=squashed_gaussian"],
     "native": ["vec=native", "algo.rollouts=prefetch"],
     "box2d": ["env=bipedal", "env.max_episode_steps=30"],
     "vtrace": ["algo.rollouts=actors", "algo.advantage=vtrace", "algo.staleness=2"],
@@ -229,7 +229,12 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
         ["algo.normalize_advantages=false", "algo.entropy_coef=0", "algo.clip_coef=0.02"],
         ["env=pendulum", "env.max_episode_steps=20"],
         ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip_coef=0.05", "algo.entropy_coef=0.1"],
-        ["env=pendulum", "env.max_episode_steps=20", "algo.gaussian=squashed", "algo.entropy_coef=0.1"],
+        [
+            "env=pendulum",
+            "env.max_episode_steps=20",
+            "algo.continuous_distribution=squashed_gaussian",
+            "algo.entropy_coef=0.1",
+        ],
     ],
     ids=lambda words: " ".join(words) or "plain",
 )
@@ -257,11 +262,26 @@ def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> Non
         (["algo.lstm=true"], "backend=dense is for"),
         (["algo.precision=bfloat16"], "backend=dense is for"),
         (["algo.learners=2"], "algo.learners=2: this is learned in torch alone"),
+        (["env=pendulum", "algo.continuous_distribution=beta"], "beta actions: this is learned in torch alone"),
     ],
 )
 def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         algorithm(*arguments("inline", "algo.backend=dense", *words))
+
+
+def test_a_distribution_is_named_or_given_by_its_path() -> None:
+    words = ["env=pendulum", "env.max_episode_steps=20"]
+    named, given = (
+        algorithm(*arguments("inline", *words, f"algo.continuous_distribution={name}"))
+        for name in ("beta", "paddock.algos.networks.heads.beta.Beta")
+    )
+    found = advance(named, 2)
+    assert advance(given, 2) == found
+    # Nothing was learned from a rollout of the first weights: NumPy's log-probabilities are torch's.
+    assert found[0]["ppo/stale_kl"] == pytest.approx(0, abs=1e-5) and found[1]["ppo/approx_kl"] > 0
+    with pytest.raises(ConfigError, match=r"algo\.continuous_distribution=gausian is no distribution; did you mean"):
+        algorithm(*arguments("inline", *words, "algo.continuous_distribution=gausian"))
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,13 @@ WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2
 WALKERS = {
     "es": [*TINY, "algo.population=2", "algo.initial_std=0.5", *WALK],
     "ppo": ["algo=ppo", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
-    "squashed": ["algo=ppo", "algo.gaussian=squashed", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
+    "squashed": [
+        "algo=ppo",
+        "algo.continuous_distribution=squashed_gaussian",
+        "algo.num_steps=8",
+        "algo.minibatch_size=16",
+        *WALK,
+    ],
     "lstm": ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
 }
 

@@ -158,14 +158,14 @@ def test_a_network_that_spreads_returns_over_atoms_is_exported_with_what_it_expe
     np.testing.assert_array_equal(action, policy.act(obs)[0])
 
 
-@pytest.mark.parametrize("kind", ["flat", "clipped", "squashed"])
+@pytest.mark.parametrize("kind", ["flat", "gaussian", "squashed_gaussian", "beta"])
 def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
     obs = np.random.default_rng(2).normal(size=(64, 5)).astype(np.float32) * 3
     bounded = {name: space for name, space in MIXED.items() if name not in ("unbounded", "bounded in part")}
-    space = spaces.Dict(bounded) if kind == "squashed" else MIXED
+    space = spaces.Dict(bounded) if kind in ("squashed_gaussian", "beta") else MIXED
     policy: Any = flat_policy(space, normalized=True)
     if kind != "flat":
-        head, nothing = make_head(space, gaussian=kind), np.zeros(0, np.float32)
+        head, nothing = make_head(space, distribution=kind), np.zeros(0, np.float32)
         inputs = Inputs(Layout.of(spaces.Box(-9, 9, (5,), np.float32), {}, ()), head)
         architecture = Architecture(inputs, "mlp", None, (8,), "tanh", False, False, 0.0)
         size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())

@@ -12,7 +12,9 @@ from conftest import Main
 
 from paddock.algos import ppo
 from paddock.algos.networks import actor_critic, inputs
-from paddock.algos.networks.heads import LeafHead
+from paddock.algos.networks.heads import Categorical
+from paddock.algos.networks.heads.deterministic import Bounded
+from paddock.algos.networks.heads.gaussian import Gaussian
 from paddock.algos.pool.serial import SerialPool
 from paddock.health.sanity import SanityVerdict, judge, prepare_exams
 
@@ -47,14 +49,16 @@ def reward_the_step_after(patch: Patch) -> None:
 
 def leave_numbers_as_they_are(patch: Patch) -> None:
     """Give the environment numbers between -1 and 1, whatever its bounds are."""
-    to_env: Callable[..., Any] = LeafHead.to_env
-    patch.setattr(LeafHead, "to_env", lambda head, action: to_env(head, np.clip(action, -1, 1)))
+    for numbers in (Gaussian, Bounded):
+        to_env: Callable[..., Any] = numbers.to_env
+        patch.setattr(numbers, "to_env", lambda head, action, to_env=to_env: to_env(head, np.clip(action, -1, 1)))
 
 
 def swap_the_rows(patch: Patch) -> None:
     """Give each environment the action of another one."""
-    to_env: Callable[..., Any] = LeafHead.to_env
-    patch.setattr(LeafHead, "to_env", lambda head, action: to_env(head, action[::-1]))
+    for kind in (Categorical, Gaussian, Bounded):
+        to_env: Callable[..., Any] = kind.to_env
+        patch.setattr(kind, "to_env", lambda head, action, to_env=to_env: to_env(head, action[::-1]))
 
 
 def keep_the_memory(patch: Patch) -> None:
@@ -80,7 +84,7 @@ def lose_a_leaf(patch: Patch) -> None:
 
 def ignore_masks(patch: Patch) -> None:
     """Choose among all actions, whichever are legal."""
-    patch.setattr(LeafHead, "masked", lambda head, out, legal: out)
+    patch.setattr(Categorical, "masked", lambda head, out, legal: out)
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str, list[str]]] = {

@@ -25,7 +25,7 @@ from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_met
 from paddock.algos.learning.seated import seat_parts
 from paddock.algos.learning.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.heads import Gaussian, make_head
+from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
 from paddock.algos.networks.inputs import seated
 from paddock.algos.networks.multiagent.divide import make_parts
@@ -95,7 +95,7 @@ class OnPolicy:
     seat_feature: bool
     policies: Mapping[str, Any] | None
     opponents: Mapping[str, Any] | None = None  # the same
-    gaussian: Gaussian
+    continuous_distribution: str
     eval_every: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
@@ -326,7 +326,7 @@ class OnPolicy:
         return f"{made}, {len(one.learner.parameters()):,} parameters, {architecture.head.describe()} actions"
 
     def _architecture(self, observations: Layout, actions: gymnasium.Space) -> Architecture:
-        head = make_head(actions, gaussian=self.gaussian)
+        head = make_head(actions, distribution=self.continuous_distribution)
         return Architecture.for_spaces(
             observations, head, hidden=tuple(self.hidden), network=self.network, **self._assembly.network
         )

@@ -50,7 +50,7 @@ class Random:
         action = head.sample(out, np.zeros(head.num_log_std, np.float32), noise)
         start = 0
         for leaf in head.leaves:
-            if leaf.is_gaussian and generator is not None:
+            if not leaf.sizes and generator is not None:
                 low, high = np.array(leaf.low), np.array(leaf.high)
                 bounded = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
                 action[:, start + bounded] = generator.uniform(low[bounded], high[bounded], (len(obs), len(bounded)))

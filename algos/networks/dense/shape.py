@@ -42,7 +42,7 @@ class DenseShape:
         choices: list[int] = []
         leaf: list[int] = []
         for k, head in enumerate(architecture.head.leaves):
-            own = head.sizes or (0,) * head.components
+            own = head.dense_components
             choices += own
             leaf += [k] * len(own)
         return cls(

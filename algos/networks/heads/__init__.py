@@ -1,22 +1,17 @@
-"""Action heads of all policies: how outputs become actions; NumPy's half.
+"""Action heads: how outputs of a network become actions. Each distribution is a class in a file of its own.
 
-`paddock.algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
-torch.
+A class has NumPy's half, which acts, and torch's, which learns; actors on workers start without torch.
 """
 
-from paddock.algos.networks.heads.head import (
-    LOG_2,
-    LOG_2PI,
-    LOG_STD,
-    LOWEST,
-    NO_LOG_STD,
-    Floats,
-    Gaussian,
-    Head,
-    LeafHead,
-    sum_columns,
-)
-from paddock.algos.networks.heads.mixed import MixedHead, Section, make_head
+from paddock.algos.networks.heads.categorical import Categorical
+from paddock.algos.networks.heads.composite import Composite
+from paddock.algos.networks.heads.deterministic import Binary, Tanh
+from paddock.algos.networks.heads.gaussian import LOG_2PI, sum_columns
+from paddock.algos.networks.heads.head import NO_LOG_STD, Floats, Head, LeafHead
+from paddock.algos.networks.heads.make import make_head
+from paddock.algos.networks.heads.masked import LOWEST
+from paddock.algos.networks.heads.numbers import Numbers
+from paddock.algos.networks.heads.squashed_gaussian import LOG_2, LOG_STD, SoftGaussian
 
 __all__ = [
     "LOG_2",
@@ -24,12 +19,15 @@ __all__ = [
     "LOG_STD",
     "LOWEST",
     "NO_LOG_STD",
+    "Binary",
+    "Categorical",
+    "Composite",
     "Floats",
-    "Gaussian",
     "Head",
     "LeafHead",
-    "MixedHead",
-    "Section",
+    "Numbers",
+    "SoftGaussian",
+    "Tanh",
     "make_head",
     "sum_columns",
 ]

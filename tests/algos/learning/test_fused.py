@@ -19,7 +19,7 @@ from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.networks.heads import SoftGaussian, Tanh, make_head
 from paddock.algos.networks.native_policy import NativePolicy, drawing_of, make_player
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.native import library
@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
     "relu": {"id": "CartPole-v1", "num_envs": 16, "activation": "relu", "hidden": (33,), "max_episode_steps": 9},
     "linear": {"id": "Acrobot-v1", "num_envs": 3, "hidden": (), "max_episode_steps": 11},
     "pendulum": {"id": "Pendulum-v1", "num_envs": 21, "max_episode_steps": 13},
-    "squashed": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "squashed", "max_episode_steps": 13},
+    "squashed": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "squashed_gaussian", "max_episode_steps": 13},
     "soft": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "soft", "activation": "relu", "max_episode_steps": 13},
     "tanh": {"id": "MountainCarContinuous-v0", "num_envs": 19, "gaussian": "tanh", "max_episode_steps": 7},
     "car": {"id": "MountainCarContinuous-v0", "num_envs": 18, "max_episode_steps": 7, "shared": True},
@@ -76,9 +76,10 @@ def config(
     if id == GRID:
         pytest.importorskip("minigrid")
         env = replace(env, wrappers=({"_target_": "paddock.envs.bindings.minigrid.Choices"},), without=("mission",))
-    kind = changes.pop("gaussian", "clipped")
-    off_policy = kind in ("soft", "tanh")
-    head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else make_head(env.spaces[1], gaussian=kind)
+    kind = changes.pop("gaussian", "gaussian")
+    off_policy = {"soft": SoftGaussian, "tanh": Tanh}.get(kind)
+    actions = env.spaces[1]
+    head = off_policy.for_replay(actions, "x") if off_policy else make_head(actions, distribution=kind)
     given: dict[str, Any] = {"hidden": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
     seen = env.observations if seen is None else seen
     architecture = Architecture.for_spaces(seen, head, encoder="auto", lstm=False, **(given | changes))

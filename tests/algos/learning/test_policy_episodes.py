@@ -66,7 +66,7 @@ def actor(
     *,
     hidden: tuple[int, ...] = (16, 12),
     activation: Literal["tanh", "relu"] = "tanh",
-    gaussian: Literal["clipped", "squashed"] = "clipped",
+    gaussian: str = "gaussian",
     normalized: bool = True,
     shared: bool = False,
     lstm: bool = False,
@@ -74,7 +74,7 @@ def actor(
     """What PPO would have learned, at random; of a dense network the value's parameters are left out."""
     architecture = Architecture.for_spaces(
         env.observations,
-        make_head(env.spaces[1], gaussian=gaussian),
+        make_head(env.spaces[1], distribution=gaussian),
         encoder="auto",
         hidden=hidden,
         activation=activation,
@@ -135,7 +135,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"normalized": False},
     "normalized": {},
     "relu": {"activation": "relu", "hidden": (33,), "shared": True},
-    "squashed": {"gaussian": "squashed"},
+    "squashed": {"gaussian": "squashed_gaussian"},
 }
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import nn
 
 from paddock.algos.a2c import a2c_loss
-from paddock.algos.learning.learner import WIDEST, Batch, DenseLearner, is_dense, slope_of
+from paddock.algos.learning.learner import WIDEST, Batch, DenseLearner, is_dense
 from paddock.algos.learning.onpolicy.minibatch import Minibatch
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic
@@ -24,7 +24,7 @@ from paddock.algos.networks.dense import library as dense_library
 from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
 from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, LossSettings, Sample
-from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.networks.heads import Categorical, make_head
 from paddock.algos.ppo import ppo_loss
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
@@ -33,11 +33,11 @@ from paddock.envs.spaces.sparse import SparseRows
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
 ACTIONS: dict[str, tuple[spaces.Space, Any]] = {
-    "choice": (spaces.Discrete(3), "clipped"),
-    "choices": (spaces.MultiDiscrete([2, 3, 4]), "clipped"),
-    "box": (BOX, "clipped"),
-    "squashed": (BOX, "squashed"),
-    "mixed": (spaces.Dict(move=spaces.Discrete(3, start=1), aim=BOX, keys=spaces.MultiBinary(3)), "squashed"),
+    "choice": (spaces.Discrete(3), "gaussian"),
+    "choices": (spaces.MultiDiscrete([2, 3, 4]), "gaussian"),
+    "box": (BOX, "gaussian"),
+    "squashed": (BOX, "squashed_gaussian"),
+    "mixed": (spaces.Dict(move=spaces.Discrete(3, start=1), aim=BOX, keys=spaces.MultiBinary(3)), "squashed_gaussian"),
 }
 OBJECTIVES = {
     "usual": LossSettings(0.2, None, 0.5, 0.01, normalize_advantages=True),
@@ -50,7 +50,7 @@ ROWS = 150
 def architecture(action: str, masked: bool = False, sparse: bool = False, **changes: Any) -> Architecture:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     space, gaussian = ACTIONS[action]
-    head = make_head(space, gaussian=gaussian)
+    head = make_head(space, distribution=gaussian)
     numbers: spaces.Space = spaces.Box(-9, 9, (5,), np.float32)
     if sparse:
         numbers = spaces.Tuple([spaces.MultiDiscrete([11, 7, 3] * 3), numbers, spaces.Discrete(9, start=-3)])
@@ -87,7 +87,7 @@ def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
     adam = AdamState(theta, np.zeros_like(theta), np.zeros_like(theta), 0, 1e-5)
     old = -np.float32(shape.outputs) * np.float32(0.4) + noise
     action = action.astype(np.float32)
-    return adam, Sample(obs, action, old, advantage, target, value, slope_of(arch.head, action))
+    return adam, Sample(obs, action, old, advantage, target, value, arch.head.log_slope(action))
 
 
 def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, CompiledDense]]:
@@ -109,7 +109,7 @@ def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
 def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     changes: dict[str, Any], action: str, objective: str
 ) -> None:
-    if changes.get("masked") and action in ("box", "squashed"):
+    if changes.get("masked") and action in ("box", "squashed_gaussian"):
         changes = {**changes, "masked": False}  # nothing is chosen
     arch, settings = architecture(action, **changes), OBJECTIVES[objective]
     shape = DenseShape.of(arch)
@@ -139,7 +139,7 @@ def minibatch(arch: Architecture, sample: Sample, rows: np.ndarray) -> Minibatch
         name: torch.from_numpy(getattr(sample, name)[rows]).double()
         for name in ("action", "logprob", "advantage", "target", "value")
     }
-    if isinstance(arch.head, LeafHead) and arch.head.sizes:
+    if isinstance(arch.head, Categorical):
         given["action"] = given["action"].long()
     obs = torch.from_numpy(sample.observation[rows]).double()
     return Minibatch(obs=obs, **given, all_advantages=given["advantage"])

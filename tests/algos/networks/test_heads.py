@@ -10,10 +10,11 @@ import torch
 from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import distributions
+from torch.nn import functional
 
-from paddock.algos.networks.actor_critic import logprob_and_entropy, masked
+from paddock.algos.networks.actor_critic import masked
 from paddock.algos.networks.flat import MLP, Population
-from paddock.algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead, make_head
+from paddock.algos.networks.heads import NO_LOG_STD, Composite, Head, SoftGaussian, Tanh, make_head
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
 from paddock.envs.native.functions import quick_exp, quick_log
@@ -37,17 +38,17 @@ SPACES: dict[str, spaces.Space] = {
     "all choices": spaces.Dict({"a": spaces.Discrete(300), "b": spaces.Tuple([spaces.MultiBinary(2)])}),
     "one": spaces.Dict({"only": spaces.Discrete(3)}),
 }
-KINDS = [(name, gaussian) for name in SPACES for gaussian in ("clipped", "squashed")]
+KINDS = [(name, gaussian) for name in SPACES for gaussian in ("gaussian", "squashed_gaussian", "beta")]
 DRAWS = 40_000
 
 
 def as_batch(head: Head, actions: Any) -> Any:
     """What `to_env` gave, in Gymnasium's batch form."""
-    return head.layout.batch(actions) if isinstance(head, MixedHead) else actions
+    return head.layout.batch(actions) if isinstance(head, Composite) else actions
 
 
-def head_of(name: str, gaussian: Any = "clipped") -> Head:
-    return make_head(SPACES[name], gaussian=gaussian)
+def head_of(name: str, gaussian: str = "gaussian") -> Head:
+    return make_head(SPACES[name], distribution=gaussian)
 
 
 def drawn(head: Head, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -60,9 +61,9 @@ def drawn(head: Head, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray,
 
 def elements(head: Head, actions: np.ndarray) -> list[Any]:
     """Actions as single environments take them."""
-    if isinstance(head, LeafHead):
+    if not isinstance(head, Composite):
         return list(actions)
-    assert isinstance(head, MixedHead)
+    assert isinstance(head, Composite)
     return [head.layout.reader(actions)(row) for row in range(len(actions))]
 
 
@@ -83,7 +84,7 @@ def test_numbers_stay_inside_of_bounds_that_only_some_sides_have(draws: bool) ->
     space, out = spaces.Box(low, high), np.array([[-2, 3, -4], [5, -6, 7]], np.float32)
     for head in (make_head(space, drawn=draws), make_head(spaces.Dict(only=space), drawn=draws)):
         got = as_batch(head, head.to_env(head.sample(out, np.zeros(head.num_log_std, np.float32), None)))
-        got = got["only"] if isinstance(head, MixedHead) else got
+        got = got["only"] if isinstance(head, Composite) else got
         assert got.tolist() == [[0, 1, -4], [5, -6, 7]]
 
 
@@ -101,20 +102,30 @@ def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str
                 width, k = width + size, k + 1
             continue
         for low, high in zip(leaf.low, leaf.high, strict=True):
+            if gaussian == "beta":
+                parameters = functional.softplus(logits[:, [width, width + len(leaf.low)]].double()) + 1
+                maps = [distributions.AffineTransform(low, high - low)]
+                beta = distributions.Beta(*parameters.unbind(1))
+                taken = low + (high - low) * chosen[:, k].double()
+                logprob = logprob + distributions.TransformedDistribution(beta, maps).log_prob(taken)
+                entropy = entropy + beta.entropy() + math.log(high - low)
+                width, k = width + 1, k + 1
+                continue
             normal: Any = distributions.Normal(logits[:, width], deviation[stds])
             entropy, taken = entropy + normal.entropy(), chosen[:, k].double()
-            if gaussian == "squashed":
+            if gaussian == "squashed_gaussian":
                 half, middle = (high - low) / 2, (high + low) / 2
                 maps = [distributions.TanhTransform(), distributions.AffineTransform(middle, half)]
                 normal = distributions.TransformedDistribution(normal, maps)
                 taken = middle + half * torch.tanh(taken)
             logprob = logprob + normal.log_prob(taken)
             width, k, stds = width + 1, k + 1, stds + 1
+        width += len(leaf.low) * (gaussian == "beta")
     assert (width, k, stds) == (head.width, head.components, head.num_log_std)
     np.testing.assert_allclose(head.logprob(out, log_std, action), logprob, rtol=1e-4, atol=1e-4)
-    ours = logprob_and_entropy(head, logits, torch.from_numpy(log_std), chosen)
+    ours = head.logprob_and_entropy(logits, torch.from_numpy(log_std), chosen)
     torch.testing.assert_close(ours[0].double(), logprob.double(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ours[1], entropy, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours[1].double(), entropy.double(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "gaussian"), KINDS)
@@ -152,19 +163,19 @@ def test_log_probabilities_are_summed_in_order() -> None:
 
 
 def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
-    head = make_head(spaces.Box(-1, 1, (1,), np.float32), gaussian="squashed")
+    head = make_head(spaces.Box(-1, 1, (1,), np.float32), distribution="squashed_gaussian")
     action = np.array([[-60.0], [0.0], [60.0]], np.float32)
     # log(1 - tanh(u)^2) is 2 (log 2 - |u|) as far out, and 0 at 0.
     slope = np.array([2 * np.log(2) - 120, 0, 2 * np.log(2) - 120])
     density = -0.5 * (action[:, 0] / 60) ** 2 - np.log(60) - 0.5 * np.log(2 * np.pi) - slope
     log_std, out = np.log(np.array([60], np.float32)), np.zeros((3, 1), np.float32)
     np.testing.assert_allclose(head.logprob(out, log_std, action), density, rtol=1e-5)
-    theirs, _ = logprob_and_entropy(head, *map(torch.from_numpy, (out, log_std, action)))
+    theirs, _ = head.logprob_and_entropy(*map(torch.from_numpy, (out, log_std, action)))
     np.testing.assert_allclose(theirs, density, rtol=1e-5)
 
 
 def test_squashed_samples_have_the_density_that_is_told() -> None:
-    head = make_head(spaces.Box(-1, 3, (1,), np.float32), gaussian="squashed")
+    head = make_head(spaces.Box(-1, 3, (1,), np.float32), distribution="squashed_gaussian")
     out, log_std = np.full((DRAWS, 1), 0.3, np.float32), np.array([-0.2], np.float32)
     action = head.sample(out, log_std, head.draw(np.random.default_rng(0), (DRAWS,)))
     taken, edges = head.to_env(action)[:, 0], np.linspace(-1, 3, 9)
@@ -173,6 +184,16 @@ def test_squashed_samples_have_the_density_that_is_told() -> None:
     inside = np.arctanh((fine - 1) / 2).astype(np.float32)[:, None]
     density = np.exp(head.logprob(out[:8000], log_std, inside).astype(np.float64))
     np.testing.assert_allclose(shares, density.reshape(8, 1000).sum(axis=1) / 2000, atol=4 * np.sqrt(0.25 / DRAWS))
+
+
+def test_samples_of_a_beta_distribution_have_its_mean_and_deviation() -> None:
+    head = make_head(spaces.Box(-1, 3, (1,), np.float32), distribution="beta")
+    out = np.repeat(np.log(np.expm1(np.array([[1, 3]]))), DRAWS, axis=0).astype(np.float32)  # alpha 2, beta 4
+    taken = head.to_env(head.sample(out, NO_LOG_STD, head.draw(np.random.default_rng(0), (DRAWS,))))
+    deviation = 4 * math.sqrt(2 * 4 / (6**2 * 7))
+    assert taken.mean() == pytest.approx(-1 + 4 * 2 / 6, abs=4 * deviation / math.sqrt(DRAWS))
+    assert taken.std() == pytest.approx(deviation, rel=0.02)
+    assert head(out[:1])[0, 0] == pytest.approx(-1 + 4 * 1 / 4)  # the mode, (alpha - 1) / (alpha + beta - 2)
 
 
 # Masks
@@ -211,7 +232,7 @@ def test_what_is_not_legal_is_never_drawn_and_has_no_probability() -> None:
     assert as_batch(head, head(permitted[:1]))["move"] == 2
     np.testing.assert_array_equal(permitted[legal], out[legal])
     one = head.sample(permitted[:1], log_std, None)
-    assert isinstance(head, MixedHead)
+    assert isinstance(head, Composite)
     [at] = [section for section in head.sections if section.leaf.path == ("move",)]
     for move, share in ((0, 0.0), (1, 0.5), (2, 0.5)):
         one[:, at.action] = move
@@ -225,8 +246,8 @@ def test_entropy_is_that_of_what_is_legal() -> None:
     out = torch.zeros((1, 4))
     for number in (1, 2, 4):
         legal = torch.arange(4)[None] < number
-        _, entropy = logprob_and_entropy(
-            head, masked(out, legal), torch.zeros(0), torch.zeros((1, 1), dtype=torch.int64)
+        _, entropy = head.logprob_and_entropy(
+            masked(out, legal), torch.zeros(0), torch.zeros((1, 1), dtype=torch.int64)
         )
         assert float(entropy) == pytest.approx(np.log(number), abs=1e-6)
 
@@ -255,7 +276,7 @@ def test_nothing_legal_is_an_error_that_names_the_leaf(name: str, path: tuple[An
 @pytest.mark.parametrize("name", ["choice", "choices", "bits", "box"])
 def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
     alone, within = head_of(name), make_head(spaces.Dict({"only": SPACES[name]}))
-    assert isinstance(within, MixedHead) and (within.width, within.components) == (alone.width, alone.components)
+    assert isinstance(within, Composite) and (within.width, within.components) == (alone.width, alone.components)
     assert within.inner_dtype == alone.inner_dtype and within.compact_dtype == alone.compact_dtype
     out, log_std, action = drawn(alone, 60)
     again, _, other = drawn(within, 60)
@@ -347,24 +368,31 @@ def test_an_unsupported_action_space_is_one_line_with_its_path(space: Any, named
 def test_bounds_farther_apart_than_single_precision_tells_are_none_to_scale_to() -> None:
     far, near = (spaces.Box(-half, half, (2,), np.float32) for half in (3e38, 1e38))
     with pytest.raises(ConfigError, match=r"takes one Box of floats between finite bounds, less than 3.4e38 apart"):
-        LeafHead.for_replay(far, "soft", "sac")
-    with pytest.raises(ConfigError, match="gaussian=squashed needs bounds"):
-        make_head(far, gaussian="squashed")
+        SoftGaussian.for_replay(far, "sac")
+    with pytest.raises(ConfigError, match="continuous_distribution=squashed_gaussian needs bounds"):
+        make_head(far, distribution="squashed_gaussian")
     out = np.array([[-1e38, 0], [1, 3.3e38]], np.float32)
     within = np.array([[-1e38, 0], [1, 3e38]], np.float32)
     for draws in (False, True):
         assert np.array_equal(make_head(far, drawn=draws)(out), within)
-    heads = LeafHead.for_replay(near, "tanh", "td3"), make_head(near, drawn=False), make_head(near, gaussian="squashed")
+    heads = (
+        Tanh.for_replay(near, "td3"),
+        make_head(near, drawn=False),
+        make_head(near, distribution="squashed_gaussian"),
+    )
     assert all(np.isfinite(head(np.array([[-1, 0]], np.float32))).all() for head in heads)
 
 
 def test_squashed_numbers_need_bounds() -> None:
     space = spaces.Dict({"arm": spaces.Dict({"force": spaces.Box(0, np.inf, (2,), np.float32)})})
-    with pytest.raises(ConfigError, match=r"gaussian=squashed needs bounds, .* at arm\.force .*; use gaussian=clipped"):
-        make_head(space, gaussian="squashed")
+    with pytest.raises(
+        ConfigError,
+        match=r"continuous_distribution=squashed_gaussian needs bounds, .* at arm\.force .*; use .*=gaussian",
+    ):
+        make_head(space, distribution="squashed_gaussian")
     assert make_head(space).num_log_std == make_head(space, drawn=False).width == 2
     fixed = make_head(
-        spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), gaussian="squashed"
+        spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), distribution="squashed_gaussian"
     )  # one that cannot move
     out = np.zeros((2, 2), np.float32)
     assert np.isfinite(fixed.logprob(out, out[0], out)).all()

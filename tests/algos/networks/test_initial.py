@@ -27,7 +27,7 @@ from paddock.runs.folder import INITIAL
 CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]
 PENDULUM = ["env=pendulum", "algo.hidden=[8,6]"]
 PLAIN, SCALED = (f"algo.normalize_observations={value}" for value in ("false", "true"))
-TANH, SQUASHED = "algo.activation=tanh", "algo.gaussian=squashed"
+TANH, SQUASHED = "algo.activation=tanh", "algo.continuous_distribution=squashed_gaussian"
 
 # From whom, to whom; both on the same environment.
 PAIRS = {
@@ -175,7 +175,11 @@ def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> 
         (["algo=ppo", *CARTPOLE], ["algo=es", *CARTPOLE], "observations=false, and this run has true; set false here"),
         (["algo=es", *CARTPOLE], ["algo=ppo", *CARTPOLE, SCALED], "set algo.observation_clip=5.0"),
         (["algo=ppo", *PENDULUM], ["algo=es", *PENDULUM, PLAIN], "numbers: clipped, this run's: squashed"),
-        (["algo=es", *PENDULUM, PLAIN], ["algo=ppo", *PENDULUM], "algo.gaussian=squashed of algo=ppo"),
+        (
+            ["algo=es", *PENDULUM, PLAIN],
+            ["algo=ppo", *PENDULUM],
+            "algo.continuous_distribution=squashed_gaussian of algo=ppo",
+        ),
         (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "no action values, .*; choose a run of algo=dqn"),
         (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.quantiles=5"], "set algo.quantiles=null"),
         (["algo=dqn", *CARTPOLE], ["algo=pqn", *CARTPOLE], "algo.layer_norm=false, and this run has true; set false"),

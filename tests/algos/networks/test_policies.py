@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
-from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_entropy
+from paddock.algos.networks.actor_critic import ActorCritic, TorchActor
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.envs.errors import ConfigError
@@ -63,26 +63,6 @@ def layer_of(network: ActorCritic) -> torch.nn.Linear:
     return layer
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_log_probabilities_are_those_of_torchs_distributions(name: str) -> None:
-    head = HEADS[name]
-    generator = np.random.default_rng(0)
-    out = generator.standard_normal((50, head.width)).astype(np.float32)
-    log_std = np.full(head.width if head.kind == "gaussian" else 0, -0.4, np.float32)
-    action = head.sample(out, log_std, head.draw(generator, (50,)))
-    logits, chosen = torch.from_numpy(out), torch.from_numpy(action)
-    if head.kind == "gaussian":
-        whole: Any = torch.distributions.Independent(torch.distributions.Normal(logits, np.exp(-0.4)), 1)
-        expected, entropy = whole.log_prob(chosen), whole.entropy()
-    else:
-        parts = [torch.distributions.Categorical(logits=block) for block in logits.split(head.sizes, 1)]
-        expected = sum(part.log_prob(chosen[:, k]) for k, part in enumerate(parts))
-        entropy = sum(part.entropy() for part in parts)
-    np.testing.assert_allclose(head.logprob(out, log_std, action), expected, rtol=1e-5, atol=1e-5)
-    ours = logprob_and_entropy(head, logits, torch.from_numpy(log_std), chosen)
-    torch.testing.assert_close(ours, (expected, entropy), rtol=1e-5, atol=1e-5)
-
-
 def test_choices_are_drawn_by_their_probabilities() -> None:
     head = HEADS["multi_discrete"]
     out = np.log(np.array([0.2, 0.8, 0.5, 0.3, 0.2, 0.1, 0.2, 0.3, 0.4], np.float32))[None].repeat(40_000, 0)
@@ -90,22 +70,6 @@ def test_choices_are_drawn_by_their_probabilities() -> None:
     for k, expected in enumerate([[0.2, 0.8], [0.5, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4]]):
         shares = np.bincount(drawn[:, k]) / 40_000
         np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_the_environment_gets_actions_of_its_space(name: str) -> None:
-    head, space = HEADS[name], SPACES[name]
-    out = np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32) * 3
-    log_std = np.zeros(head.width if head.kind == "gaussian" else 0, np.float32)
-    for noise in (None, head.draw(np.random.default_rng(1), (200,))):
-        actions = head.to_env(head.sample(out, log_std, noise))
-        assert all(space.contains(action) for action in actions)
-        assert actions.dtype == space.dtype
-
-
-def test_an_unknown_action_space_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="Box of floats; wrap the environment"):
-        make_head(spaces.Box(0, 9, (2,), np.int64))
 
 
 @pytest.mark.parametrize("action", SPACES)

@@ -26,7 +26,13 @@ STEPS = [*SHORT, "algo.num_steps=5"]
 ALGORITHMS = {
     "ppo": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "algo.normalize_observations=true"],
     "ppo, dense": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "env.without=[bench]"],
-    "ppo, memory": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "algo.lstm=true", "algo.gaussian=squashed"],
+    "ppo, memory": [
+        "algo=ppo",
+        *STEPS,
+        "algo.minibatch_size=10",
+        "algo.lstm=true",
+        "algo.continuous_distribution=squashed_gaussian",
+    ],
     "a2c": ["algo=a2c", *STEPS],
     "es": ["algo=es", *SHORT, "algo.population=4", "algo.normalize_observations=true", "env.without=[bench]"],
     "pbt": [

@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from paddock.algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
-from paddock.algos.networks.heads import LOWEST, LeafHead, make_head
+from paddock.algos.networks.heads import LOWEST, SoftGaussian, Tanh, make_head
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
@@ -207,7 +207,7 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
 
 @pytest.mark.parametrize("kind", ["soft", "tanh"])
 def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
-    head = LeafHead.for_replay(spaces.Box(-2, 2, (1,)), kind, "sac")
+    head = (SoftGaussian if kind == "soft" else Tanh).for_replay(spaces.Box(-2, 2, (1,)), "sac")
     explore = OwnNoise(warmup=10) if kind == "soft" else AddedNoise(warmup=10, sigma=0.1)
     noise = explore.draw(head, np.random.default_rng(1), (5000, 4), 9, 0).reshape(-1, 1)
     taken = head.sample(np.zeros((len(noise), head.width), np.float32), np.zeros(0, np.float32), noise)

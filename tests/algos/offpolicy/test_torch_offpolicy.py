@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.actor_critic import TorchActor, as_tensor
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
-from paddock.algos.networks.heads import LeafHead, make_head
+from paddock.algos.networks.heads import SoftGaussian, Tanh, make_head
 from paddock.algos.networks.training import computing_with
 from paddock.algos.sac import discrete_sac_losses, sac_losses, tqc_losses
 from paddock.algos.td3 import td3_losses
@@ -254,8 +254,8 @@ ACTIONS = 2
 
 
 def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR, **changes: Any) -> Architecture:
-    kind: Literal["soft", "tanh"] = "soft" if objective.soft else "tanh"
-    head = LeafHead.for_replay(spaces.Box(-2, 2, (ACTIONS,), np.float32), kind, "sac")
+    box = spaces.Box(-2, 2, (ACTIONS,), np.float32)
+    head = SoftGaussian.for_replay(box, "sac") if objective.soft else Tanh.for_replay(box, "sac")
     return architecture(observation, head=head, **changes)
 
 

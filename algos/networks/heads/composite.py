@@ -1,50 +1,21 @@
-"""Actions of several kinds at once, and the head that an action space has."""
+"""Actions of a Dict or Tuple: a head for each leaf, all at once."""
 
 import functools
 import operator
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from paddock.algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, LeafHead, Path
-from paddock.envs.errors import require
-from paddock.envs.native.functions import quick_tangent
+from paddock.algos.networks.heads.head import Floats, Head, LeafHead, Path, sum_terms
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.parts import dotted
 from paddock.envs.spaces.views import flatten
 
-
-def make_head(
-    space: gymnasium.Space, *, drawn: bool = True, gaussian: Gaussian = "clipped", masked: Collection[Path] = ()
-) -> Head:
-    """Return the head for an action space.
-
-    Args:
-        drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
-            tanh scaled to them, and a bit is the sign of one output.
-        gaussian: of numbers that are drawn: clipped to their bounds as the environment takes them, or squashed into
-            them by tanh, which has a density of its own.
-        masked: paths of the leaves that an action mask is about: bits there have an output for each value, drawn or
-            not, so that a mask has as many bits in every algorithm.
-
-    Raises:
-        ConfigError: a part of the space is none that is allowed, or squashed numbers have no bounds.
-    """
-    leaves = tuple(
-        [
-            LeafHead.for_leaf(leaf, path, drawn, gaussian, chosen=drawn or path in masked)
-            for path, leaf in _walk(space, ())
-        ]
-    )
-    require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
-    if not leaves[0].path:
-        return leaves[0]
-    return MixedHead(leaves, Layout.of(space, {}, ()))
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,11 +26,12 @@ class Section:
     outputs: slice  # of W
     action: slice  # of K
     log_std: slice  # of the log standard deviations
+    noise: slice  # of the noise
 
 
 @final
 @dataclass(frozen=True)
-class MixedHead(Head):
+class Composite(Head):
     """Actions of a Dict or Tuple: all its leaves at once, drawn independently of each other."""
 
     parts: tuple[LeafHead, ...]
@@ -72,9 +44,9 @@ class MixedHead(Head):
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
         """Where each leaf's numbers lie."""
-        found, starts = [], (0, 0, 0)
+        found, starts = [], (0, 0, 0, 0)
         for leaf in self.leaves:
-            ends = tuple(map(operator.add, starts, (leaf.width, leaf.components, leaf.num_log_std)))
+            ends = tuple(map(operator.add, starts, (leaf.width, leaf.components, leaf.num_log_std, leaf.noise_width)))
             found.append(Section(leaf, *map(slice, starts, ends)))
             starts = ends
         return tuple(found)
@@ -92,8 +64,12 @@ class MixedHead(Head):
         return sum(leaf.num_log_std for leaf in self.leaves)
 
     @functools.cached_property
+    def learns_in_c(self) -> bool:  # type: ignore[override]
+        return all(leaf.learns_in_c for leaf in self.leaves)
+
+    @functools.cached_property
     def inner_dtype(self) -> np.dtype[Any]:
-        whole = all(leaf.kind in ("choices", "binary") for leaf in self.leaves)
+        whole = all(leaf.inner_dtype == np.int64 for leaf in self.leaves)
         return np.dtype(np.int64 if whole else np.float32)
 
     @property
@@ -115,10 +91,7 @@ class MixedHead(Head):
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         action = np.empty((len(out), self.components), self.inner_dtype)
         for at in self.sections:
-            own = out[:, at.outputs]
-            if at.leaf.kind == "bounded":  # a network gives it as it is where it has several kinds of outputs
-                own = quick_tangent(own)
-            drawn = None if noise is None else noise[:, at.outputs]
+            own, drawn = at.leaf.activate(out[:, at.outputs]), None if noise is None else noise[:, at.noise]
             action[:, at.action] = at.leaf.sample(own, log_std[at.log_std], drawn)
         return action
 
@@ -126,6 +99,22 @@ class MixedHead(Head):
         total = np.zeros(len(out), np.float32)
         for at in self.sections:
             total += at.leaf.logprob(out[:, at.outputs], log_std[at.log_std], self.part(at, action))
+        return total
+
+    def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        logprobs, entropies = [], []
+        for at in self.sections:
+            part = action[:, at.action]
+            whole = part.long() if at.leaf.sizes else part
+            logprob, entropy = at.leaf.logprob_and_entropy(out[:, at.outputs], log_std[at.log_std], whole)
+            logprobs.append(logprob)
+            entropies.append(entropy)
+        return sum_terms(logprobs), sum_terms(entropies)
+
+    def log_slope(self, action: Floats) -> Floats:
+        total = np.zeros(len(action), np.float32)
+        for at in self.sections:
+            total += at.leaf.log_slope(action[:, at.action])
         return total
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
@@ -143,13 +132,3 @@ class MixedHead(Head):
         """One leaf's part of actions [B, K]; choices as whole numbers again."""
         part = action[:, at.action]
         return part.astype(np.int64, copy=False) if at.leaf.sizes else part
-
-
-def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
-    """Every space in a space that is no Dict or Tuple, with its path, in the order of `Layout`."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _walk(part, (*path, key))
-    else:
-        yield path, space

@@ -1,0 +1,100 @@
+"""The head that an action space has."""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from paddock.algos.networks.heads.categorical import Categorical
+from paddock.algos.networks.heads.composite import Composite
+from paddock.algos.networks.heads.deterministic import Binary, Bounded, Unbounded
+from paddock.algos.networks.heads.head import Head, LeafHead, Path
+from paddock.algos.networks.heads.numbers import Numbers, has_width
+from paddock.envs.errors import ConfigError, nearest, require, resolve
+from paddock.envs.spaces.layout import Layout
+from paddock.envs.spaces.parts import dotted
+
+ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+HEADS = "paddock.algos.networks.heads"
+DISTRIBUTIONS = {
+    "gaussian": f"{HEADS}.gaussian.Gaussian",
+    "squashed_gaussian": f"{HEADS}.squashed_gaussian.SquashedGaussian",
+    "beta": f"{HEADS}.beta.Beta",
+}
+
+
+def make_head(
+    space: gymnasium.Space,
+    *,
+    drawn: bool = True,
+    distribution: str = "gaussian",
+    masked: Collection[Path] = (),
+) -> Head:
+    """Return the head for an action space.
+
+    Args:
+        space: of actions.
+        drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
+            tanh scaled to them, and a bit is the sign of one output.
+        distribution: of numbers that are drawn: a name of `DISTRIBUTIONS`, or the dotted path of a class like them.
+        masked: paths of the leaves that an action mask is about: bits there have an output for each value, drawn or
+            not, so that a mask has as many bits in every algorithm.
+
+    Raises:
+        ConfigError: a part of the space is none that is allowed, or lacks bounds that the distribution needs, or there
+            is no such distribution.
+    """
+    numbers = find_distribution(distribution) if drawn else None
+    leaves = tuple(_leaf(leaf, path, numbers, chosen=drawn or path in masked) for path, leaf in _walk(space, ()))
+    require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
+    return leaves[0] if not leaves[0].path else Composite(leaves, Layout.of(space, {}, ()))
+
+
+def find_distribution(name: str) -> type[Numbers]:
+    """Return the class of a distribution of numbers, by its name or its dotted path.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    key = "algo.continuous_distribution"
+    known = f"{key}={name} is no distribution; {nearest(name, list(DISTRIBUTIONS))}, or the dotted path of a class"
+    require(name in DISTRIBUTIONS or "." in name, known)
+    found: Any = resolve(DISTRIBUTIONS.get(name, name), key)
+    require(isinstance(found, type) and issubclass(found, Numbers), f"{key}={name} is no subclass of heads.Numbers")
+    return found  # type: ignore[no-any-return]
+
+
+def _leaf(space: gymnasium.Space, path: Path, numbers: type[Numbers] | None, *, chosen: bool) -> LeafHead:
+    """Return the head of one leaf of an action space.
+
+    Args:
+        numbers: the distribution of a Box; None: nothing is drawn.
+        chosen: whether bits are choices between two outputs, and not signs.
+    """
+    dtype = str(space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return Categorical((), (float(space.start),), (), dtype, path, (int(space.n),))
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes, start = tuple(map(int, space.nvec.ravel())), tuple(map(float, space.start.ravel()))
+        return Categorical(space.shape, start, (), dtype, path, sizes)
+    if isinstance(space, spaces.MultiBinary):
+        zeros = (0.0,) * int(np.prod(space.shape))
+        if not chosen:
+            return Binary(space.shape, zeros, (), dtype, path)
+        return Categorical(space.shape, zeros, (), dtype, path, (2,) * len(zeros))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return (numbers or (Bounded if has_width(space) else Unbounded)).of(space, path)
+    at = f" at {dotted(path)}" if path else ""
+    raise ConfigError(f"env: the action space{at} {space} is not supported; allowed: {ALLOWED}; wrap the environment")
+
+
+def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
+    """Every space in a space that is no Dict or Tuple, with its path, in the order of `Layout`."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _walk(part, (*path, key))
+    else:
+        yield path, space
