@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import env_spec
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
-from paddock.algos.learning.episode_metrics import cut_off, summarize
-from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.episode_metrics import summarize
 from paddock.algos.learning.policy_episodes import Performance, perform
 from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
@@ -120,13 +118,6 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str) 
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
 
 
-def test_worker_processes_change_no_number() -> None:
-    here = algorithm(*arguments("mortals"))
-    elsewhere = algorithm(*arguments("mortals", "vec=multiprocess", "vec.workers=2"))
-    assert advance(elsewhere, 3) == advance(here, 3)
-    np.testing.assert_array_equal(parameters(elsewhere), parameters(here))
-
-
 @pytest.mark.parametrize("words", [["algo.backend=dense"], ["algo.backend=torch"], ["algo.lstm=true"]])
 def test_what_the_dead_see_is_learned_from_by_nobody(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clean, poisoned = (algorithm(*arguments("mortals", *words)) for _ in range(2))
@@ -163,16 +154,6 @@ def _surrogate() -> Any:
     return LossSettings(0.2, None, 0.5, 0.01, normalize_advantages=True)
 
 
-def test_with_torch_or_without_the_parameters_are_the_same() -> None:
-    dense, by_torch = (
-        algorithm(*arguments("mortals", "algo.learning_rate=0.003", f"algo.backend={backend}"))
-        for backend in ("dense", "torch")
-    )
-    for row, expected in zip(advance(dense, 3), advance(by_torch, 3), strict=True):
-        assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    np.testing.assert_allclose(parameters(dense), parameters(by_torch), atol=3e-5)
-
-
 def test_where_no_turn_ends_it_says_so() -> None:
     with pytest.raises(ConfigError, match=r"in 1 steps of a rollout no agent's turn came to its end.*raise algo.num_s"):
         advance(algorithm(*arguments("turns", "algo.num_steps=1")), 1)
@@ -204,28 +185,6 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
     assert told["eval/lives"] == 25 and told["eval/episodes"] == 5
     assert told["eval/return_mean"] == pytest.approx(total / 25)
     assert told["eval/team_return_mean"] == pytest.approx(total / 5)
-
-
-def test_episodes_whose_return_is_no_finite_number_are_left_out_with_their_lives() -> None:
-    returns, lengths = np.array([np.inf, 2.0, -np.inf, 4.0, np.nan]), np.array([9, 1, 9, 3, 9])
-    told = 10.0 * lengths[:, None]
-    env = env_spec("CartPole-v1", metrics=("x",))
-    alone = summarize(Episodes(returns, lengths, [None] * 5, told), env, 1.0, 7, 100)
-    assert (alone["eval/return_mean"], alone["eval/return_best"], alone["eval/episodes"]) == (3.0, 3.0, 2)
-    assert (alone["eval/length_mean"], alone["eval/x_mean"]) == (2.0, 20.0)
-    lives = [np.array([mean - 1, mean + 1]) for mean in returns]
-    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), env, 1.0, 7, 100)
-    assert (together["eval/return_mean"], together["eval/team_return_mean"], together["eval/lives"]) == (3.0, 6.0, 4)
-
-
-def test_an_episode_that_ends_by_the_environment_s_own_limit_is_not_cut_off() -> None:
-    endless, lengths = env_spec("toy_envs:Forever-v0"), np.array([7, 3, 7])
-    assert cut_off(lengths, 7, endless) == cut_off(lengths, 7, endless.limited(7)) == 2
-    for limit in (7, 5):
-        assert cut_off(lengths, 7, replace(endless, max_episode_steps=limit)) == 0
-    assert cut_off(lengths, 7, replace(endless, max_episode_steps=8)) == 2
-    world = config("agents:Mortals").env
-    assert cut_off(lengths, 7, replace(world, max_episode_steps=7)) == 0 < cut_off(lengths, 7, world)
 
 
 def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:

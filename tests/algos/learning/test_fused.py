@@ -3,29 +3,24 @@
 import functools
 from collections.abc import Callable
 from dataclasses import fields, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
 from paddock.algos.learning.rollouts.actors import play_here
 from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import SoftGaussian, Tanh, make_head
-from paddock.algos.networks.native_policy import NativePolicy, drawing_of, make_player
+from paddock.algos.networks.native_policy import drawing_of, make_player
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.native import library
-from paddock.envs.native.rollout import play_episodes
-from paddock.envs.native.settings import native_ids, native_task
-from paddock.envs.native.vector import NativeVectorEnv
+from paddock.envs.native.settings import native_ids
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import MASK
 from paddock.envs.spec import EnvSpec
@@ -202,46 +197,6 @@ def test_what_is_no_number_is_named_as_by_single_steps(name: str) -> None:
     assert said[0] == said[1]
 
 
-def test_the_first_action_that_is_none_is_the_one_that_is_named() -> None:
-    said = []
-    for fused in ("auto", "never"):
-        of = config("Pendulum-v1", 90, fused=fused, threads=3, hidden=(2,), activation="relu")
-        # Log standard deviation, two equal units of the speed, and their difference: not a number once they overflow.
-        parameters = np.array([-9, 0, 0, 3e38, 0, 0, 3e38, 0, 0, 1, -1, 0], np.float32)
-        collector = Collector(of)
-        with pytest.raises(VectorMisuse, match="the action of environment ") as error:
-            collector.collect(
-                [replace(weights(of, 0), parameters=parameters)], ResumePoint.first(90, of.architecture), 0
-            )
-        collector.close()
-        said.append(str(error.value))
-    assert said[0] == said[1] and "environment 0 " not in said[0]
-
-
-def test_a_vector_that_is_not_ready_plays_nothing() -> None:
-    of = config("Pendulum-v1", 3)
-    noise = np.zeros((2, 3, 1), np.float32)
-    for autoreset, ready, named in (
-        (AutoresetMode.SAME_STEP, False, "an environment has no episode"),
-        (AutoresetMode.DISABLED, True, "have to restart in the same step"),
-    ):
-        venv = of.vec.make(of.env, autoreset=autoreset)
-        player = make_player(of.architecture, venv)
-        assert player is not None
-        player.load(weights(of, 0))
-        if ready:
-            venv.begin(1)
-        with pytest.raises(VectorMisuse, match=f"^play: .*{named}"):
-            player.play(noise)
-        venv.begin(1)
-        venv.send(np.zeros((3, 1), np.float32))
-        with pytest.raises(VectorMisuse, match=r"^play: "):
-            player.play(noise)
-        venv.close()
-        with pytest.raises(VectorMisuse, match=r"^play: .* is closed"):
-            player.play(noise)
-
-
 def test_all_native_environments_are_fused_and_others_are_not() -> None:
     for id in native_ids():
         env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
@@ -265,38 +220,3 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
     ):
         made: Callable[..., Any] = Architecture.for_spaces
         assert drawing_of(made(observations, make_head(action), encoder="auto", lstm=False, **options)) is None, action
-
-
-def test_whole_episodes_choose_what_is_legal_too() -> None:
-    of, seeds = config(**CASES["masked"], activation="relu"), [5, 6, 7, 8, 9]
-    acting = ActorPolicy(of.architecture, weights(of, 5, normalized=False))
-    policy, task = NativePolicy.of(acting), native_task(of.env)
-    assert policy is not None
-    same: Any = SimpleNamespace(observations=MASKED, id=GRID, seats=1)
-    played = play_episodes(
-        replace(task, source=same),
-        policy.network,
-        policy.parameters[None],
-        [0] * len(seeds),
-        seeds,
-        normalizer=policy.normalizer,
-        cap=None,
-        observe=[False] * len(seeds),
-        threads=1,
-    )
-    venv = NativeVectorEnv(task, len(seeds), AutoresetMode.DISABLED, packed=True)
-    obs, _ = venv.reset(seed=seeds)
-    returns, lengths, alive = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64), np.ones(len(seeds), np.bool_)
-    chosen = set()
-    while alive.any():
-        action, _, _ = acting.act(obs)
-        chosen |= set(action[alive].tolist())
-        obs, reward, terminated, truncated, _ = venv.step(action)
-        returns += np.where(alive, reward, 0)
-        lengths += alive
-        alive &= ~(terminated | truncated)
-        for k in np.flatnonzero(terminated | truncated):
-            venv.reset(options={"reset_mask": np.arange(len(seeds)) == k})
-    venv.close()
-    assert played.returns.tolist() == returns.tolist() and played.lengths.tolist() == lengths.tolist()
-    assert len(chosen) > 1, chosen

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from paddock.algos.pool.serial import SerialPool
 from paddock.algos.ppo import ppo_loss
 from paddock.config.build import build
 from paddock.envs.errors import ConfigError
-from paddock.envs.process import ChildProcess
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.vector import Serial
 
@@ -181,69 +179,6 @@ def test_nobody_waits_for_ever_for_a_learner_that_does_not_come_to_meet_the_othe
     assert others() == []
 
 
-def test_nobody_waits_for_ever_for_a_learner_that_takes_no_lesson(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = ChildProcess.limit_waits
-    monkeypatch.setattr(ChildProcess, "limit_waits", lambda self, seconds: limit(self, seconds / 300))
-    toy: Any = functools.partial(Toy, None)
-    learners = Learners(toy, take, 2, "cpu")
-    with learners.at_work():
-        learners.learn(b"one")
-        (other,) = others()
-        other.suspend()
-        with pytest.raises(LearnerLost, match=r"learner 2 of 2 .* took no lesson in 60 s; start the run again"):
-            learners.learn(bytes(10_000_000))  # more than a pipe holds
-    assert others() == []
-
-
-def test_signals_are_left_to_the_run_and_a_killed_learner_ends_it() -> None:
-    with closing(make(learners=2).plan()) as plan:
-        next(plan)
-        (other,) = others()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            other.send_signal(number)
-        next(plan)
-        other.kill()
-        with pytest.raises(LearnerLost, match=f"process {other.pid}, cpu\\) was killed by SIGKILL"):
-            next(plan)
-    assert others() == []
-
-
-class Late:
-    """What is done at the third look, and a learner that says so then."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def wait(self, _: Any) -> None:
-        if not self.poll():
-            raise RuntimeError("Operation timed out!")
-
-    def is_completed(self) -> bool:
-        return self.looks > 2
-
-    def poll(self, _: float = 0.0) -> bool:
-        self.looks += 1
-        return self.looks > 2
-
-    def recv(self) -> int:
-        return 7
-
-
-def test_no_learner_is_lost_by_one_long_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-Z for an hour: a wait is so many looks, each of which may take as long as everything was stopped."""
-    learners = Learners(lambda **_: None, fail, 1, "cpu")  # type: ignore[arg-type]
-    other: Any = SimpleNamespace(name="learner 2", cause=lambda: None)
-    other.child = SimpleNamespace(connection=Late())
-    distributed.finish(late := Late())
-    assert (learners._hear(other), other.child.connection.looks, late.looks) == (7, 3, 3)
-    monkeypatch.setattr(distributed, "TIMEOUT_S", 2.0)
-    other.child = SimpleNamespace(connection=Late())
-    with pytest.raises(LearnerLost, match="learner 2 said nothing for 2 s"):
-        learners._hear(other, 2.0)
-    with pytest.raises(RuntimeError, match="did nothing for 2 s"):
-        distributed.finish(Late())
-
-
 @pytest.fixture
 def run(tmp_path: Path, start: Callable[..., Command]) -> Iterator[tuple[Command, psutil.Process, Path]]:
     """A run with two learners that would take for ever, the second of them, and the folder."""
@@ -303,13 +238,6 @@ def test_bfloat16_stays_close_to_float32(lstm: bool) -> None:
     np.testing.assert_allclose(mixed.learner.parameters(), exact.learner.parameters(), rtol=0, atol=2e-3)
     assert not np.array_equal(mixed.learner.parameters(), exact.learner.parameters())
     assert other["ppo/value_loss"] == pytest.approx(row["ppo/value_loss"], rel=0.02)
-
-
-def test_values_keep_float32_under_bfloat16() -> None:
-    ppo = make(precision="bfloat16")
-    value = ppo.learner.network(torch.randn(500, 4))[1]
-    assert value.dtype == torch.float32
-    assert not torch.equal(value, value.bfloat16().float())
 
 
 @pytest.mark.slow

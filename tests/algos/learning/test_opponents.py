@@ -96,15 +96,6 @@ def test_nobody_learns_from_what_opponents_do() -> None:
     assert met > 40
 
 
-def test_what_the_dead_are_paid_counts_once_whoever_plays() -> None:
-    # Of this world it depends on the episode's seed alone.
-    told = [
-        [row["train/stray_reward"] for row in advance(algo, 3)]
-        for algo in (build("mortals", "algo.opponents=null"), build("mortals"), build("mortals", against=LEAGUE))
-    ]
-    assert told[0] == told[1] == told[2]
-
-
 def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> None:
     draw = Draw(7, ((0, (0,), 0.25), (0, (1, 2, 3), 0.75)), ((0, 2), (1, 3)))
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(200)))
@@ -144,35 +135,6 @@ def test_policies_of_a_league_never_move_each_others_parameters() -> None:
     np.testing.assert_array_equal(main, main_alone)
     np.testing.assert_array_equal(exploiter, exploiter_alone)
     assert (main != first).any() and (exploiter != drawn).any() and (first != drawn).any()
-
-
-@pytest.mark.parametrize("variant", ["turns", "mortals"])
-def test_who_meets_nobody_stays_as_it_is_and_is_nothing_to_the_others(variant: str) -> None:
-    league = "algo.opponents={keep: 1, every: 1, league: {main: {main: 1}, exploiter: {main: 0}}}"
-    with_one, without = build(variant, against=league), algorithm(*SMALL, *VARIANTS[variant])
-    drawn = with_one.learning[1].learner.parameters()
-    rows, _ = advance(with_one, 3), advance(without, 3)
-    np.testing.assert_array_equal(with_one.learning[0].learner.parameters(), parameters(without))
-    np.testing.assert_array_equal(with_one.learning[1].learner.parameters(), drawn)
-    assert not any(key.startswith("ppo/exploiter/") for row in rows for key in row)
-
-
-@pytest.mark.parametrize("backend", ["dense", "torch"])
-def test_a_rollout_in_which_nobody_of_a_league_ends_a_turn_teaches_nobody_and_the_run_goes_on(backend: str) -> None:
-    # In three steps of one world the second rollout ends the turns of frozen opponents alone.
-    words = "algo.rollouts=inline", "vec.num_envs=1", "algo.num_steps=3", f"algo.backend={backend}"
-    undisturbed, first, again = (build("league", *words) for _ in range(3))
-    rows = advance(first, 1)
-    before = [each.learner.parameters() for each in first.learning]
-    again.load_state_dict(first.state_dict())
-    rows += advance(again, 1)
-    told = [any(key.startswith("ppo/") for key in row) for row in rows]
-    assert told == [True, False]
-    for each, parameters_before in zip(again.learning, before, strict=True):
-        np.testing.assert_array_equal(each.learner.parameters(), parameters_before)
-    rows += advance(again, 2)
-    assert advance(undisturbed, 4) == rows and leaves(again.state_dict()) == leaves(undisturbed.state_dict())
-    assert "ppo/main/entropy" in rows[2]
 
 
 @pytest.mark.parametrize("backend", ["dense", "torch"])
@@ -345,42 +307,3 @@ def test_bad_settings_are_refused_in_one_line(words: list[str], said: str) -> No
     with pytest.raises(ConfigError) as error:
         algorithm(*SMALL, *TURNS, *words)
     assert said in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "fresh, said",
-    [
-        ({"main": 3}, "fresh: 'main' is no policy of the league that may begin anew: its first is the run's; "),
-        ({"exploter": 3}, "'exploter' is no policy of the league that may begin anew"),
-        ({"exploiter": 0}, "fresh.exploiter=0 must be at least 1"),
-        ({"exploiter": 1.5}, "fresh.exploiter=1.5 has the wrong type; allowed: a whole number"),
-        (3, "fresh=3 must say after how many iterations whom of a league begins anew; such as {exploiter: 200}"),
-    ],
-)
-def test_who_begins_anew_is_said_clearly_or_refused_in_one_line(fresh: Any, said: str) -> None:
-    league = {"main": {"main": 0.5}, "exploiter": {"main": 0.5}}
-    with pytest.raises(ConfigError) as error:
-        Settings.of({"keep": 1, "every": 2, "league": league, "fresh": fresh})
-    assert str(error.value).startswith("opponents.") and said in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"opponents.fresh=.* must say after how many iterations whom of a league"):
-        Settings.of({"keep": 1, "every": 2, "newest": 1, "fresh": {"exploiter": 2}})
-
-
-@pytest.mark.parametrize(
-    "league, said",
-    [
-        ({"a": {"a": 0.5}}, "league: shares sum to 0.5, not 1; they are of all episodes together"),
-        ({"a": {"a": 2}}, "league.a.a=2 must lie in [0, 1]"),
-        ({"a": {"a": "half"}}, "league.a.a='half' has the wrong type; allowed: a number"),
-        ({"main": {"man@": 1}}, "main meets 'man@', which is neither a policy of the league nor its earlier versions"),
-        ({"a": 1}, "league={a: 1}: a must have a share for each it meets; such as {main"),
-        ("main", "league=main must say whom each policy meets; such as {main"),
-        ({"a/b": {"a/b": 1}}, "'a/b' is no name for a policy; use letters"),
-    ],
-)
-def test_a_league_that_says_nothing_clear_is_refused_in_one_line(league: Any, said: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        Settings.of({"keep": 1, "every": 2, "league": league})
-    assert str(error.value).startswith("opponents.") and said in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match=r"opponents.newest and opponents.league both say who meets whom"):
-        Settings.of({"keep": 1, "every": 2, "newest": 1, "league": {"a": {"a": 1}}})

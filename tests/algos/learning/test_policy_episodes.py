@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,24 +11,19 @@ from conftest import deterministic
 
 from paddock.algos.learning import policy_episodes
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_all, threads_of
+from paddock.algos.learning.policy_episodes import Performance, perform, perform_all
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.native_policy import NativePolicy
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.envs.errors import ConfigError, PaddockError
-from paddock.envs.machine import usable_cores
 from paddock.envs.native import library
 from paddock.envs.native import rollout as native
 from paddock.envs.native.networks import Normalizer
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Native, Serial
-from paddock.evaluation import matrix
-from paddock.evaluation.matrix import play_matrix
 
 SEEDS = list(range(100, 119))  # no multiple of any width
 
@@ -183,28 +177,6 @@ def test_several_policies_in_one_call_play_as_each_alone(calls: list[int]) -> No
     assert perform_all([], seeds) == []
 
 
-@natively
-def test_what_is_none_for_native_code_is_stepped(calls: list[int]) -> None:
-    metrics = replace(CARTPOLE, metrics=("success",))
-    wrapped = replace(CARTPOLE, wrappers=({"_target_": "gymnasium.wrappers.TransformReward", "func": "abs"},))
-    assert goes_natively(performance(CARTPOLE, actor(CARTPOLE)))
-    others = [
-        performance(spec("CartPole-v1"), actor(CARTPOLE)),  # whose last bits are others
-        performance(spec("Pendulum-v1"), actor(PENDULUM)),
-        performance(spec("BipedalWalker-v3"), actor(WALKER)),  # which remembers earlier episodes
-        performance(metrics, actor(CARTPOLE)),
-        performance(wrapped, actor(CARTPOLE)),
-        performance(CARTPOLE, actor(CARTPOLE), stochastic=True),
-        performance(CARTPOLE, actor(CARTPOLE).drawing(np.random.default_rng(0))),
-        performance(CARTPOLE, actor(CARTPOLE, lstm=True, hidden=(4,))),
-        performance(CARTPOLE, actor(CARTPOLE, hidden=(300, 2000))),
-        performance(CARTPOLE, SimpleNamespace(act=None)),
-    ]
-    assert not any(goes_natively(what) for what in others)
-    drawn = perform(others[5], SEEDS[:3])
-    assert not calls and as_bytes(drawn) != as_bytes(perform(performance(CARTPOLE, actor(CARTPOLE)), SEEDS[:3]))
-
-
 def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
     from gymnasium import spaces
 
@@ -264,12 +236,6 @@ def test_an_action_that_is_not_finite_is_named(env: EnvSpec) -> None:
         perform(broken, SEEDS)
 
 
-def test_native_episodes_have_the_threads_of_native_environments() -> None:
-    assert threads_of(Native(num_envs=2, threads=3)) == 3
-    assert threads_of(Native(num_envs=2, threads=0)) == usable_cores()
-    assert threads_of(Serial(num_envs=2)) == 1
-
-
 SHORT = ["vec=native", "vec.num_envs=2", "vec.threads=1", "env.max_episode_steps=40"]
 WALK, CART = ["env=bipedal", *SHORT], ["env=cartpole", "env.id=paddock.envs.native:paddock/NativeCartPole-v1", *SHORT]
 EVALUATED = ["algo.num_steps=8", "algo.hidden=[8]", "algo.eval_every=1", "algo.eval_episodes=9"]
@@ -313,34 +279,3 @@ def test_runs_in_native_environments_are_evaluated_in_them(vec: str, calls: list
     rows = [next(plan) for _ in range(3)]
     plan.close()
     assert sum("eval/return_mean" in row for row in rows) >= 2 and bool(calls) == (vec == "native")
-
-
-@natively
-def test_a_matrix_is_the_same_in_one_call_for_several_agents_or_step_by_step(
-    stepped: Callable[[], None], calls: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    envs = [
-        spec("paddock.envs.bipedal:paddock/Terrain-v0", 40, ground=k, roughness=3.0 * k, length=60) for k in range(3)
-    ]
-    niches = {k: SimpleNamespace(number=k, problem=SimpleNamespace(env=env)) for k, env in enumerate(envs)}
-    poet = SimpleNamespace(archive={}, niches=niches, policy=lambda k: flat(envs[k], k))
-    whole = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
-    assert calls == [12, 12, 12] and len(np.unique(whole.scores)) == 9
-    monkeypatch.setattr(matrix, "FULL", 8)
-    parts = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
-    assert calls[3:] == [8, 4, 8, 4, 8, 4]
-    stepped()
-    steps = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
-    assert parts.scores.tobytes() == whole.scores.tobytes() == steps.scores.tobytes()
-    assert parts.steps == whole.steps == steps.steps
-
-
-def test_parameters_are_those_that_the_network_computes_with() -> None:
-    """By hand: one input, two outputs; torch has weights [out, in], native code [in, out]."""
-    policy = actor(PENDULUM, hidden=(2,), normalized=False)
-    found = NativePolicy.of(policy)
-    assert found is not None and found.normalizer is None and found.network.head == "clipped"
-    log_std, rest = policy.parameters[:1], policy.parameters[1:]
-    assert len(log_std) == policy.architecture.head.num_log_std
-    first, bias, last, end = rest[:6].reshape(2, 3), rest[6:8], rest[8:10], rest[10:]
-    assert found.parameters.tolist() == [*first.T.ravel(), *bias, *last, *end]

@@ -80,21 +80,6 @@ def test_what_the_dead_of_any_role_see_is_learned_from_by_nobody(
         assert np.isfinite(one).all() and one.tobytes() == other.tobytes()
 
 
-def test_workers_change_no_number_of_several_policies() -> None:
-    here, there = (algorithm(*SMALL, *ROLES, *more) for more in ([], ["vec=multiprocess", "vec.workers=2"]))
-    assert advance(there, 2) == advance(here, 2)
-
-
-def test_agents_with_policies_of_their_own_do_different_things() -> None:
-    words = ["algo=a2c", "env=gymnasium", "env.fresh=false", "env.id=agents:Blind", "vec.num_envs=8"]
-    words += ["algo.num_steps=8", "algo.hidden=[16]", "algo.learning_rate=0.03", "algo.eval_every=20"]
-    apart = algorithm(*words, "algo.policies={x: a, y: b, z: c}")
-    advance(apart, 20)
-    (told,) = apart.evaluate_last()
-    assert told["eval/return_mean"] == pytest.approx(1.0)
-    assert [told[f"eval/{name}/return_mean"] for name in "xyz"] == pytest.approx([1.0] * 3)
-
-
 @pytest.mark.parametrize("words", [["algo.lstm=true"], []], ids=["lstm", "dense"])
 def test_evaluation_of_several_policies_is_that_of_each_row_by_itself(words: list[str]) -> None:
     algo = algorithm(*SMALL, *ROLES, *words, "algo.eval_every=1")
@@ -122,18 +107,6 @@ def test_what_is_told_of_each_policy_adds_up() -> None:
     assert "ppo/entropy" in alone and not any(key.count("/") > 1 for key in alone)
 
 
-def test_an_episode_of_no_finite_return_is_told_of_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    whose, returns = np.array([0, 1, 2, 3]), np.array([np.inf, 2.0])
-    lives = [np.array([1.0, np.inf, 1.0, 1.0]), np.array([1.0, 2.0, 3.0, 2.0])]
-    given = Episodes(returns, np.array([9, 3]), [None] * 2, np.zeros((2, 0)), lives, [whose, whose])
-    monkeypatch.setattr("paddock.algos.learning.async_evaluation.evaluate_on_worker", lambda *_: given)
-    algo = algorithm(*SMALL, *SPLIT)
-    algo.evaluation.start(*algo.weights())
-    told = algo.evaluation.finish()
-    means = [told[f"eval/{name}_mean"] for name in ("return", "first/return", "second/return", "length")]
-    assert means == [2.0, 1.5, 2.5, 3.0]
-
-
 def test_several_policies_begin_with_those_of_their_names() -> None:
     source = algorithm(*SMALL, *ROLES)
     advance(source, 2)
@@ -156,12 +129,6 @@ def test_several_policies_begin_with_those_of_their_names() -> None:
     a, b = split.weights()
     policy = whole.learner.architecture.policy_layout.num_parameters
     assert a.parameters[:policy].tobytes() == b.parameters[:policy].tobytes() == each(whole)[0][:policy].tobytes()
-
-
-def test_a_dry_run_names_each_policy() -> None:
-    told = algorithm(*SMALL, *ROLES).describe()
-    assert "one of 5 choices" in told["policy one"] or "choice" in told["policy one"]
-    assert "parameters" in told["policy other"] and "of 4 agents each" in told["actors"]
 
 
 def test_other_algorithms_refuse_several_roles_in_one_line() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import logging
 import os
 import pickle
 import subprocess
@@ -11,7 +10,6 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -20,22 +18,18 @@ import pytest
 from gymnasium import spaces
 from learned import assert_same, followed, played, weights
 
-from paddock.algos.learning import flow
 from paddock.algos.learning.async_evaluation import evaluate_on_worker
 from paddock.algos.learning.episodes import Moments
-from paddock.algos.learning.onpolicy.normalize import Normalization, moments_of
-from paddock.algos.learning.rollouts import actors as rollouts_by_actors
+from paddock.algos.learning.onpolicy.normalize import Normalization
 from paddock.algos.learning.rollouts.actors import Actors
 from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout, join
-from paddock.algos.learning.rollouts.thread_actors import play_in_threads
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import ConfigError
-from paddock.envs.native import library
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Gymnasium, Native, Serial, Vec, Vector
 
@@ -118,16 +112,6 @@ def test_what_environments_saved_leads_there_without_an_action(of: RolloutConfig
     assert_same(rollout, undisturbed[3])
 
 
-def test_where_others_saved_themselves_the_actions_lead_too(caplog: pytest.LogCaptureFixture) -> None:
-    native = config(WALKER, max_episode_steps=40, vec=Native(num_envs=2, threads=1))
-    undisturbed, points = followed(native, 4)
-    here = Collector(replace(native, vec=Serial(num_envs=2)))
-    (rollout,), end = here.collect([weights(native, 3)], points[3], 3)
-    assert_same(rollout, undisturbed[3])
-    assert points[3].then([end]).same_as(points[4])
-    assert all(record.levelno < logging.WARNING for record in caplog.records)
-
-
 @pytest.mark.parametrize("vec", [Gymnasium(num_envs=4, mode="sync", start_method="fork"), Serial(num_envs=4)])
 def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog: pytest.LogCaptureFixture) -> None:
     of = config(vec=vec)
@@ -184,56 +168,6 @@ def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(mon
     rollouts, points = followed(of, 6)
     assert {int(length) for rollout in rollouts for length in rollout.lengths} == {40}
     assert max(point.length.max() for point in points) <= 40
-
-
-def test_an_episode_that_its_actions_end_elsewhere_is_followed_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    of = config("Pendulum-v1", max_episode_steps=37)
-    _, points = followed(of, 2)
-    assert (points[2].length == 32).all()
-    shorter = replace(of, env=replace(of.env, max_episode_steps=20))
-    (rollout,), _ = Collector(shorter).collect([weights(of, 2)], points[2], 2)
-    assert "the episodes of environments [0, 1, 2, 3], which went on before" in caplog.text
-    assert (rollout.start.episode == 1).all() and (rollout.start.length == 0).all()
-
-
-class Recording(SerialPool):
-    """Notes what actors are sent, and loses one of them before a call."""
-
-    def __init__(self, lose: int | None = None) -> None:
-        self.sent: list[tuple[ResumePoint, bool]] = []
-        self._lose = lose
-
-    def stateful(self, factory: Any, *rest: Any, **options: Any) -> Any:
-        actor, pool = super().stateful(factory, *rest, **options), self
-
-        class Noted:
-            def call(self, method: str, *given: Any) -> Any:
-                nonlocal actor
-                pool.sent.append((given[1], given[3]))
-                if len(pool.sent) == pool._lose:
-                    actor = SerialPool.stateful(pool, factory)
-                return actor.call(method, *given)
-
-            def close(self) -> None:
-                actor.close()
-
-        return Noted()
-
-
-@pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1)], ids=["serial", "native"])
-def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: Vec | None) -> None:
-    of = config(vec=vec)
-
-    def play(pool: Recording) -> list[Rollout]:
-        source = play_on_pool(of, pool, 2, lambda k: [weights(of, k)], ResumePoint.first(8, of.architecture), 0)
-        return [next(source)[0][0] for _ in range(4)]
-
-    quiet, losing = Recording(), Recording(lose=5)
-    for rollout, expected in zip(play(losing), play(quiet), strict=True):
-        assert_same(rollout, expected)
-    assert [whole for _, whole in quiet.sent] == [True] * 2 + [False] * 6
-    assert [whole for _, whole in losing.sent] == [True] * 2 + [False] * 4 + [True] + [False] * 2
-    assert all(not point.played and not point.saved for point, whole in quiet.sent if not whole)
 
 
 def test_a_rollout_is_what_the_environment_says() -> None:
@@ -320,16 +254,6 @@ def test_rollout_k_is_played_by_the_last_weights_sent_k_minus_staleness_updates_
     assert asked == [k for k in range(1, 10) if k % sync_every == 0]  # nobody copies what no actor plays
 
 
-def test_in_line_actors_have_new_weights_as_often() -> None:
-    of, versions = config(), []
-    actors = Actors(of, SerialPool(), "inline", 1, 1, weights(of), sync_every=3)
-    with contextlib.closing(actors.rollouts()) as rollouts:
-        for k in range(7):
-            versions.append(next(rollouts)[0].version)
-            publish(actors, k + 1)
-    assert versions == [0, 0, 0, 3, 3, 3, 6]
-
-
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 @pytest.mark.parametrize("of", [config(), config(lstm=True, groups=2)], ids=["dense", "lstm"])
 def test_actors_in_threads_play_what_one_after_another_plays(of: RolloutConfig, staleness: int) -> None:
@@ -347,31 +271,6 @@ def test_actors_in_threads_play_what_one_after_another_plays(of: RolloutConfig, 
     for rollout, other in zip(run("threads"), expected, strict=True):
         assert_same(rollout, other)
     assert before >= {*threading.enumerate()}
-
-
-def test_actors_in_threads_wait_for_none_but_who_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the second is held up in its first share, the first plays as far ahead as there is room."""
-    of, held, begun, collect = config(), threading.Event(), threading.Semaphore(0), Collector.collect
-
-    def watched(self: Collector, weights: Any, start: ResumePoint, iteration: int) -> Any:
-        if self._index == 0:
-            begun.release()
-        else:
-            assert held.wait(60)
-        return collect(self, weights, start, iteration)
-
-    monkeypatch.setattr(Collector, "collect", watched)
-    start, taken = ResumePoint.first(8, of.architecture), []
-    source = play_in_threads(of, 2, 1, lambda k: [weights(of)], start, 0, held.set, lambda seconds: None)
-    learner = threading.Thread(target=lambda: taken.append(next(source)))
-    learner.start()
-    for _ in range(3):  # one share waits for the other's, one behind it, and a third for its place
-        assert begun.acquire(timeout=60)
-    assert not taken
-    held.set()
-    learner.join(60)
-    source.close()
-    assert taken[0][0][0].reward.shape == (16, 8)
 
 
 def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,53 +291,6 @@ def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ZeroDivisionError, match="second share"):
         next(source)
     assert before >= {*threading.enumerate()} and 3 <= next(count) <= 5
-
-
-def test_who_plays_ahead_is_said_to_wait_until_its_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rollouts 0 and 1 need nothing; for rollout 2 it asks at 10 s, and the weights after one update come at 13 s."""
-    now, asked, waiting = [10.0], itertools.count(1), threading.Event()
-
-    def read() -> float:
-        value = now[0]
-        if next(asked) == 5:  # before and behind each wait
-            waiting.set()
-        return value
-
-    monkeypatch.setattr(rollouts_by_actors, "time", SimpleNamespace(perf_counter=read))
-    of, clock = config(), {"system/iteration_s": 1.0, "system/wait_share": 0.0}
-    actors = Actors(of, SerialPool(), "prefetch", 1, 1, weights(of))
-    with contextlib.closing(actors.rollouts()) as source:
-        (rollout,) = next(source)
-        assert waiting.wait(60) and actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0
-        now[0] = 13.0
-        publish(actors, 1)
-        found = [next(source)[0].version for _ in range(2)]
-        assert found == [0, 1] and actors.times(clock, rollout)["system/ahead_wait_s"] == 3.0
-        assert actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0  # each is told once
-    inline = Actors(of, SerialPool(), "inline", 1, 1, weights(of))
-    assert not {"system/ahead_wait_s", "system/queue_wait_s"} & inline.times(clock, rollout).keys()
-
-
-def test_who_plays_ahead_is_said_to_wait_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors are sent no weights for long. Rollout 1 waits to be taken, and 2, from 10 s to 13 s, for its place."""
-    now, asked, full = [10.0], itertools.count(1), {5: threading.Event(), 7: threading.Event()}
-
-    def read() -> float:
-        value, number = now[0], next(asked)  # before and behind each offer
-        if number in full:
-            full[number].set()
-        return value
-
-    monkeypatch.setattr(flow, "time", SimpleNamespace(perf_counter=read))
-    of, clock = config(), {"system/iteration_s": 1.0, "system/wait_share": 0.0}
-    actors = Actors(of, SerialPool(), "prefetch", 1, 1, weights(of), sync_every=100)
-    with contextlib.closing(actors.rollouts()) as source:
-        (rollout,) = next(source)
-        assert full[5].wait(60) and actors.times(clock, rollout)["system/queue_wait_s"] == 0.0
-        now[0] = 13.0
-        next(source)
-        assert full[7].wait(60) and actors.times(clock, rollout)["system/queue_wait_s"] == 3.0
-        assert actors.times(clock, rollout)["system/queue_wait_s"] == 0.0  # each is told once
 
 
 @pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
@@ -536,16 +388,6 @@ def test_where_agents_wait_rewards_are_those_of_turns_whenever_they_are_paid() -
         assert scale(*lengths) == pytest.approx(expected)
 
 
-def test_agents_that_never_wait_are_normalized_as_one_is() -> None:
-    of = config()
-    one, other = (Normalization(4, of.architecture.inputs, 0.9, obs=False, rewards=True, turns=k > 0) for k in range(2))
-    for rollout in played(of, 3):
-        alone = one.rewards(rollout, 10.0)
-        acts = np.ones((len(rollout.reward) + 1, 4), np.bool_)
-        assert other.rewards(replace(rollout, acts=acts), 10.0).tobytes() == alone.tobytes()
-    assert other.state_dict()["running"].tobytes() == one.state_dict()["running"].tobytes()
-
-
 def test_observations_are_counted_once_a_rollout() -> None:
     rollouts, inputs = played(config(), 3), config().architecture.inputs
     normalization = Normalization(4, inputs, 0.99, obs=True, rewards=False)
@@ -606,14 +448,3 @@ def test_a_network_in_torch_acts_by_one_thread_on_a_worker(tmp_path: Path) -> No
         check=True,
     ).stdout
     assert said.split() == ["16", "{1}", "2"]
-
-
-@pytest.mark.parametrize("built", [True, False])
-@pytest.mark.parametrize("columns", [1, 3])
-def test_who_did_not_act_in_a_rollout_has_moments_of_nothing(
-    columns: int, built: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not built:
-        monkeypatch.setattr(library, "usable", lambda: None)
-    moments = moments_of(np.zeros((0, columns), np.float32))
-    assert (moments.count, moments.mean.tolist(), moments.m2.tolist()) == (0, [0.0] * columns, [0.0] * columns)

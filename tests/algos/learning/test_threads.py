@@ -1,33 +1,24 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
-import ctypes
 import os
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import env_spec, wait_until
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from paddock.algos.common import interrupts, threads
 from paddock.algos.common.interrupts import Interrupted, Interrupts
 from paddock.algos.common.threads import one_thread
 from paddock.algos.learning import async_evaluation
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
-from paddock.algos.learning.episode_metrics import spell_evaluation
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.networks.one_order import in_one_order
 from paddock.algos.pool.protocol import Done
 from paddock.algos.pool.serial import SerialPool
-from paddock.envs.native import library
 
 ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
 CONFIG: Any = SimpleNamespace(
@@ -80,49 +71,6 @@ def factors(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         _ = cudnn.allow_tf32
     yield lambda: cudnn.conv.fp32_precision
     cudnn.conv.fp32_precision = before
-
-
-def test_gpus_add_up_in_one_order_until_the_last_thread_that_asked_for_it_has_left(factors: Callable[[], Any]) -> None:
-    before, first, second = factors(), in_one_order(), in_one_order()
-    assert not torch.are_deterministic_algorithms_enabled()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)  # not the last that came
-    assert torch.are_deterministic_algorithms_enabled() and factors() in (False, "ieee")
-    second.__exit__(None, None, None)
-    with in_one_order():
-        assert torch.are_deterministic_algorithms_enabled() and factors() in (False, "ieee")
-    assert not torch.are_deterministic_algorithms_enabled() and factors() == before
-
-
-def test_what_is_kept_does_not_grow_with_what_comes_and_goes_while_somebody_stays() -> None:
-    with one_thread():
-        for _ in range(9):
-            with one_thread():
-                pass
-        assert len(threads._limits) == 1
-    assert not threads._limits
-
-
-def test_nested_one_threads_are_one() -> None:
-    with threadpool_limits(2):
-        with one_thread():
-            with one_thread():
-                pass
-            assert blas_threads() == {1}
-        assert blas_threads() == {2}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="nobody counts the libraries that a process has loaded")
-def test_libraries_are_looked_for_again_where_one_was_loaded_since_and_not_else(tmp_path: Path) -> None:
-    def times() -> int:
-        with one_thread():
-            return threads._find.cache_info().misses
-
-    before = times()
-    assert times() == before
-    ctypes.CDLL(str(shutil.copy(library.built()[0], tmp_path / "loaded_now.so")))
-    assert [times(), times()] == [before + 1, before + 1]
 
 
 def test_one_thread_is_torch_s_too_and_of_its_mkl() -> None:
@@ -219,31 +167,3 @@ def test_a_signal_ends_the_wait_for_an_evaluation_which_goes_on() -> None:
     evaluation.interrupts = Interrupts()
     pool.may_end[0].set()
     assert evaluation.finish()["eval/return_mean"] == 1
-
-
-def test_the_first_wait_that_takes_long_is_told_of_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="paddock.algos")
-    monkeypatch.setattr(interrupts, "TELL_S", 0)
-    waits, endless = Interrupts(), env_spec("toy_envs:Forever-v0")
-    with waits.waiting(spell_evaluation(endless, 3, 10, 100_000)):
-        wait_until(lambda: bool(caplog.records))
-    with waits.waiting("another"):
-        pass
-    what = "waiting for the evaluation of iteration 3, 10 episodes of up to 100,000 steps; "
-    remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
-    assert [record.getMessage() for record in caplog.records] == [what + remedy]
-    assert spell_evaluation(env_spec("CartPole-v1"), 3, 2, 1000).endswith("3, 2 episodes of up to 500 steps")
-
-
-def test_an_evaluation_that_cannot_begin_says_so_to_who_waits_for_it() -> None:
-    class Broken(SlowPool):
-        def broadcast(self, value: Any) -> Any:
-            raise MemoryError
-
-    weights: Any = SimpleNamespace(version=1)
-    evaluation = AsyncEvaluation(CONFIG, Broken(), 1, 100, weights)
-    evaluation.start(weights)
-    with pytest.raises(MemoryError):
-        evaluation.finish()

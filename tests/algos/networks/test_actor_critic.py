@@ -186,44 +186,6 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     np.testing.assert_allclose(apart[0], (q - target).abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("noise", [-1.0, 0.0, 2.0])
-@pytest.mark.parametrize("mean", [-20.0, 0.5, 20.0])
-def test_log_probability_is_that_of_numerical_integration_far_from_where_tanh_saturates(
-    mean: float, noise: float
-) -> None:
-    """One action of one row, drawn by biases alone; critics give 0, so the actor's loss is alpha log pi."""
-    policy = SoftPolicy(1.0, learned=False, target_entropy=0)
-    objective = ActorCriticObjective(policy, 1, 1.0, target_every=1, actor_every=1)
-    shape, log_std = ActorCriticShape((1, 2), (2, 1), "tanh"), -3.0
-
-    def density(mean: float, log_std: float) -> float:
-        """Of tanh(u): the mass of a small interval around u, by its length after tanh, both summed up numerically."""
-        u = mean + math.exp(log_std) * noise
-        around = u + np.linspace(-1e-4, 1e-4, 2001)
-        normal = np.exp(-0.5 * ((around - mean) / math.exp(log_std)) ** 2 - log_std) / math.sqrt(2 * math.pi)
-        return math.log(np.trapezoid(normal, around) / np.trapezoid(1 / np.cosh(around) ** 2, around))
-
-    def learned(critic: float) -> tuple[float, np.ndarray]:
-        state = first_state(shape, objective)
-        state.actor.parameters[:] = [0, 0, mean, log_std]
-        state.critics.parameters[:] = state.target_critics[:] = critic
-        zeros = (np.zeros((1, 1, 1), np.float32), np.zeros((1, 1), np.float32))
-        given = Transitions(
-            *(zeros[0], zeros[0], zeros[1], zeros[0], zeros[1], zeros[1]), np.full((1, 2, 1, 1), noise, np.float32)
-        )
-        backend = CompiledActorCritic(shape, objective, state, 1)
-        report, _ = backend.update(given, 1e-3)
-        return float(report[0, 4]), backend.read().actor.momentum[2:] * 10
-
-    entropy, gradient = learned(0.0)
-    assert -entropy == pytest.approx(density(mean, log_std), abs=2e-5)
-    # Moved by the mean the noise stays, and so does the normal density; by the deviation both u and it move.
-    h = 1e-4
-    by = [(density(mean + h, log_std) - density(mean - h, log_std)) / (2 * h)]
-    by += [(density(mean, log_std + h) - density(mean, log_std - h)) / (2 * h)]
-    np.testing.assert_allclose(gradient, by, atol=1e-4)
-
-
 # Steps
 
 
@@ -327,18 +289,6 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
         assert state.updates == 6 and all(np.isfinite(report).all() for report, _ in told)
         assert bits(backend.actor()) == bits(state.actor.parameters)
     assert len(found) > 1 and len(set(found.values())) == 1, sorted(found)
-
-
-def test_what_comes_more_seldom_than_c_counts_does_not_come_sooner(
-    native: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    objective = replace(SOFT, target_every=2**32 + 2, actor_every=2**33 + 3)
-    shape, given = shape_of(objective), experience(objective, 6, 20)
-    found = [
-        bits(*backend.update(given, 0.003), backend.read()) for _, backend in backends(shape, objective, monkeypatch)
-    ]
-    assert len(set(found)) == 1
 
 
 def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(

@@ -87,34 +87,6 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
     assert len(found) > 1 and len(set(found.values())) == 1, sorted(found)
 
 
-def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
-    native: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shape, objective = shape_of((8,), 3, masked=True), OBJECTIVES["learned alpha"]
-    for wrong, value in (("reward", np.nan), ("observation", np.inf), ("next_observation", np.nan)):
-        found = []
-        given = experience(shape, 2, 40)
-        getattr(given, wrong)[0, 0] = value
-        for _, backend in backends(shape, objective, monkeypatch, 2):
-            report, distance = backend.update(given, 0.003)
-            state = backend.read()
-            arrays = (report, distance, state.actor.parameters, state.critics.parameters)
-            found.append(bits(*(np.isfinite(array) for array in arrays)))
-            assert not np.isfinite(report).all(), wrong
-        assert len(set(found)) == 1, wrong
-
-
-@pytest.mark.parametrize("action", [-1.0, 3.0, np.nan])
-def test_an_action_that_is_no_choice_is_refused(action: float, native: None) -> None:  # noqa: F811
-    shape, objective = shape_of((8,), 3, masked=False), OBJECTIVES["learned alpha"]
-    given = experience(shape, 1, 8)
-    given.action[0, 5] = action
-    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
-    with pytest.raises(AssertionError, match="numbers of choices"):
-        backend.update(given, 0.003)
-
-
 def test_alpha_of_a_mask_holds_the_same_share_of_what_can_be() -> None:
     """Two of three choices are legal in every row, so that it wants log 2 / log 3 of what it wants of all."""
     shape, objective = shape_of((8,), 3, masked=True), replace(OBJECTIVES["learned alpha"])

@@ -17,7 +17,6 @@ from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.networks.heads import NO_LOG_STD, Composite, Head, SoftGaussian, Tanh, make_head
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
-from paddock.envs.native.functions import quick_exp, quick_log
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.vector import EnvError
 
@@ -147,21 +146,6 @@ def test_a_row_has_the_same_bits_in_any_company_and_without_native_code(
     assert all(one.tobytes() == other.tobytes() for one, other in zip(*found, strict=True))
 
 
-def test_log_probabilities_are_summed_in_order() -> None:
-    single = np.float32
-    head, out = head_of("box"), np.array([[0.25, -1.5]], single)
-    log_std, action = np.array([0.3, -0.7], single), np.array([[1.0, -1.25]], single)
-    total = single(0)
-    for k in range(2):
-        scaled = (action[0, k] - out[0, k]) * quick_exp(-log_std)[k]
-        total += ((scaled * scaled) * single(-0.5) - log_std[k]) - single(0.5 * math.log(2 * math.pi))
-    assert head.logprob(out, log_std, action)[0] == total
-    head, out = head_of("choice"), np.array([[0.1, 2.5, -3.0, 2.25]], single)
-    shares = quick_exp(out[0] - single(2.5))
-    normalizer = quick_log(((shares[0] + shares[1]) + shares[2]) + shares[3])
-    assert head.logprob(out, NO_LOG_STD, np.array([[3]]))[0] == (single(2.25) - single(2.5)) - normalizer
-
-
 def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
     head = make_head(spaces.Box(-1, 1, (1,), np.float32), distribution="squashed_gaussian")
     action = np.array([[-60.0], [0.0], [60.0]], np.float32)
@@ -197,24 +181,6 @@ def test_samples_of_a_beta_distribution_have_its_mean_and_deviation() -> None:
 
 
 # Masks
-
-
-def some_legal(head: Head, rows: int) -> np.ndarray:
-    """Masks that leave each choice something, in every row something else."""
-    legal = np.random.default_rng(7).random((rows, head.width)) < 0.5
-    for place, leaf in zip(head.columns.values(), [leaf for leaf in head.leaves if leaf.sizes], strict=True):
-        starts = place.start + np.cumsum((0, *leaf.sizes[:-1]))
-        for start, size in zip(starts, leaf.sizes, strict=True):
-            legal[np.arange(rows), start + np.arange(rows) % size] = True
-    for place, leaf in zip(_places(head), head.leaves, strict=True):
-        if not leaf.sizes:
-            legal[:, place] = True
-    return legal
-
-
-def _places(head: Head) -> list[slice]:
-    ends = np.cumsum([leaf.width for leaf in head.leaves])
-    return [slice(end - leaf.width, end) for end, leaf in zip(ends, head.leaves, strict=True)]
 
 
 def test_what_is_not_legal_is_never_drawn_and_has_no_probability() -> None:
@@ -288,25 +254,6 @@ def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
     np.testing.assert_array_equal(as_batch(within, rows)["only"], alone.to_env(action))
 
 
-@pytest.mark.parametrize("name", ["bits", "box", "choice"])
-def test_a_population_acts_the_same_with_a_leaf_alone_or_in_a_dict(name: str) -> None:
-    observation = Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ())
-    alone, within = (
-        MLP.for_spaces(observation, space, (6,), "tanh")
-        for space in (SPACES[name], spaces.Dict({"only": SPACES[name]}))
-    )
-    generator = np.random.default_rng(0)
-    parameters = generator.standard_normal((17, alone.num_parameters)).astype(np.float32)
-    obs = generator.standard_normal((17, 3)).astype(np.float32)
-    found = []
-    for mlp in (alone, within):
-        population = Population(mlp, 17)
-        for slot in range(17):
-            population.load(slot, parameters[slot])
-        found.append(as_batch(mlp.head, population.act(obs)))
-    np.testing.assert_array_equal(found[0], found[1]["only"])
-
-
 def test_a_mixed_population_acts_the_same_in_any_company() -> None:
     mlp = MLP.for_spaces(Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ()), SPACES["nested"], (6,), "tanh")
     generator = np.random.default_rng(0)
@@ -321,17 +268,6 @@ def test_a_mixed_population_acts_the_same_in_any_company() -> None:
         alone.load(0, parameters[slot])
         assert alone.act(obs[slot : slot + 1]).tobytes() == actions[slot].tobytes()
     assert all(SPACES["nested"].contains(action) for action in elements(mlp.head, actions))
-
-
-def test_dtypes_inside_hold_every_action() -> None:
-    expected = {"choice": "int64", "bits": "int64", "box": "float32", "mixed": "float32", "all choices": "int64"}
-    compact = {"choice": "uint8", "bits": "uint8", "box": "float32", "mixed": "float32", "all choices": "uint16"}
-    for name, dtype in expected.items():
-        head = head_of(name)
-        _, _, action = drawn(head, 30)
-        assert (head.inner_dtype, head.compact_dtype) == (dtype, compact[name]) and action.dtype == dtype
-        small = action.astype(head.compact_dtype).astype(head.inner_dtype)
-        np.testing.assert_array_equal(head.to_env(small), head.to_env(action))
 
 
 def test_rows_of_equal_actions_have_equal_bytes_and_heads_travel() -> None:

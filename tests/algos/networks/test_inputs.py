@@ -16,7 +16,6 @@ from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.encoders import convolutions
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs
@@ -104,46 +103,6 @@ def test_an_actor_computes_what_the_network_does(name: str, normalized: bool) ->
     out, _ = actor.act(rows, np.zeros((B, 0), np.float32))
     np.testing.assert_allclose(out, through(arch, weights, rows)[0], rtol=1e-4, atol=1e-5)
     assert len(np.unique(out, axis=0)) > 1  # it depends on the observation
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_every_leaf_that_is_seen_changes_what_comes_out(name: str) -> None:
-    layout = Layout.of(SPACES[name], {}, ())
-    arch = architecture(layout)
-    weights, rows = weights_of(arch), layout.zeros(2)
-    octets = layout.octets(rows)
-    for leaf in [leaf for leaf in layout.leaves if leaf.count]:
-        octets[:] = 0
-        dtype = "<i4" if leaf.kind == "text" else leaf.dtype
-        filled = np.array([leaf.sizes[0] - 1 + leaf.starts[0] if leaf.sizes else 3], dtype)
-        octets[1, leaf.offset : leaf.offset + filled.nbytes] = filled.view(np.uint8)
-        out, _ = through(arch, weights, rows)
-        assert torch.equal(out[0], out[1]) == (leaf.kind == "text"), leaf
-
-
-@pytest.mark.parametrize("sides, channels", [((84, 84), 6), ((64, 64), 9), ((40, 36), 12), ((10, 10), 6), ((9, 5), 3)])
-def test_an_image_is_convolved_the_same_with_its_channels_last_or_first(sides: tuple[int, int], channels: int) -> None:
-    last = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, *sides, channels), np.uint8))
-    first = last.permute(0, 3, 1, 2).contiguous()
-    outs = []
-    for image in (last, first):
-        layers = nn.Sequential(*convolutions(tuple(image.shape[1:]), 255, torch.Generator().manual_seed(0), False))
-        with torch.no_grad():
-            outs.append(layers(image))
-    assert torch.equal(*outs) and len(outs[0].unique(dim=0)) == 2
-
-
-@pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"lstm": True}], ids=str)
-def test_a_number_alone_is_an_observation(changes: dict[str, Any]) -> None:
-    arch = architecture(Layout.of(spaces.Box(-1, 1, (), np.float32), {}, ()), **changes)
-    made = TorchLearner(arch, 0, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
-    weights, rows = made.weights(0), np.array([-1, 0.5, 0.75], np.float32)
-    out, _ = ActorPolicy(arch, weights).outputs(rows)
-    assert out.shape == (3, 3) and len(np.unique(out, axis=0)) == 3
-    seen = as_tensor(arch.prepare(rows, weights), made.device)
-    with torch.no_grad():
-        expected, *_ = made.network.step(seen, torch.zeros(3, arch.state_width))
-    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
 
 
 BYTES: dict[str, Any] = {
@@ -256,17 +215,6 @@ class Draws(Telling):
         self.layers[1].train(not rest)
 
 
-class Drops(Telling):
-    """Draws at random by a function, unless it is at rest."""
-
-    def __init__(self, rest: bool = False) -> None:
-        super().__init__(4)
-        self.train(not rest)
-
-    def forward(self, obs: Any) -> torch.Tensor:
-        return nn.functional.dropout(super().forward(obs), training=self.training)
-
-
 class Late(Telling):
     """Draws its parameters when it first sees an observation."""
 
@@ -360,15 +308,6 @@ def test_an_encoder_that_draws_at_random_is_refused(
         ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments)), 0)
     for changes in quiet:
         ActorCritic(architecture(layout, network=own("Draws", layer=layer, **arguments | changes)), 0)
-
-
-def test_an_encoder_that_draws_by_a_function_is_refused() -> None:
-    layout = Layout.of(spaces.Box(-1, 1, (3,)), {}, ())
-    with pytest.raises(
-        ConfigError, match=r"Drops draws at random in its forward\(\), by no seed of the run; give F\.drop"
-    ):
-        ActorCritic(architecture(layout, network=own("Drops")), 0)
-    ActorCritic(architecture(layout, network=own("Drops", rest=True)), 0)
 
 
 @pytest.mark.parametrize(
@@ -470,15 +409,6 @@ def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
     for k in range(B):
         flat: Any = spaces.flatten(space, layout.reader(rows)(k))
         np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))
-
-
-@pytest.mark.parametrize("before", [{}, {"a": VECTOR}], ids=["first", "behind others"])
-def test_of_no_rows_nothing_is_legal(before: dict[str, gymnasium.Space]) -> None:
-    layout = Layout.of(spaces.Dict(MASKED.spaces | before), {}, ())
-    arch = architecture(layout)
-    rows = layout.zeros(0)  # such as the last observations of a batch in which no episode was cut off
-    legal = arch.inputs.legal(rows)
-    assert legal is not None and legal.shape == (0, 3) and len(arch.prepare(rows, weights_of(arch))) == 0
 
 
 def test_a_mask_of_bits_holds_where_nothing_is_drawn() -> None:

@@ -14,7 +14,6 @@ from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from paddock.algos.networks.actor_critic import ActorCritic, TorchActor
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
-from paddock.envs.errors import ConfigError
 from paddock.envs.spaces.layout import Layout
 
 SPACES = {
@@ -151,37 +150,6 @@ def test_a_sequence_is_its_steps_with_an_empty_memory_at_each_start() -> None:
         torch.testing.assert_close((out[t], value[t], states[t]), (expected_out, expected_value, state))
 
 
-@pytest.mark.parametrize("lstm", [False, True])
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 9])
-def test_an_action_does_not_depend_on_where_its_arrays_lie(rows: int, lstm: bool) -> None:
-    arch = architecture(lstm=lstm, shared=True, hidden=(16,))
-    draw = np.random.default_rng(0)
-    flat = weights_of(jolted(arch)).parameters
-    obs, state = draw.normal(size=(rows, 6)), draw.normal(size=(rows, arch.state_width))
-    found = []
-    for shift in range(4):  # in fours of bytes, from a line of 64
-
-        def laid(array: np.ndarray, shift: int = shift) -> np.ndarray:
-            room = np.empty(array.size + 32, np.float32)
-            first = -room.ctypes.data % 64 // 4 + shift
-            own = room[first : first + array.size].reshape(array.shape)
-            own[...] = array
-            return own
-
-        actor = TorchActor(arch)
-        actor.load(Weights(0, laid(flat), NOTHING, NOTHING, 10.0))
-        found.append([each.tobytes() for each in actor.act(laid(obs), laid(state))])
-    assert found[1:] == found[:1] * 3
-
-
-def test_an_lstm_changes_nothing_of_encoder_and_decoder() -> None:
-    plain, recurrent = architecture(), architecture(lstm=True)
-    names = {name: parameter.shape for name, parameter in ActorCritic(plain, 0).named_parameters()}
-    more = {name: parameter.shape for name, parameter in ActorCritic(recurrent, 0).named_parameters()}
-    assert names.items() < more.items()
-    assert all(name.startswith("lstm.") for name in more.keys() - names.keys())
-
-
 def test_networks_begin_orthogonal_with_their_gains() -> None:
     network = ActorCritic(architecture(hidden=(16, 16)), 0)
     first = layer_of(network).weight
@@ -196,14 +164,6 @@ def test_networks_begin_orthogonal_with_their_gains() -> None:
     assert not torch.equal(first, layer_of(other).weight)
 
 
-def test_building_a_network_leaves_the_global_generator_alone() -> None:
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    ActorCritic(architecture(IMAGE, lstm=True), 3)
-    assert torch.equal(torch.rand(1), expected)
-
-
 def test_a_policy_is_the_most_likely_action_and_keeps_its_memory() -> None:
     arch = architecture(lstm=True)
     policy = ActorPolicy(arch, weights_of(jolted(arch)))
@@ -213,27 +173,6 @@ def test_a_policy_is_the_most_likely_action_and_keeps_its_memory() -> None:
     np.testing.assert_array_equal(action, again)
     _, _, later = policy.act(obs, state)
     assert not np.array_equal(state, later)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"hidden": (0,)}, "must list positive widths"),
-        (
-            {"hidden": (10**6, 10**6)},
-            r"has 4000\.0 GB of weights, and this machine has .*; take less, such as \[64, 64\]",
-        ),
-        (
-            {"lstm": True, "shared": True, "hidden": (10**6,)},
-            r"hidden=\[1000000\] with an LSTM has 32000\.0 GB of weights, and this machine has .*; take less",
-        ),
-        ({"encoder": "cnn"}, "encoder=cnn needs images"),
-        ({"lstm": True, "hidden": ()}, "an LSTM needs features"),
-    ],
-)
-def test_an_architecture_that_cannot_be_is_one_line(change: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        architecture(**change)
 
 
 def test_workers_of_dense_policies_start_without_torch() -> None:

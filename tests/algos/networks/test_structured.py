@@ -10,7 +10,6 @@ import onnxruntime
 import pytest
 
 import paddock
-from paddock.envs.errors import PaddockError
 from paddock.envs.vector import EnvError
 from paddock.runs.checkpoint import Checkpoints
 
@@ -88,12 +87,6 @@ def test_numbers_are_the_same_on_workers_and_after_a_resume(name: str, tmp_path:
     assert play(resumed, 2) == expected[2:]
 
 
-def test_actors_play_the_rollouts_that_one_process_does() -> None:
-    actors = ["algo.rollouts=actors", "algo.num_actors=2"]
-    found = [play(build("ppo", *actors, *more), 2) for more in ([], ["vec=multiprocess", "vec.num_envs=4"])]
-    assert found[0] == found[1]
-
-
 def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
     lines = [*ALGORITHMS["ppo"], *WORKSHOP, "compute=serial", "budget.iterations=2"]
     run = paddock.run(*lines, f"run.dir={tmp_path / 'run'}", progress=False)
@@ -123,19 +116,3 @@ def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
     played = run.evaluate(episodes=4, workers=2)
     assert np.array_equal(played.returns, run.evaluate(episodes=4).returns)
     assert np.array_equal(played.told["spent.steps"], played.lengths)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "more", "said"),
-    [
-        ("[reward]", [], "env.metrics=reward: the info at an episode's end has no such number; it has spent, success"),
-        ("[spent.note]", [], "env.metrics=spent.note: .* it is 'x'"),
-        ("[return]", [], "metrics=.'return'.: return is a metric already"),
-        ("[success,success]", [], "success is a metric already; name others, each once"),
-        ("[success]", ["env=cartpole", "vec=native"], "native environments tell no numbers of their own"),
-    ],
-    ids=range(5),
-)
-def test_a_number_that_is_not_told_is_named(metrics: str, more: list[str], said: str) -> None:
-    with pytest.raises(PaddockError, match=said):
-        play(build("a2c", f"env.metrics={metrics}", *more), 4)
