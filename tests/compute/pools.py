@@ -13,7 +13,7 @@ from paddock.config.build import build
 from paddock.config.compose import compose_sections
 
 
-@pytest.fixture(name="two", scope="module")
+@pytest.fixture(name="two", scope="session")
 def two_fixture() -> Iterator[DaskPool]:
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
     yield pool

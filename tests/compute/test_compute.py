@@ -31,6 +31,7 @@ from conftest import (
     wait_until,
 )
 from own_package import write_package
+from pools import two_fixture  # noqa: F401
 
 from paddock.algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
 from paddock.algos.pool.serial import SerialPool
@@ -42,16 +43,9 @@ from paddock.runs.checkpoint import read
 TASKS = 24
 
 
-@pytest.fixture(scope="module")
-def dask_pool() -> Iterator[DaskPool]:
-    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
-    yield pool
-    pool.close()
-
-
 @pytest.fixture(params=["serial", "local"])
-def pool(request: pytest.FixtureRequest, dask_pool: DaskPool) -> Any:
-    return SerialPool() if request.param == "serial" else dask_pool
+def pool(request: pytest.FixtureRequest, two: DaskPool) -> Any:
+    return SerialPool() if request.param == "serial" else two
 
 
 def by_index(ends: Any) -> list[Done]:
@@ -133,22 +127,22 @@ def test_results_come_as_they_are_ready_and_tasks_are_taken_as_they_are_needed(p
 # Faults
 
 
-def test_a_lost_workers_task_runs_again(dask_pool: DaskPool, tmp_path: Path) -> None:
+def test_a_lost_workers_task_runs_again(two: DaskPool, tmp_path: Path) -> None:
     marker = str(tmp_path / "died")
-    ends = by_index(dask_pool.imap_unordered(die_once, [(x, marker) for x in range(TASKS)]))
+    ends = by_index(two.imap_unordered(die_once, [(x, marker) for x in range(TASKS)]))
     assert [done.value for done in ends] == list(range(TASKS))
     assert Path(marker).exists()
 
 
-def test_a_task_that_kills_its_workers_is_given_up_and_the_others_finish(dask_pool: DaskPool) -> None:
-    ends = by_index(dask_pool.imap_unordered(die_always, range(12)))
+def test_a_task_that_kills_its_workers_is_given_up_and_the_others_finish(two: DaskPool) -> None:
+    ends = by_index(two.imap_unordered(die_always, range(12)))
     assert isinstance(ends[5].error, WorkerLost)
     assert ends[5].attempts == 4
     assert [done.value for done in ends if done.index != 5] == [x for x in range(12) if x != 5]
 
 
 def test_a_task_that_hangs_is_given_up_and_the_others_finish() -> None:
-    pool = local(Bounds(2, 2), retries=3, task_timeout_s=2.0)
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=5.0)
     try:
         ends = by_index(pool.imap_unordered(hang_on_two, range(8)))
         assert isinstance(ends[2].error, TaskTimeout)
@@ -197,7 +191,7 @@ if __name__ == "__main__":
             worker.kill()
 
 
-def test_nothing_listens_beyond_this_machine(dask_pool: DaskPool) -> None:
+def test_nothing_listens_beyond_this_machine(two: DaskPool) -> None:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     ours = [process for process in family if process.name().startswith("python")]  # Slurm's daemons may be beside us
     listening = []

@@ -335,16 +335,12 @@ def test_a_lost_workers_task_runs_again_and_the_worker_is_replaced(local: Pool, 
 # Fiber's own facts
 
 
-def test_five_thousand_calls_of_a_millisecond_on_five_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    with Pool(5, compute="local") as pool:
-        pool.map(nap, range(5))
-        started = time.monotonic()
-        results = [pool.apply_async(nap, (x,)) for x in range(5000)]
-        assert [result.get(120) for result in results] == list(range(5000))
-        seconds = time.monotonic() - started
-    with capsys.disabled():
-        print(f" {seconds:.2f} s, of which 1 s is the tasks' own")
-    assert seconds < 20
+def test_thousands_of_calls_of_a_millisecond_cost_little_more(local: Pool) -> None:
+    local.map(nap, range(3))
+    started = time.monotonic()
+    results = [local.apply_async(nap, (x,)) for x in range(2000)]
+    assert [result.get(120) for result in results] == list(range(2000))
+    assert time.monotonic() - started < 15  # of which 0.7 s is the tasks' own
 
 
 def test_three_hundred_tasks_that_fail_at_random_give_the_exact_result(workers: Any, tmp_path: Path) -> None:
