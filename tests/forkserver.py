@@ -38,87 +38,29 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-LIBRARIES = (  # those of commands and workers that start no thread and handle no signal when they are imported
-    "Box2D",
-    "av",
-    "cloudpickle",
-    "cmaes",
-    "dask.array",
-    "dask_jobqueue",  # but for this one, whose handler each process takes away
-    "distributed",
-    "distributed.dashboard",
-    "distributed.deploy.spec",
-    "distributed.http.health",
-    "distributed.http.prometheus",
-    "distributed.http.scheduler.info",
-    "distributed.http.scheduler.json",
-    "distributed.http.scheduler.missing_bokeh",
-    "distributed.http.scheduler.prometheus",
-    "distributed.http.statics",
-    "distributed.http.worker.prometheus",
-    "faulthandler",
-    "gymnasium",
-    "gymnasium.envs.classic_control",
-    "gymnasium.vector",
-    "hydra",
-    "hydra._internal.config_loader_impl",
-    "hydra._internal.core_plugins.bash_completion",
-    "hydra._internal.core_plugins.basic_launcher",
-    "hydra._internal.core_plugins.basic_sweeper",
-    "hydra._internal.core_plugins.file_config_source",
-    "hydra._internal.core_plugins.importlib_resources_config_source",
-    "hydra._internal.core_plugins.structured_config_source",
-    "matplotlib.pyplot",
-    "optuna",
-    "optuna.storages._rdb.storage",
-    "sqlalchemy",
-    "submitit",
-    "tensorboard",
-    "threadpoolctl",
-    "tornado.platform.asyncio",
-    "torch",
-    "torch._dynamo",
-    "torch._prims_common.wrappers",
-    "torch._refs",
-    "torch.distributed",
-    "yaml",
-)
-OURS = (  # and what these import
-    *(
-        "paddock.algos.a2c",
-        "paddock.algos.learning.rollouts.actors",
-        "paddock.algos.es",
-        "paddock.algos.pbt",
-        "paddock.algos.poet",
-        "paddock.algos.ppo",
-        "paddock.algos.pool.process",
-        "paddock.algos.pool.worker",
-    ),
-    *(
-        "paddock.envs.bipedal",
-        "paddock.envs.tasks.cartpole",
-        "paddock.envs.native",
-        "paddock.envs.tasks.poles",
-        "paddock.envs.vector",
-        "paddock.envs.vector.multiprocess.worker",
-    ),
-    *(
-        "paddock.compute.recipes",
-        "paddock.compute.dask.pool",
-        "paddock.evaluate",
-        "paddock.launch",
-        "paddock.sweep.launchers",
-    ),
-    *(
-        "paddock.plot",
-        "paddock.report",
-        "paddock.rerun",
-        "paddock.status",
-        "paddock.sweep.sweeper",
-        "paddock.sweep.trial",
-    ),
-)
-PACKAGES = tuple(dict.fromkeys(name.partition(".")[0] for name in OURS))
+LIBRARIES = """
+    Box2D av cloudpickle cmaes dask.array dask_jobqueue distributed distributed.dashboard
+    distributed.deploy.spec distributed.http.health distributed.http.prometheus distributed.http.scheduler.info
+    distributed.http.scheduler.json distributed.http.scheduler.missing_bokeh
+    distributed.http.scheduler.prometheus distributed.http.statics distributed.http.worker.prometheus
+    faulthandler gymnasium gymnasium.envs.classic_control gymnasium.vector hydra
+    hydra._internal.config_loader_impl hydra._internal.core_plugins.bash_completion
+    hydra._internal.core_plugins.basic_launcher hydra._internal.core_plugins.basic_sweeper
+    hydra._internal.core_plugins.file_config_source
+    hydra._internal.core_plugins.importlib_resources_config_source
+    hydra._internal.core_plugins.structured_config_source matplotlib.pyplot optuna optuna.storages._rdb.storage
+    sqlalchemy submitit tensorboard threadpoolctl tornado.platform.asyncio torch torch._dynamo
+    torch._prims_common.wrappers torch._refs torch.distributed torch.utils.tensorboard wandb yaml
+"""  # those of commands and workers that start no thread when they are imported
+OURS = """
+    paddock.algos.a2c paddock.algos.es paddock.algos.learning.rollouts.actors paddock.algos.pbt
+    paddock.algos.dqn paddock.algos.poet paddock.algos.sac paddock.algos.pool.process paddock.algos.pool.worker paddock.algos.ppo
+    paddock.compute.dask.pool paddock.compute.recipes paddock.envs.bipedal paddock.envs.native
+    paddock.envs.tasks.cartpole paddock.envs.tasks.poles paddock.envs.vector
+    paddock.envs.vector.multiprocess.worker paddock.evaluate paddock.launch paddock.plot paddock.report
+    paddock.rerun paddock.status paddock.sweep.launchers paddock.sweep.sweeper paddock.sweep.trial
+"""  # and what these import
+OTHERS = ("sitecustomize.py", "hydra_plugins", "paddock")  # on the path: what a fork would have to import anew
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of <linux/prctl.h>
 HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25  # of <linux/mman.h>
 # Libraries and the interpreter read these as they are loaded, but for those that a fork can follow.
@@ -130,6 +72,7 @@ ARGUMENTS_BYTES = 16384  # of room for the command line that `ps` shows
 FLAGS = ("-B", "-IS", "-P", "-u")
 CHILDLESS = "from paddock.envs.vector.multiprocess.worker import main"  # of these are most, and a server is a third of their time
 FIRST_HIGH = 512  # file descriptors of the server's own
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -292,11 +235,14 @@ def _fork(
     changed = {name for name, _ in (environment.items() ^ server.loaded.items()) - {DASKS_SEED}} - CAN_CHANGE
     if not _understood(command[1:]) or any(name.startswith(READ_ONCE) for name in changed):
         return None
-    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if any(entry and os.path.exists(os.path.join(entry, "sitecustomize.py")) for entry in entries):
-        return None
     where = os.path.abspath(os.fsdecode(cwd) if cwd is not None else os.getcwd())
     if not os.path.isdir(where) or not all(_is_open(fd) for fd in fds):
+        return None
+    entries = {where, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))}
+    if any(os.path.exists(os.path.join(entry, name)) for entry in entries for name in OTHERS):
+        return None
+    copies = {os.path.join(entry, "paddock.py") for entry in entries}
+    if any(os.path.exists(copy) and not os.path.samefile(copy, ROOT / "paddock.py") for copy in copies):
         return None
     usual: dict[str, Any] = {"new_session": False, "process_group": -1, "umask": -1, "preexec": _pickled(None)}
     if rest.get("process_group", -1) < 0:
@@ -363,11 +309,10 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[1]))
     _show(["fork server of", str(os.getppid())])
-    for name in (*LIBRARIES, *OURS):
+    for name in (LIBRARIES + OURS).split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _loaded_libraries()
-    _warm_grammars()
     _warm_starts()
     # What libraries would take apart at an end, torch its 174 operators, goes with the process, and in half the time.
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
@@ -390,29 +335,6 @@ def serve() -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code & 0xFF)
-
-
-def _warm_grammars() -> None:
-    """Have Hydra's parsers learn their grammars once, which they do as they meet each form for the first time."""
-    with contextlib.suppress(ImportError):
-        overrides = importlib.import_module("hydra.core.override_parser.overrides_parser")
-        words = [
-            "a=es",
-            "a.b=16",
-            "a.c=[8, 4]",
-            "a.d=0.5",
-            "a.e=1e-3",
-            "+f=1,2",
-            "~g",
-            "a/h=null",
-            "a.i=true",
-            "j='x y'",
-        ]
-        words += ["a.k=tag(log, interval(1e-3, 0.3))", "l=/tmp/a-b_c/0", "m={n: 1}"]
-        overrides.OverridesParser.create().parse_overrides(words)
-        grammar = importlib.import_module("omegaconf.grammar_parser")
-        for text in ("${a.b}", "${a:b.c}", "${a:b,${.c}}/${oc.env:D,e}", "${now:%Y-%m-%d}/x_${..f}"):
-            grammar.parse(text)
 
 
 def _warm_starts() -> None:
@@ -591,36 +513,9 @@ def _add_first(entry: str, safe: bool) -> None:
         sys.path.insert(0, entry)
     for entry in sys.path:  # the rest is as the server found it, and too much to write to
         sys.path_importer_cache.pop(entry, None)
-    others = any(_origin(name) != sys.modules[name].__file__ for name in PACKAGES if name in sys.modules)
-    if others:
-        _forget_ours()
-    if others or PathFinder.find_spec("hydra_plugins", sys.path) is not None:
-        _forget_plugins()
     # This repository has a folder of that name, which stands in for the standard library's module where it comes first.
     if PathFinder.find_spec("platform", sys.path[:1]) is not None:
         sys.modules.pop("platform", None)
-
-
-def _origin(package: str) -> str | None:
-    """Where this process would import a package from."""
-    spec = PathFinder.find_spec(package, sys.path)
-    return None if spec is None else spec.origin
-
-
-def _forget_ours() -> None:
-    """Have this process import its own Paddock, a copy of the server's."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
-        del sys.modules[name]
-    registry = sys.modules["gymnasium"].envs.registry
-    for id in [id for id, spec in registry.items() if str(spec.entry_point).startswith("envs.")]:
-        del registry[id]
-
-
-def _forget_plugins() -> None:
-    """Have Hydra look for plugins anew, where ours are others, or there may be some that the server did not see."""
-    if "hydra.core.plugins" in sys.modules:
-        instances = sys.modules["hydra.core.singleton"].Singleton._instances
-        instances.pop(sys.modules["hydra.core.plugins"].Plugins, None)
 
 
 def _place(fds: Sequence[int], targets: Sequence[int], sock: socket.socket) -> socket.socket:
