@@ -71,22 +71,23 @@ def _check(
     named = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}
     offered = {name: part for name, part in parts.items() if name in named or open_ended}
     known = [name for name in named if name not in offered]
-    values = {}
+    at, values = f"{path}." if path else "", {}
     for name, value in settings.items():
         if name not in known and not (open_ended and name not in offered):
-            usual = [key for key in known if f"{path}.{key}" in find_usual(str(name))]
-            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest([*usual, str(name)][0], known)}")
-        require(value != "???", f"{path}.{name} has no value; give one: {path}.{name}=...")
+            usual = [key for key in known if f"{at}{key}" in find_usual(str(name))]
+            what = f"{at}{name} is not a key of {path or 'the configuration'}"
+            raise ConfigError(f"{what}; {nearest([*usual, str(name)][0], known)}")
+        require(value != "???", f"{at}{name} has no value; give one: {at}{name}=...")
         # A number such as 1e6 is a float in YAML, whole or not.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)
         if not _fits(value, hints.get(name)):
             shown = name.removesuffix("_")  # an argument whose key is a word of Python's own
-            raise ConfigError(f"{path}.{shown}={value!r} has the wrong type; allowed: {_describe(hints[name])}")
+            raise ConfigError(f"{at}{shown}={value!r} has the wrong type; allowed: {_describe(hints[name])}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
-        require(name in settings or not needed, f"{path}.{name} is missing; set it in the YAML of {path}")
+        require(name in settings or not needed, f"{at}{name} is missing; set it in the YAML of {path or 'the group'}")
     return values, offered
 
 
@@ -96,7 +97,7 @@ def _call(path: str, function: Callable[..., Any], values: dict[str, Any], offer
     except ConfigError as error:
         message = str(error)
         # A class names its keys; only the border knows where in the configuration they stand.
-        if any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in values):
+        if path and any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in values):
             raise ConfigError(f"{path}.{message}") from error
         raise
 

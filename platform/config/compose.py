@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from hydra import version
 from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from hydra.version import VersionBase
@@ -27,7 +25,7 @@ from .. import COMMANDS, CONF
 from .help import check_sources
 from .hydra_private import make_loader, make_parser, make_search_path
 from .mistakes import explain
-from .plugins import InstalledGroups
+from .plugins import prepare_hydra
 from .vocabulary import suggest_command, suggest_flag
 
 _COMPOSING = threading.RLock()  # Hydra has one configuration for all threads of a process
@@ -133,8 +131,7 @@ def _isolated() -> Iterator[None]:
 
 def open_loader(arguments: argparse.Namespace) -> ConfigLoader:
     """Return Hydra's loader on the search path that the command line asks for."""
-    version.setbase("1.3")
-    Plugins.instance().register(InstalledGroups)
+    prepare_hydra()
     path = make_search_path(arguments.config_path or CONF)
     if arguments.config_dir is not None:
         folder = f"file://{Path(arguments.config_dir).absolute()}"

@@ -1,12 +1,11 @@
 """From a composed configuration to an experiment: values checked, and every part built."""
 
 import datetime
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -15,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from paddock.algos.pool.late import LatePool
 from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
-from paddock.envs.errors import ConfigError, nearest, require, resolve
+from paddock.envs.errors import ConfigError, require, resolve
 
 from ..runs.checkpoint import Checkpoints
 from ..runs.folder import FolderError, check_usable, read_json, unwritable
@@ -26,14 +25,37 @@ from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
 from .mistakes import one_line
 from .niche import name_niche, settle_niche
-from .vocabulary import suggest_key
 
 if TYPE_CHECKING:
     from paddock.envs.vector import Vec
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
-VALUES = ("seed", "init_from", "resume", "dry_run")
 FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The keys of every configuration, and their types."""
+
+    algo: Mapping[str, Any]
+    env: Mapping[str, Any]
+    vec: Mapping[str, Any]
+    compute: Mapping[str, Any]
+    track: Mapping[str, Any]
+    budget: Mapping[str, Any]
+    run: Mapping[str, Any]
+    checkpoint: Mapping[str, Any]
+    seed: int
+    init_from: str | None
+    resume: Literal["last"] | None
+    dry_run: bool
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value out of range."""
+        require(0 <= self.seed < 2**63, f"seed={self.seed} must be in [0, 2^63)")
+        name = self.algo.get("name")  # part of a folder's, as run.name is
+        usable = name is None or isinstance(name, int | float) or (isinstance(name, str) and "/" not in name)
+        require(usable, f"algo.name={name!r} must be text without '/', a number, or null")
 
 
 @dataclass(frozen=True)
@@ -99,7 +121,8 @@ def build_algorithm(
     require(not takes_family, f"{given}; {hint}")
     if isinstance(made, TrainsMembers):  # each with parts of its own, of a whole algorithm's section
         member = section.pop("member", None)
-        settings = {key: value for key, value in (member or {}).items() if key != "name"}
+        require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
+        settings = {key: value for key, value in member.items() if key != "name"}
         keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
         own = {name: part for name, part in parts.items() if keeps or name != "folder"}
         parts["member"] = prepare("algo.member", settings, env=recipe, **own)
@@ -114,28 +137,10 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     require(not missing, f"{min(missing, default='')} has no value; give one: {min(missing, default='')}=...")
-    known = (*SECTIONS, *VALUES)
-    for name in (name for name in config if name not in known):
-        hint = suggest_key(str(name), known) or nearest(str(name), known)
-        if name in ("experiment", "sweep"):
-            hint = f"the file that {name}= chooses has to begin with the line `# @package _global_`"
-        raise ConfigError(f"{name} is not a section of the configuration; {hint}")
-    for name in known:
-        require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
-    for name in SECTIONS:
-        require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
-    name = config["algo"].get("name")  # part of a folder's, as run.name is
-    number = type(name) in (int, float) and abs(name) < math.inf
-    usable = name is None or number or (isinstance(name, str) and "/" not in name)
-    require(usable, f"algo.name={name!r} must be text without '/', a number, or null")
-    seed, init_from, resume, dry_run = (config[name] for name in VALUES)
-    whole = isinstance(seed, int) and not isinstance(seed, bool)
-    several = "" if whole else "; several are a sweep: --multirun seed=1,2,3"
-    require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63){several}")
-    named = init_from is None or (isinstance(init_from, str) and init_from != "")
-    require(named, f"init_from={init_from!r} must be the folder of a run, or null")
-    require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN resumes RUN")
-    require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
+    for group in {"experiment", "sweep"} & config.keys():
+        remedy = f"the file that {group}= chooses has to begin with the line `# @package _global_`"
+        raise ConfigError(f"{group} is not a section of the configuration; {remedy}")
+    call_checked("", Configuration, config)
     return config | {"env": settle_niche(config["env"], config["run"].get("dir"))}
 
 

@@ -21,6 +21,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig
 
 from .. import CONF
+from .plugins import prepare_hydra
 
 BASIC_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -33,6 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, job: TaskFunction) -> None:
     """Run a sweep, or print what a flag of Hydra's asks for."""
+    prepare_hydra()
     GlobalHydra.instance().clear()
     setattr(hydra_module, "ConfigLoaderImpl", _Loader)  # noqa: B010
     try:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 
+from hydra import version
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -23,6 +24,12 @@ class InstalledGroups(SearchPathPlugin):
         """Append each announced folder, as `pkg://package.folder`."""
         for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
             search_path.append(provider=entry.name, path=f"pkg://{entry.value}")
+
+
+def prepare_hydra() -> None:
+    """Make Hydra behave as its version 1.3, and find the groups of installed packages."""
+    version.setbase("1.3")
+    Plugins.instance().register(InstalledGroups)
 
 
 def register_plugin(plugin: type[Launcher] | type[Sweeper]) -> None:

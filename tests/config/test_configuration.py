@@ -1,5 +1,6 @@
 """The configuration: every option composes and builds, every key is read and explained, Hydra's commands work."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -20,7 +21,7 @@ from paddock.algos.pool.protocol import Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.build import call_checked
 from paddock.config.compose import compose_alone
-from paddock.config.experiment import SECTIONS, VALUES, assemble, build_algorithm, read_plain
+from paddock.config.experiment import SECTIONS, Configuration, assemble, build_algorithm, read_plain
 from paddock.config.help import GROUPS, summary
 from paddock.config.vocabulary import USUAL, suggest_key
 from paddock.envs.errors import ConfigError
@@ -113,7 +114,7 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     need_of([option, *needs])
     served = request.getfixturevalue("served") if any("{served}" in need for need in needs) else None
     parts = assemble(compose_alone([option, *(need.format(poet=poet, served=served) for need in needs)]))
-    assert set(parts.config) == {*SECTIONS, *VALUES}
+    assert set(parts.config) == {field.name for field in dataclasses.fields(Configuration)}
     assert callable(parts.algorithm.plan)
     assert not option.startswith("experiment=") or any(bound is not None for bound in parts.config["budget"].values())
     assert parts.pool.describe()
