@@ -30,7 +30,7 @@ from paddock.envs.errors import ConfigError, PaddockError, require
 from paddock.envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
-from paddock.envs.vector.contract import check_unshared
+from paddock.envs.vector.remote import check_unshared
 
 log = logging.getLogger(__name__)
 

@@ -69,7 +69,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; {install('remote')}") from error
     from paddock.algos.learning.rollouts.collector import MAX_EPISODE_STEPS
-    from paddock.envs.vector import ChoosesLayout, Remote
+    from paddock.envs.vector import Auto, Remote
 
     sections = _compose(arguments)
     spec: Any = build("env", sections["env"])
@@ -79,7 +79,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         spec = spec.env_spec(spec.flat(), None)
     vec: Any = build("vec", sections["vec"])
     require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
-    if isinstance(vec, ChoosesLayout):
+    if isinstance(vec, Auto):
         vec = build("vec", vec.settle(spec, False, print))
     address = sections["serve"]["address"]
     require(isinstance(address, str), f"serve.address={address} is no address; write HOST:PORT, or unix:PATH")

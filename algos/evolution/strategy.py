@@ -24,7 +24,7 @@ from paddock.algos.pool.protocol import Done, Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import Range
 from paddock.envs.vector import Native, Vec
-from paddock.envs.vector.contract import check_unshared
+from paddock.envs.vector.remote import check_unshared
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from paddock.algos.networks.native_policy import network_of
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.vector import Native
-from paddock.envs.vector.contract import is_shared
+from paddock.envs.vector.remote import is_shared
 
 log = logging.getLogger(__name__)
 

@@ -28,21 +28,14 @@ Key = Literal["env.bounds", "env.action_bounds"]  # of the configuration: what s
 class Layout:
     """A space as rows of bytes.
 
-    Rows are an array [...] of opaque voids, which are copied, gathered and saved as they are; a Box alone is `plain`,
-    and its rows are the arrays [..., *shape] that they always were. Bytes between the leaves are zeros, so that equal
-    elements have equal bytes.
-
-    Attributes:
-        leaves: where the numbers lie, in order.
-        itemsize: bytes of a row.
-        plain: whether the space is a Box.
-        space: what is written and read: the space without what was left out.
+    Rows are an array [...] of opaque voids; a Box alone is `plain`, and its rows are arrays [..., *shape]. Bytes between
+    the leaves are zeros, so that equal elements have equal bytes.
     """
 
-    leaves: tuple[Leaf, ...]
-    itemsize: int
-    plain: bool
-    space: Space = field(compare=False, repr=False)
+    leaves: tuple[Leaf, ...]  # where the numbers lie, in order
+    itemsize: int  # bytes of a row
+    plain: bool  # whether the space is a Box
+    space: Space = field(compare=False, repr=False)  # without what was left out
     _root: Part = field(compare=False, repr=False)
 
     @classmethod
@@ -127,12 +120,6 @@ class Layout:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_features"}
-
-    def describe(self) -> dict[str, Any]:
-        """Return where everything lies as plain data, by which rows can be read without this module."""
-        leaves = [vars(leaf) | {"path": list(leaf.path), "shape": list(leaf.shape)} for leaf in self.leaves]
-        leaves = [leaf | {"sizes": list(leaf["sizes"]), "starts": list(leaf["starts"])} for leaf in leaves]
-        return {"itemsize": self.itemsize, "leaves": leaves}
 
 
 class _Builder:

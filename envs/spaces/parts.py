@@ -29,27 +29,18 @@ class Misfit(ValueError):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of numbers or text in a row.
+    """One array of numbers or text in a row."""
 
-    Attributes:
-        path: keys and positions that lead to it.
-        kind: what its numbers mean.
-        offset: bytes from the start of the row.
-        dtype: of one number, as NumPy writes it ("<f4").
-        shape: of its numbers in one row, with the places for what comes in numbers before it.
-        sizes: numbers of choices, one for each number of the shape's last part; of a length its bound; else empty.
-        starts: the smallest choice of each, beside `sizes`.
-        greatest: of bytes of a Box the greatest that is declared, at least 1: where they are scaled, it becomes 1.
-    """
-
-    path: Path
+    path: Path  # keys and positions that lead to it
     kind: Kind
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    sizes: tuple[int, ...] = ()
-    starts: tuple[int, ...] = ()
-    greatest: int = 1
+    offset: int  # bytes from the start of the row
+    dtype: str  # of one number, as NumPy writes it ("<f4")
+    shape: tuple[int, ...]  # of its numbers in one row, after the bounds of sequences that it is in
+    sizes: tuple[
+        int, ...
+    ] = ()  # numbers of choices, for each number of the last part of the shape; the bound of a length
+    starts: tuple[int, ...] = ()  # the smallest choice of each, beside `sizes`
+    greatest: int = 1  # the greatest byte that a Box declares, at least 1: where they are scaled, it becomes 1
 
     @property
     def count(self) -> int:

@@ -5,7 +5,6 @@ from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from paddock.envs.vector.recipes import (
     Atari,
-    ChoosesLayout,
     EnvPool,
     Gymnasium,
     Multiprocess,
@@ -21,7 +20,6 @@ from paddock.envs.vector.serial import SerialVectorEnv
 __all__ = [
     "Atari",
     "Auto",
-    "ChoosesLayout",
     "EnvError",
     "EnvPool",
     "Gymnasium",

@@ -3,7 +3,7 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from paddock.envs.errors import PaddockError, require
+from paddock.envs.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.envs.vector.storage import Layouts
@@ -168,31 +168,6 @@ class WaitsForFirst(Protocol):
     def call_away(self) -> None:
         """Have whoever waits look at `called`; from any thread."""
         ...
-
-
-@runtime_checkable
-class SharesWorlds(Protocol):
-    """A recipe of environments in which others may have seats."""
-
-    @property
-    def world(self) -> str | None:
-        """The name of the worlds that others play in too; None: there are no others."""
-        ...
-
-
-def is_shared(vec: object) -> TypeGuard[SharesWorlds]:
-    """Return whether others play in a recipe's environments: who has one seat there has turns and lives, too."""
-    return isinstance(vec, SharesWorlds) and vec.world is not None
-
-
-def check_unshared(vec: object, plays: str) -> None:
-    """Raise ConfigError where others play in a recipe's environments, whose seats one client has, and several are made.
-
-    Args:
-        plays: what makes them, and where, in words.
-    """
-    told = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
-    require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
 def closes_on_interrupt(method: Method) -> Method:

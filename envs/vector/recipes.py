@@ -1,7 +1,6 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
@@ -88,19 +87,6 @@ def in_groups(vec: Vec, groups: int) -> Vec:
     other = copy.copy(vec)
     object.__setattr__(other, "groups", groups)  # recipes are frozen
     return other
-
-
-@runtime_checkable
-class ChoosesLayout(Protocol):
-    """A recipe that stands for others, of which it chooses one on the machine where it is used."""
-
-    def settle(self, spec: EnvSpec, elsewhere: bool, say: Callable[[str], None]) -> dict[str, Any]:
-        """Return the chosen recipe as a section of the configuration, and say why it is the one.
-
-        Args:
-            elsewhere: environments step in other processes, which take the cores as it is.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

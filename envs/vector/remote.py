@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, Unpack
 
 from paddock.envs.errors import ConfigError, install, require
 from paddock.envs.frozen import freeze, thaw
@@ -92,6 +92,21 @@ class Remote:
         """Return the servers and how they are reached."""
         tls = dict(thaw(self.tls))
         return replace(make_endpoint(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
+
+
+def is_shared(vec: object) -> TypeGuard[Remote]:
+    """Return whether other clients have agents in a recipe's environments."""
+    return isinstance(vec, Remote) and vec.world is not None
+
+
+def check_unshared(vec: object, plays: str) -> None:
+    """Raise ConfigError where other clients have agents in a recipe's environments, and several vectors are made.
+
+    Args:
+        plays: what makes them, and where, in words.
+    """
+    told = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
+    require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
 def check_meeting(addresses: Sequence[str], world: str | None) -> None:

@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 def resolve_vec(parts: Experiment) -> Experiment:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
-    from paddock.envs.vector import ChoosesLayout
+    from paddock.envs.vector import Auto
 
     vec = build("vec", parts.config["vec"])
-    if not isinstance(vec, ChoosesLayout):
+    if not isinstance(vec, Auto):
         return parts
     section = _chosen_before(parts) if parts.checkpoints.paths() else None
     if section is not None:

@@ -38,7 +38,7 @@ from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, ch
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
-from paddock.envs.vector.contract import is_shared
+from paddock.envs.vector.remote import is_shared
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 

@@ -27,7 +27,7 @@ from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import Range
-from paddock.envs.vector.contract import check_unshared
+from paddock.envs.vector.remote import check_unshared
 
 Mode = Literal["inline", "prefetch", "threads", "actors"]
 WHERE: Mapping[Mode, str] = {
