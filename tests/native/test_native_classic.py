@@ -1,17 +1,15 @@
-"""The classic control tasks in C against Gymnasium's, and what holds for every vector of native environments."""
+"""The classic control tasks in C against Gymnasium's."""
 
 import ctypes
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 from compiled import native  # noqa: F401, a fixture
-from conftest import wait_until
 from gymnasium import Space
 from numpy.typing import NDArray
 
@@ -85,10 +83,6 @@ class Vector:
         each = saved[HEAD:].reshape(len(self.arrays.reward), -1)
         return each[:, GENERATOR:].view(np.float64)
 
-    def all(self) -> dict[str, NDArray[Any]]:
-        arrays = {one.name: getattr(self.arrays, one.name) for one in fields(self.arrays)}
-        return {name: array.copy() for name, array in arrays.items() if array is not None}
-
 
 def recipe(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvSpec:
     return EnvSpec(name, dict(kwargs or {}), (), None, False)
@@ -132,15 +126,11 @@ def sample(space: Space, num_envs: int, draw: np.random.Generator) -> NDArray[An
     return draw.uniform(-3, 3, (num_envs, *(space.shape or ()))).astype(np.float32)
 
 
-def usable() -> list[str]:
-    return [name for name in library.SETS if library.load().has_set(name.encode())]
-
-
 @pytest.mark.parametrize(("name", "kwargs"), TASKS)
 @pytest.mark.parametrize("first", [False, True])
 def test_a_step_is_gymnasium_s_from_any_state(make: Any, name: str, kwargs: dict[str, Any], first: bool) -> None:
     draw = np.random.default_rng(1)
-    num_envs = 700
+    num_envs = 250
     vector = make(name, num_envs, kwargs, same_step=False)
     vector.start(range(num_envs))
     low, high = RANGES[vector.task.name]
@@ -183,68 +173,6 @@ def test_an_episode_starts_where_gymnasium_s_does_to_the_bit(make: Any, name: st
         np.testing.assert_allclose(vector.arrays.observation[i], observation, rtol=1.2e-7, atol=0)
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_every_set_of_instructions_and_every_number_of_threads_gives_the_same_bits(make: Any, name: str) -> None:
-    num_envs, draw = 203, np.random.default_rng(2)  # the last group is partly empty
-    vectors = [make(name, num_envs, lanes=lanes, limit=60) for lanes in usable()]
-    vectors += [make(name, num_envs, threads=threads, limit=60) for threads in (2, 3)]
-    for vector in vectors:
-        vector.begin(5, range(num_envs))
-    for k in range(200):
-        actions = sample(vectors[0].task.action_space, num_envs, draw)
-        chosen = draw.integers(2, size=num_envs).astype(np.uint8) if k % 3 == 0 else None
-        for vector in vectors:
-            assert vector.step(actions, chosen) == -1
-    for vector in vectors[1:]:
-        assert vector.save().tobytes() == vectors[0].save().tobytes()
-        for key, array in vectors[0].all().items():
-            assert getattr(vector.arrays, key).tobytes() == array.tobytes(), key
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_environments_that_are_not_chosen_stay_as_they_are(make: Any, name: str) -> None:
-    num_envs, draw = 77, np.random.default_rng(3)
-    vector = make(name, num_envs, limit=9)
-    vector.start(range(num_envs))
-    for k in range(40):
-        chosen = draw.integers(2, size=num_envs).astype(np.uint8)
-        before, states = vector.all(), vector.states(vector.save()).copy()
-        actions = sample(vector.task.action_space, num_envs, draw)
-        if k % 4:
-            if actions.dtype == np.float32:
-                actions[chosen == 0] = np.nan  # it is not even looked at
-            else:
-                actions[chosen == 0] = -1
-            assert vector.step(actions, chosen) == -1
-        else:
-            vector.start(np.where(draw.integers(2, size=num_envs), -1, k), chosen)
-        after, others = vector.all(), chosen == 0
-        for key in after.keys() - {"action"}:
-            np.testing.assert_array_equal(after[key][others], before[key][others])
-        np.testing.assert_array_equal(vector.states(vector.save())[others], states[others])
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_a_vector_that_loads_another_s_state_goes_on_with_its_bits(make: Any, name: str) -> None:
-    num_envs, draw = 37, np.random.default_rng(4)
-    lanes = usable()
-    one, other = make(name, num_envs, lanes=lanes[0], limit=30), make(name, num_envs, lanes=lanes[-1], limit=30)
-    one.begin(3, [0] * num_envs)
-    for _ in range(25):
-        one.step(sample(one.task.action_space, num_envs, draw))
-    assert other.load(one.save()) == 0
-    for key, array in one.all().items():
-        getattr(other.arrays, key)[...] = array
-    assert other.save().tobytes() == one.save().tobytes()
-    for _ in range(50):
-        actions = sample(one.task.action_space, num_envs, draw)
-        one.step(actions)
-        other.step(actions)
-    assert other.save().tobytes() == one.save().tobytes()
-    for key, array in one.all().items():
-        assert getattr(other.arrays, key).tobytes() == array.tobytes(), key
-
-
 def test_the_state_of_another_vector_is_refused(make: Any) -> None:
     vector = make("CartPole-v1", 10)
     vector.start(range(10))
@@ -254,40 +182,6 @@ def test_the_state_of_another_vector_is_refused(make: Any) -> None:
     for saved in (make("Acrobot-v1", 10).save(), make("CartPole-v1", 9).save(), broken):
         assert vector.load(saved) == -1
     assert vector.save().tobytes() == before.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("CartPole-v1", 2), ("CartPole-v1", -1), ("Acrobot-v1", 2**40), ("Acrobot-v1", -(2**63))]
-    + [("Pendulum-v1", one) for one in (np.nan, np.inf, -np.inf)],
-)
-def test_a_bad_action_is_named_and_nothing_has_changed(make: Any, name: str, wrong: float) -> None:
-    num_envs, draw = 29, np.random.default_rng(5)
-    vector = make(name, num_envs)
-    vector.start(range(num_envs))
-    actions = sample(vector.task.action_space, num_envs, draw)
-    actions[[13, 27]] = wrong
-    vector.arrays.action[...] = actions
-    before, saved = vector.all(), vector.save()
-    assert vector.step(actions) == 13
-    chosen = np.ones(num_envs, np.uint8)
-    chosen[13] = 0
-    assert vector.step(actions, chosen) == 27
-    assert vector.save().tobytes() == saved.tobytes()
-    for key, array in vector.all().items():
-        assert array.tobytes() == before[key].tobytes(), key
-
-
-@pytest.mark.parametrize("same_step", [True, False])
-def test_an_episode_is_cut_at_the_time_limit(make: Any, same_step: bool) -> None:
-    vector = make("Pendulum-v1", 11, limit=5, same_step=same_step)
-    vector.start(range(11))
-    for k in range(1, 13):
-        vector.step(np.zeros((11, 1), np.float32))
-        assert vector.arrays.truncated.tolist() == [k % 5 == 0 if same_step else k >= 5] * 11
-        assert not vector.arrays.terminated.any()
-        assert vector.arrays.running_length.tolist() == [k % 5 if same_step else k] * 11
-    assert vector.arrays.episode.tolist() == [2 if same_step else 0] * 11
 
 
 def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
@@ -312,21 +206,6 @@ def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
     assert forked.save().tobytes() == plain.save().tobytes()
 
 
-def test_there_are_threads_only_where_they_were_asked_for(make: Any) -> None:
-    def listed() -> set[int]:
-        return {thread.id for thread in psutil.Process().threads()}
-
-    before = listed()
-    one, three = (make("Pendulum-v1", 100, threads=threads) for threads in (1, 3))
-    one.start(range(100))
-    assert not listed() - before
-    three.start(range(100))
-    assert len(listed() - before) == 2
-    three.c.vector_close(three.at)
-    three.at = None  # closing nothing is allowed
-    wait_until(lambda: not listed() - before)  # the system lists a thread for a moment after it was waited for
-
-
 def test_who_steps_on_after_a_fall_is_not_paid(make: Any) -> None:
     vector = make("CartPole-v1", 9, same_step=False)
     vector.start(range(9))
@@ -341,7 +220,7 @@ def test_who_steps_on_after_a_fall_is_not_paid(make: Any) -> None:
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
 def test_books_and_restarts_are_those_of_the_serial_vector_over_gymnasium_s(make: Any, name: str, keyed: bool) -> None:
-    num_envs, draw, seed = 13, np.random.default_rng(6), 21
+    num_envs, draw, seed = 6, np.random.default_rng(6), 21
     serial = SerialVectorEnv(recipe(name), num_envs)
     vector = make(name, num_envs)
     if keyed:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from paddock.envs.native import library
 from paddock.envs.native.forward import FORWARD_ROWS, DenseForward, expand
 from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
-from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
+from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.native.series import carry_back, discount, moments
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.sparse import SparseFeatures
@@ -138,34 +138,6 @@ def test_choices_alone_need_no_values_and_what_is_mostly_numbers_goes_in_whole(o
     ):
         other = Layout.of(spaces.Dict(a=space, b=spaces.Discrete(8)), {}, ())
         assert SparseFeatures.of(other.leaves, other.itemsize) is None
-
-
-@each_layout
-@each_activation
-def test_it_is_the_arithmetic_of_networks_with_parameters_of_their_own(layout: DenseLayout, activation: str) -> None:
-    parameters, obs = case(layout, 7)
-    forward = DenseForward(layout, activation)
-    forward.load(parameters)
-    networks = Networks(Network(layout.sizes, activation, "unbounded"), len(obs))
-    networks.parameters[:] = np.concatenate(
-        [part.ravel() for layer in layout.layers(parameters) for part in layer]
-    )  # [in, out], as native code has them
-    assert forward(obs).tobytes() == networks(obs).tobytes()
-
-
-def test_what_is_not_a_number_stays_in_its_row(on: On) -> None:
-    layout = LAYOUTS["walker"]
-    parameters, obs = case(layout, 40)
-    spoilt = obs.copy()
-    spoilt[3, 1], spoilt[35, 0] = np.nan, np.inf
-    for way in ways():
-        on(way)
-        forward = DenseForward(layout, "relu")
-        forward.load(parameters)
-        whole, out = forward(obs), forward(spoilt)
-        rest = np.delete(np.arange(40), [3, 35])
-        assert np.isnan(out[3]).all() and not np.isfinite(out[35]).all()
-        assert out[rest].tobytes() == whole[rest].tobytes()
 
 
 def test_weights_may_change_afterwards_and_networks_go_to_other_processes() -> None:

@@ -61,10 +61,3 @@ def test_the_flags_keep_the_vectorizer_from_fusing_and_others_are_seen_to_fuse(t
         more = processor_flags(compiler)
         assert fused(compiled_rotation(tmp_path, compiler, "-O3", *more, "-ffp-contract=fast"), objdump)
         assert fused(compiled_rotation(tmp_path, compiler, *extension().extra_compile_args, *more), objdump) == []
-
-
-def test_on_arm_whose_every_processor_has_them_there_are_none_either(tmp_path: Path) -> None:
-    if shutil.which(CROSS_COMPILER) is None:
-        pytest.skip(f"there is no {CROSS_COMPILER} (gcc-aarch64-linux-gnu)")
-    build(tmp_path, CROSS_COMPILER)
-    assert fused(tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}", CROSS_OBJDUMP) == []

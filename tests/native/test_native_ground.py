@@ -4,7 +4,6 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ SOURCES = [str(NATIVE / "src/walker" / name) for name in ("ground.c", "generator
 LENGTH = 200  # points of Gymnasium's ground
 MOST_BOXES = 12_000
 
-# `lay` lays one ground in memory that an earlier, other one has used; `wander` lays what the sanitizers are to look at.
+# Lays a ground in memory that an earlier, other one has used.
 PROGRAM = r"""
 #include <stdlib.h>
 #include <string.h>
@@ -48,35 +47,6 @@ int lay(const struct course *course, uint64_t seed, int rooms, float *x, float *
     int count = ground.boxes;
     close_ground(&ground);
     return count;
-}
-
-int main(void)
-{
-    struct generator generator;
-    struct ground ground;
-    for (uint64_t seed = 0; seed < 400; seed++) {
-        struct course course = {.stair_height = {0, 100}, .stump_height = {0, 100}, .pit_gap = {0, 100}};
-        seed_generator(&generator, seed);
-        course.kind = (int32_t)draw_integer(&generator, 0, 3);
-        course.length = seed % 20 ? (int32_t)draw_integer(&generator, 60, 400) : 10000;
-        course.pits = draw(&generator) < 0.7, course.stumps = draw(&generator) < 0.7;
-        course.stairs = draw(&generator) < 0.7, course.roughness = draw_uniform(&generator, 0, 10);
-        int32_t *whole[] = {course.stump_width, course.stump_float, course.stair_width, course.stair_steps};
-        for (int k = 0; k < 4; k++) {
-            whole[k][0] = seed % 3 ? (int32_t)draw_integer(&generator, 1, 100) : seed % 2 ? 1 : 99;
-            whole[k][1] = whole[k][0] + 1;
-        }
-        if (open_ground(&ground, course.length)) return 1;
-        for (int k = 0; k < 5; k++)
-            if (lay_ground(&ground, &course, &generator) || ground.length != course.length) return 1;
-        close_ground(&ground);
-    }
-    double x[60] = {0}, corners[40 * CORNERS * 2] = {0};
-    struct course given = {.kind = GROUND_GIVEN, .length = 60, .given_boxes = 40, .scenery = 7};
-    given.given_x = given.given_y = x, given.given_corners = corners;
-    if (open_ground(&ground, 60) || lay_ground(&ground, &given, &generator) || ground.boxes != 40) return 1;
-    close_ground(&ground);
-    return 0;
 }
 """
 
@@ -157,7 +127,7 @@ def test_gymnasium_s_ground_is_laid_to_the_last_bit(lay: Lay, hardcore: bool) ->
     walker.fd_polygon, walker.fd_edge = Vertices(), Vertices()
     course = CourseSettings(kind=HARDCORE if hardcore else PLAIN, length=LENGTH)
     boxes_seen = 0
-    for seed in range(300):
+    for seed in range(100):
         walker.world = Recorder(walker)
         generator = walker._np_random = np.random.default_rng(seed)
         walker._generate_terrain(hardcore)
@@ -166,7 +136,7 @@ def test_gymnasium_s_ground_is_laid_to_the_last_bit(lay: Lay, hardcore: bool) ->
         points = np.array(walker.terrain_x), np.array(walker.terrain_y)
         agree(lay(course, seed), rounded(*points, boxes, draw_next(generator)))
         boxes_seen += len(boxes)
-    assert (boxes_seen > 300) == hardcore
+    assert (boxes_seen > 100) == hardcore
 
 
 def anticlockwise(box: Any) -> list[tuple[float, float]]:
@@ -216,7 +186,7 @@ def native_course(encoding: dict[str, Any]) -> CourseSettings:
 @pytest.mark.parametrize("largest", [3, 10, 100])
 def test_the_ground_of_an_encoding_is_laid_to_the_last_bit(lay: Lay, largest: int) -> None:
     generator = np.random.default_rng(largest)
-    for seed in range(200):
+    for seed in range(60):
         encoding = random_course(generator, largest)
         drawn = np.random.default_rng(seed)
         ground = lay_ground(Course(**encoding, cppn=None), drawn)
@@ -245,16 +215,3 @@ def test_ground_that_is_given_is_kept_and_skips_only_the_scenery(lay: Lay) -> No
         drawn = np.random.default_rng(9)
         drawn.random(scenery)
         agree(lay(course, 9), rounded(x, y, upright(corners), draw_next(drawn)))
-
-
-def test_the_sanitizers_find_nothing_in_absurd_courses(tmp_path: Path) -> None:
-    if COMPILER is None:
-        pytest.skip("there is no C compiler (cc)")
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
-    (tmp_path / "empty.c").write_text("int main(void) { return 0; }")
-    if subprocess.run([COMPILER, *flags, "empty.c"], cwd=tmp_path, capture_output=True).returncode:
-        pytest.skip("this C compiler has no sanitizers")
-    (tmp_path / "program.c").write_text(PROGRAM)
-    subprocess.run([COMPILER, *FLAGS, *flags, "-O1", "-o", "program", "program.c", *SOURCES], cwd=tmp_path, check=True)
-    ran = subprocess.run([tmp_path / "program"], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import COMPILER, native  # noqa: F401, a fixture
-from gymnasium.utils.seeding import np_random
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
@@ -68,13 +67,6 @@ def test_the_generator_draws_what_numpy_s_draws_in_any_order() -> None:
             assert ours == theirs, (seed, kind)
 
 
-def test_the_generator_is_the_one_that_gymnasium_makes_of_a_seed() -> None:
-    twins = Twins(12345)
-    twins.numpy = np_random(12345)[0]
-    ours, theirs = twins.draw(0, twins.numpy)
-    assert ours == theirs
-
-
 def test_a_library_that_was_not_built_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "were not built" in (text := load_from(tmp_path, monkeypatch)) and "install gcc" in text
 
@@ -82,18 +74,6 @@ def test_a_library_that_was_not_built_is_said_to_be_missing(tmp_path: Path, monk
 def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(tmp_path, "int native_abi(void) { return 99; }")
     assert f"its interface is 99, this is {library.ABI}" in load_from(tmp_path, monkeypatch)
-
-
-def test_a_library_that_says_nothing_of_itself_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(tmp_path, "int other(void) { return 1; }")
-    assert "its interface is none" in load_from(tmp_path, monkeypatch)
-
-
-def test_what_is_no_library_is_refused_with_the_loader_s_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}").write_text("This is no library.")
-    assert "cannot be loaded (" in load_from(tmp_path, monkeypatch)
 
 
 def test_the_environment_variable_picks_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,20 +87,3 @@ def test_instructions_that_there_are_not_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(library.CHOICE, "avx1024")
     with pytest.raises(ConfigError, match=r"PADDOCK_LANES=avx1024 is not .* choose one of .*baseline"):
         library.find("cartpole")
-
-
-def test_instructions_that_this_processor_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = library.load()
-    lacking = [name for name in library.SETS if not compiled.has_set(name.encode())]
-    if not lacking:
-        pytest.skip("this processor has every set")
-    monkeypatch.setenv(library.CHOICE, lacking[0])
-    with pytest.raises(ConfigError, match="is not a set of instructions that this processor has"):
-        library.widest()
-
-
-def test_what_the_library_says_of_its_tasks_is_what_they_are() -> None:
-    cartpole = library.describe("cartpole")
-    assert (cartpole.observations, cartpole.actions, cartpole.choices, cartpole.saved_bytes) == (4, 1, 2, 40)
-    pendulum = library.describe("pendulum")
-    assert (pendulum.observations, pendulum.actions, pendulum.choices) == (3, 1, 0)

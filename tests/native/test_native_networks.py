@@ -1,7 +1,6 @@
 """Networks give the same bits in native code, on every width, and in NumPy; a row of theirs depends on itself alone."""
 
 import math
-import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -94,28 +93,6 @@ def test_a_row_is_the_same_in_any_company_and_on_any_place(network: Network, mak
         for row in (0, 5, S - 1):
             alone = run(make(way, network, 1), parameters[[row]], obs[[row]])
             assert alone.tobytes() == whole[[row]].tobytes()
-
-
-def test_what_is_not_a_number_stays_in_its_row(make: Make) -> None:
-    network = SHAPES["walker"]
-    parameters, obs = case(network)
-    for way in ways():
-        whole = run(make(way, network, S), parameters, obs)
-        spoilt, seen = parameters.copy(), obs.copy()
-        spoilt[2], spoilt[4, 0], seen[8, 3] = np.nan, np.inf, np.nan
-        out = run(make(way, network, S), spoilt, seen)
-        assert np.isnan(out[[2, 8]]).all()
-        rest = [row for row in range(S) if row not in (2, 4, 8)]
-        assert out[rest].tobytes() == whole[rest].tobytes()
-
-
-@each_shape
-def test_networks_go_to_other_processes(network: Network, make: Make) -> None:
-    parameters, obs = case(network)
-    for way in ways():
-        networks = make(way, network, S)
-        expected = run(networks, parameters, obs)
-        assert pickle.loads(pickle.dumps(networks))(obs).tobytes() == expected.tobytes()
 
 
 def test_tanh_is_within_three_units_in_the_last_place() -> None:

@@ -172,7 +172,7 @@ def test_episodes_on_rows_of_bytes_are_those_of_the_original(env: EnvSpec) -> No
     "id", ["paddock.envs.bipedal:paddock/BipedalWalker-v3", "paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3"]
 )
 def test_a_walker_s_episodes_are_box2d_s(id: str) -> None:
-    crowd = Crowd.of(spec(id, 300)).normalized
+    crowd = Crowd.of(spec(id, 120)).normalized
     assert same_bits(crowd.natively(), crowd.in_python(Serial(num_envs=7)))
 
 
@@ -182,14 +182,6 @@ def test_episodes_are_those_of_gymnasium_s_environments(name: str) -> None:
     """But for the last bits of the classic tasks' physics."""
     crowd = Crowd.of(TASKS[name]).normalized
     agree(crowd.natively(), crowd.in_python(Serial(num_envs=7)), 1e-4)
-
-
-@each_task
-def test_whole_episodes_and_moments_are_those_of_the_ordinary_path(env: EnvSpec) -> None:
-    """Networks of zeros, up to the environment's own limit."""
-    crowd = Crowd.of(replace(env, max_episode_steps=None))
-    crowd = replace(crowd, parameters=np.zeros_like(crowd.parameters))
-    assert same_bits(crowd.natively(), crowd.in_python(Native(num_envs=7, threads=1)))
 
 
 @each_task
@@ -252,13 +244,6 @@ def test_a_network_that_is_not_finite_loses_its_own_episodes_alone(env: EnvSpec)
     rest = [e for e in range(E) if e not in (*lost, 11)]
     np.testing.assert_array_equal(played.returns[rest], whole.returns[rest])
     assert [m.count for m in played.moments if m is not None] == [n for e, n in enumerate(played.lengths) if e % 3 != 1]
-
-
-@pytest.mark.skipif("cartpole" not in FOUND, reason="there is no compiled library")
-def test_a_choice_of_what_is_not_a_number_is_the_ordinary_path_s() -> None:
-    crowd = Crowd.of(TASKS["cartpole"])
-    crowd.parameters[2], crowd.parameters[5, -1], crowd.parameters[6, -2] = np.nan, np.nan, np.inf
-    assert same_bits(crowd.natively(), crowd.in_python(Native(num_envs=7, threads=1)))
 
 
 @each_task

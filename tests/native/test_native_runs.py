@@ -6,7 +6,6 @@ import pytest
 import yaml
 from compiled import missing, native  # noqa: F401, a fixture
 from conftest import call_main, env_spec, final_state
-from scripts.bench.native_fidelity import judge
 
 from paddock.envs.native import library
 from paddock.envs.vector import Auto, auto
@@ -72,25 +71,9 @@ def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, 
     assert (tmp_path / "halves" / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
-def test_auto_times_nothing_where_native_code_needs_one_thread() -> None:
-    said: list[str] = []
-    section = AUTO.settle(WALKER, False, said.append)
-    assert section == {"_target_": "paddock.envs.vector.Native", "num_envs": 4, "threads": 1}
-    assert said == ["vec=auto: native, 1 thread"]
-
-
 def test_auto_says_what_is_missing_where_walkers_do_not_step_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", missing)
     said: list[str] = []
     assert AUTO.settle(WALKER, True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert said[0] == "vec=auto: not natively, for there is no library"
     assert said[1:] == ["vec=auto: serial, as the pool's workers take the cores"]
-
-
-def test_samples_agree_where_their_means_are_near_or_their_intervals_meet() -> None:
-    same = judge("heuristic", "BipedalWalker-v3", [100.0, 102.0] * 50, [100.0, 102.0] * 50)
-    assert same["agrees"] and same["same"] == 1.0 and same["native"]["mean"] == 101.0
-    near = judge("runs/mine", "BipedalWalker-v3", [100.0] * 50, [102.9] * 50)
-    assert near["agrees"] and near["same"] == 0.0 and near["controller"] == "mine"
-    assert judge("mine", "BipedalWalker-v3", [0.0, 100.0] * 50, [5.0, 105.0] * 50)["agrees"]
-    assert not judge("mine", "BipedalWalker-v3", [100.0, 101.0] * 50, [104.0, 105.0] * 50)["agrees"]

@@ -268,6 +268,7 @@ def test_vectors_and_rollouts_free_what_they_take(checked: tuple[Path, list[str]
             raise
 
 
+@pytest.mark.nightly
 def test_threads_share_nothing_but_what_they_may(tmp_path: Path) -> None:
     flags = ["-fsanitize=thread"]
     if not links(tmp_path, *flags):
@@ -386,7 +387,11 @@ int main(int count, char **words)
 """
 
 
-@pytest.mark.parametrize("flags", [CHECKED, ("-fsanitize=thread",)], ids=["memory", "threads"])
+@pytest.mark.parametrize(
+    "flags",
+    [CHECKED, pytest.param(("-fsanitize=thread",), marks=pytest.mark.nightly)],
+    ids=["memory", "threads"],
+)
 def test_learning_touches_nothing_but_its_own(flags: tuple[str, ...], tmp_path: Path) -> None:
     if not links(tmp_path, *flags):
         pytest.skip(f"there is no C compiler (cc, gcc) with {' '.join(flags)}, or it does not run here")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Native, Serial
 
-EPISODES, STEPS = 16, 250
+EPISODES, STEPS = 8, 160
 OBSTACLES = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.6], "stair_height": [0.1, 0.4], "stair_steps": [1, 3]}
 COURSES: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("BipedalWalker-v3", {}),
@@ -49,8 +49,13 @@ class Walk:
         return np.clip(action, -1, 1).astype(np.float32)
 
 
-@pytest.mark.parametrize("style", ["heuristic", "random", "still"])
-@pytest.mark.parametrize("course", COURSES)
+@pytest.mark.parametrize(
+    ("course", "style"),
+    [
+        *(("plain", "heuristic"), ("hardcore", "heuristic"), ("hardcore", "still"), ("rough", "random")),
+        *(("obstacles", "heuristic"), ("obstacles", "random"), ("one ground", "heuristic"), ("flat", "random")),
+    ],
+)
 def test_a_walker_steps_as_box2d_s_does_to_the_bit(course: str, style: str) -> None:
     spec, walk = spec_of(course), Walk(style)
     venv = Native(num_envs=EPISODES, threads=1).make(spec, autoreset=AutoresetMode.DISABLED)
@@ -76,7 +81,7 @@ def test_a_walker_steps_as_box2d_s_does_to_the_bit(course: str, style: str) -> N
         if len(going) == 0:
             break
     venv.close()
-    assert touched > 100, "the walkers hardly met the ground"
+    assert touched > 50, "the walkers hardly met the ground"
     assert style == "still" or falls > 0, "no walker fell"
 
 

@@ -110,7 +110,7 @@ SUSPECTS = {
 }
 QUICK = ("the sign of advantages", "no bootstrap where an episode was cut off", "masks ignored")
 # What tests of rollouts see in any run too, and what is planted beside in another task.
-NIGHTLY = ("memory kept from episode to episode", "agents swapped")
+NIGHTLY = ("rows swapped", "memory kept from episode to episode", "agents swapped")
 
 
 def mark(fault: str) -> Any:
@@ -130,7 +130,7 @@ def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
     assert SUSPECTS[task] in verdict.task.suspect
 
 
-@pytest.mark.parametrize(("algo", "task"), [("ppo", "bandit"), ("ppo", "cutoff"), ("dqn", "cutoff"), ("pqn", "cutoff")])
+@pytest.mark.parametrize(("algo", "task"), [("ppo", "bandit"), ("ppo", "cutoff"), ("dqn", "cutoff")])
 def test_without_a_fault_a_task_passes(algo: str, task: str) -> None:
     assert learn(task, algo=algo).level == "ok"
 

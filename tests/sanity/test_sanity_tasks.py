@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from conftest import env_section, env_spec
 
-from paddock.envs.errors import ConfigError
-from paddock.envs.sanity import memory, mixing, suite
-from paddock.envs.sanity.task import Bar, SanityTask
+from paddock.envs.sanity import mixing, suite
+from paddock.envs.sanity.task import SanityTask
 from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
 
 TASKS = {task.name: task for task in (*suite.SUITE, *suite.PUFFER)}
-RANDOM_EPISODES = 2_000
+RANDOM_EPISODES = 1_000
 
 Act = Callable[[Any, int], Any]  # of an observation and the number of the step
 Space = gymnasium.Space[Any]
@@ -83,44 +82,14 @@ def test_what_passes_is_beyond_chance_and_beyond_who_lacks_the_faculty(task: San
             assert not bar.passes(task.chance) and not bar.passes(task.blind), kind
 
 
-def test_names_and_ids_are_each_of_one_task() -> None:
-    assert len({task.id for task in TASKS.values()}) == len(TASKS) == len(suite.SUITE) + len(suite.PUFFER)
-
-
-def test_a_bar_says_what_passes() -> None:
-    assert [str(bar) for bar in (Bar(0.9), Bar(high=0.05), Bar(0.38, 0.46))] == [">= 0.9", "<= 0.05", "0.38 to 0.46"]
-    assert Bar(0.9).passes(0.9) and not Bar(0.9).passes(float("nan"))
-
-
-@pytest.mark.parametrize(
-    ("name", "argument", "message"),
-    [
-        ("Bandit", {"arm": 10}, "arm=10 must be one of 10"),
-        ("Squared", {"distance": 0}, "distance=0 must be at least 1"),
-        ("Password", {"password": [0, 2]}, r"password=\[0, 2\] must be bits"),
-        ("Blend", {"zeros": 5}, "zeros=5 must be between 0 and moves=4"),
-        ("Copy", {"digits": 0}, "digits=0 must be at least 1"),
-        ("Forget", {"end": 0}, "end=0 must be in"),
-        ("Masked", {"choices": 2}, "choices=2 must be at least 3"),
-        ("Cutoff", {"steps": 1}, "steps=1 must be at least 2"),
-        ("Aim", {"low": 5.0}, "low=5.0 must be below high=5.0"),
-        ("Delay", {"delay": 0}, "delay=0 must be at least 1"),
-        ("Delay", {"numbers": 7}, "numbers=7 must be even"),
-    ],
-)
-def test_an_argument_out_of_range_is_refused(name: str, argument: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        env_spec(f"paddock.envs.sanity:paddock/{name}-v0", kwargs=argument).make()
-
-
 # One by one
 
 
 @pytest.mark.parametrize("name", ["bandit", "puffer_bandit"])
 def test_one_arm_of_the_bandit_pays(name: str) -> None:
     task = TASKS[name]
-    scores = [score(task, lambda *_, arm=arm: arm, range(2000)) for arm in range(10)]
-    noise = 0.5 / np.sqrt(2000) if name == "bandit" else 1e-9
+    scores = [score(task, lambda *_, arm=arm: arm, range(500)) for arm in range(10)]
+    noise = 0.5 / np.sqrt(500) if name == "bandit" else 1e-9
     others = task.best - 1
     assert np.allclose(scores, [others] * 6 + [task.best] + [others] * 3, atol=4 * noise)
     assert abs(task.chance - (task.best - 0.9)) < 1e-9
@@ -170,28 +139,6 @@ def test_blend_pays_for_three_zeros_and_without_memory_in_at_most_42_percent() -
     assert zeros[np.argmax(expected)] == 0.75 and np.max(expected) == pytest.approx(27 / 64)
     bar = task.memoryless
     assert bar is not None and bar.low < 27 / 64 < bar.high
-
-
-def test_copy_is_the_digits_in_order_and_a_guess_without_memory() -> None:
-    task = TASKS["copy"]
-    seen: list[int] = []
-
-    def recall(obs: Any, step: int) -> int:
-        seen[:] = [] if step == 0 else seen
-        seen.append(int(obs[0] > 0))
-        return seen[step - 4] if step >= 4 else 0
-
-    assert score(task, recall, range(50)) == 1.0
-    assert score(task, lambda obs, k: 1 - recall(obs, k), range(50)) == 0.0
-    env = make(task)
-    frames = []
-    for seed in range(400):
-        obs = [env.reset(seed=seed)[0], *(env.step(0)[0] for _ in range(5))]
-        frames.append(np.array(obs))
-    shown = np.array(frames)  # what may be told from: nothing, where it is asked
-    assert (shown[:, 4:] == [0, 1]).all() and (shown[:, 2:4] == 0).all() and (shown[:, :2, 1] == 0).all()
-    kinds = {tuple(row) for row in shown[:, :2, 0]}
-    assert len(kinds) == 4
 
 
 def test_forget_is_certain_with_a_memory_that_is_emptied_and_not_without() -> None:
@@ -338,28 +285,3 @@ def test_puffers_stochastic_pays_most_at_61_percent_and_hides_it_from_its_score(
     drawn = np.random.default_rng(0)
     returns = [play(env, lambda *_: int(drawn.random() > 0.61), 0)[0] for _ in range(400)]
     assert abs(np.mean(returns) - values[0.61]) <= 4 * np.std(returns) / np.sqrt(400)
-
-
-def test_puffers_memory_gives_3_with_memory_and_2_without() -> None:
-    task = TASKS["puffer_memory"]
-    env = memory.PufferMemory(2, 2)
-    seen: list[int] = []
-
-    def recall(obs: Any, step: int) -> int:
-        seen[:] = [] if step == 0 else seen
-        seen.append(int(obs[0]))
-        return seen[step - 3] if step >= 3 else 0
-
-    returns, lengths = zip(*(play(env, recall, seed) for seed in range(50)), strict=True)
-    assert {*returns} == {3.0} == {task.best} and {*lengths} == {5}
-    # Without memory: a 0 at the first digit, which may look like a blank, and a guess for each of the two.
-    assert np.mean([play(env, lambda *_: 0, seed)[0] for seed in range(2000)]) == pytest.approx(task.blind, abs=0.07)
-    assert task.blind == 1 + 2 * 0.5
-
-
-def test_puffers_spaces_is_half_constant() -> None:
-    task = TASKS["puffer_spaces"]
-    sums = np.array([sum(numbers) for numbers in product((-1, 0, 1), repeat=5)])
-    assert task.blind == 0.5 + 0.5 * (sums <= 0).mean() == pytest.approx(0.8025, abs=1e-4)
-    constant = score(task, lambda *_: {"image": 1, "flat": 0}, range(2000))
-    assert abs(constant - task.blind) < 4 * 0.25 / np.sqrt(2000)

@@ -44,7 +44,7 @@ WORLDS = {  # ids by map, without MiniGrid- and -v0
     "maze": ["ObstructedMaze-1Dl", "ObstructedMaze-1Dlhb", "ObstructedMaze-2Dlh", "ObstructedMaze-Full"],
     "later_maze": ["ObstructedMaze-2Dlhb-v1", "ObstructedMaze-1Q-v1", "ObstructedMaze-Full-v1"],
 }
-EPISODES, NIGHTLY = 12, 1000  # of a map
+EPISODES, NIGHTLY = 8, 1000  # of a map
 KINDS, AHEAD = 11, (3, 5)  # kinds of things; where the cell in front is in an image
 N = 4
 
@@ -115,22 +115,6 @@ def test_a_thousand_episodes_are_minigrid_s_to_the_bit(make: Any, names: list[st
     print(f"{rewarded} episodes of {names} were rewarded")
 
 
-WON = {  # what ends a task well, from its first state on the seed: left 0, right 1, forward 2, pick up 3, toggle 5
-    "Empty-5x5": [2, 2, 1, 2, 2],
-    "Empty-6x6": [2, 2, 2, 1, 2, 2, 2],
-}
-
-
-@pytest.mark.parametrize(("name", "actions"), WON.items())
-def test_the_reward_falls_with_the_steps_it_took(make: Any, name: str, actions: list[int]) -> None:
-    ours = make(world(name), 1)
-    ours.begin(0)
-    for action in actions[:-1]:
-        assert ours.step(np.array([action]))[1] == 0
-    _, reward, terminated, _, _ = ours.step(np.array(actions[-1:]))
-    assert terminated and reward == 1 - 0.9 * (len(actions) / (4 * int(name[-1]) ** 2))
-
-
 HEAD, GENERATOR = 64, 40  # bytes in front of all that is saved, and in front of an environment's own
 WHERE = slice(4, 8)  # of its own: column, row, direction and what is carried
 
@@ -162,23 +146,6 @@ def test_saved_restored_and_in_any_company_the_same_bits(make: Any, name: str, m
     assert_same_in_any_company(make, world(name, kwargs={"max_steps": 20}), 60, monkeypatch)
 
 
-def test_the_caller_restarts_what_has_ended_and_may_what_has_not(make: Any) -> None:
-    spec = world("LavaGapS5", kwargs={"max_steps": 12})
-    theirs, ours = SerialVectorEnv(spec, N, AutoresetMode.DISABLED), make(spec, N, AutoresetMode.DISABLED)
-    draw = np.random.default_rng(0)
-    theirs.reset(seed=4), ours.reset(seed=4)
-    for step in range(60):
-        action = draw.integers(7, size=N)
-        seen, *rest, _ = theirs.step(action)
-        own, *mine, _ = ours.step(action)
-        assert_same("LavaGapS5", step, own, seen)
-        assert [one.tobytes() for one in mine] == [one.tobytes() for one in rest]
-        over = mine[1] | mine[2]
-        if step % 7 == 6 or over.any():
-            mask = {"reset_mask": over | (step % 7 == 6) & (np.arange(N) % 2 == 0)}
-            assert_same("LavaGapS5", step, ours.reset(options=mask)[0], theirs.reset(options=mask)[0])
-
-
 def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it() -> None:
     spec = world("DoorKey-5x5", wrappers=({"_target_": CHOICES},))
     task = native_task(spec)
@@ -199,13 +166,7 @@ def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path) -> 
     [
         (world("Fetch-5x5-N2"), "FetchEnv is none of MiniGrid's worlds"),
         (world("Empty-8x8", kwargs={"size": 30}), "30 x 30 cells, where it has 25 x 25 at most"),
-        (world("Empty-8x8", kwargs={"size": 4}), "4 x 4 cells, where it has 5 x 5 at least"),
         (world("Empty-8x8", kwargs={"agent_view_size": 5}), "agent_view_size=5, where it has 7"),
-        (world("Empty-8x8", kwargs={"agent_start_pos": [0, 3]}), r"agent_start_pos=\(0, 3\)"),
-        (world("FourRooms", kwargs={"goal_pos": [3, 3]}), "agent_pos or goal_pos is given"),
-        (world("MemoryS7", kwargs={"size": 8}), "8 x 8 cells, where it has odd numbers"),
-        (world("MultiRoom-N6", kwargs={"maxNumRooms": 30}), "30 rooms of 10 cells"),
-        (world("KeyCorridorS3R1", kwargs={"obj_type": "box"}), "obj_type=box, where it has ball"),
         (world("Empty-8x8", wrappers=({"_target_": "minigrid.wrappers.ImgObsWrapper"},)), "cannot go around native"),
         (env_spec("minigrid:MiniGrid-Empty-8x8-v0", without=("direction", "mission")), r"set env.without=\[mission\]"),
         (world("Empty-8x8", fresh=True), "env.fresh=true"),
