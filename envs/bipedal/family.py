@@ -15,7 +15,7 @@ import numpy as np
 from paddock.envs.bipedal import cppn
 from paddock.envs.bipedal.ground import HIGHEST as TALLEST
 from paddock.envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
-from paddock.envs.errors import nearest, require
+from paddock.envs.errors import require
 from paddock.envs.family import Encoding
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spec import EnvSpec
@@ -198,24 +198,14 @@ def _numbers(encoding: Encoding) -> list[float]:
 
 
 def _check_rule(key: str, rule: Rule, keys: set[str], most: float) -> None:
-    given = f"{key}={dict(rule)}"
-    for name in rule:
-        require(name in keys, f"{given} has an unknown '{name}'; {nearest(str(name), keys)}")
-    missing = sorted(keys - set(rule))
-    require(not missing, f"{given} lacks {', '.join(missing)}; give {', '.join(sorted(keys))}")
-    initial = rule.get("initial", [0, 0])
-    numbers = [rule["step"], rule["max"], *(initial if isinstance(initial, list | tuple) else [initial])]
+    such = f"{key}={dict(rule)} must be numbers with one digit after the point; such as {SUCH[len(keys)]}"
+    require(rule.keys() == keys, such)
+    numbers = [*rule.get("initial", [0, 0]), rule["step"], rule["max"]]
     require(
-        len(numbers) == 4 and all(is_number(number) for number in numbers),
-        f"{given} must be made of finite numbers, initial of two; such as " + SUCH[len(keys)],
+        len(numbers) == 4 and all(is_number(number) and round(number, DIGITS) == number for number in numbers), such
     )
-    step, top, low, high = numbers
+    low, high, step, top = numbers
     require(
         step > 0 and 0 <= low <= high <= top <= most,
-        f"{given} must have step > 0 and 0 <= initial low <= high <= max <= {most}; such as " + SUCH[len(keys)],
-    )
-    rounded = [step, top, low, high] if "initial" in keys else [top]
-    require(
-        all(round(number, DIGITS) == number for number in rounded),
-        f"{given} must be made of multiples of 0.1, to which encodings are rounded; such as " + SUCH[len(keys)],
+        f"{key}={dict(rule)} must have step > 0 and 0 <= initial low <= high <= max <= {most}",
     )

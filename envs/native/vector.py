@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native import library
-from paddock.envs.native.memory import check_memory
 from paddock.envs.native.picture import Painter, painter_of
 from paddock.envs.native.settings import NativeTask
 from paddock.envs.registration import ELSEWHERE
@@ -91,7 +90,6 @@ class NativeVectorEnv(VectorEnv):
         describe(self, task, layouts, rows, autoreset)
         self.task = task
         self._c = library.load()
-        check_memory(task, num_envs)
         self.arrays = Arrays.allocate(layouts, rows, np.zeros)
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
         self._free = FREE * rows

@@ -7,17 +7,15 @@ from numpy.typing import NDArray
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers
 from paddock.envs.registration import register
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
 PASS = Bar(0.98)
 AIM = SanityTask(
     name="aim",
     id="paddock.envs.sanity:paddock/Aim-v0",
-    score=mean_return,
     chance=1 / 3,  # 1 - 8^2 / 6 / 16
     blind=2 / 3,  # always the middle: 1 - 8^2 / 12 / 16
-    best=1.0,
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,

@@ -10,17 +10,15 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
 PASS = Bar(0.9)
 BANDIT = SanityTask(
     name="bandit",
     id="paddock.envs.sanity:paddock/Bandit-v0",
-    score=mean_return,
     chance=0.1,
     blind=0.1,
-    best=1.0,
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,

@@ -19,7 +19,6 @@ CUTOFF = SanityTask(
     score=share_that_went_on,
     chance=0.5,
     blind=0.0,  # discounted by 0.9, five steps of 0.3 are worth 1.23, less than 2; what goes on is worth 3
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(high=0.05),  # 2 is more than 1.5, the return of who stays

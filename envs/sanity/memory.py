@@ -8,16 +8,14 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
+from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
 from paddock.envs.task_env import TaskEnv
 
 RECALL = SanityTask(
     name="recall",
     id="paddock.envs.sanity:paddock/Recall-v0",
-    score=mean_return,
     chance=0.0,
     blind=0.0,
-    best=1.0,
     memoryless=Bar(-0.1, 0.1),
     recurrent=Bar(0.9),
     deterministic=None,
@@ -31,7 +29,6 @@ COPY = SanityTask(
     score=share_of_returns_from(1.0),
     chance=0.25,
     blind=0.25,
-    best=1.0,
     memoryless=Bar(0.2, 0.3),
     recurrent=Bar(0.9),
     deterministic=None,
@@ -42,10 +39,8 @@ COPY = SanityTask(
 FORGET = SanityTask(
     name="forget",
     id="paddock.envs.sanity:paddock/Forget-v0",
-    score=mean_return,
     chance=0.5,
     blind=0.814,  # of a memory that goes on from episode to episode, by what it can know at best
-    best=1.0,
     memoryless=Bar(0.44, 0.56),
     recurrent=Bar(0.95),
     deterministic=None,
@@ -56,7 +51,6 @@ FORGET = SanityTask(
 PUFFER_MEMORY = SanityTask(
     name="puffer_memory",
     id="paddock.envs.sanity:paddock/PufferMemory-v0",
-    score=mean_return,
     chance=1.5,
     blind=2.0,
     best=3.0,

@@ -8,13 +8,12 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
 BLEND = SanityTask(
     name="blend",
     id="paddock.envs.sanity:paddock/Blend-v0",
-    score=mean_return,
     chance=4 / 16,
     blind=0.0,  # of a policy that always does the same
     best=1.0,  # with memory; without, 4 (3/4)^3 (1/4) = 0.4219
@@ -29,7 +28,6 @@ BLEND = SanityTask(
 PUFFER_STOCHASTIC = SanityTask(
     name="puffer_stochastic",
     id="paddock.envs.sanity:paddock/PufferStochastic-v0",
-    score=mean_return,
     chance=45.874,
     blind=0.0,  # of a policy that always does the same
     best=68.93,  # with memory

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import require
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
 UNSET = -1.0
@@ -19,10 +19,8 @@ PASS = Bar(0.95)
 PASSWORD = SanityTask(
     name="password",
     id="paddock.envs.sanity:paddock/Password-v0",
-    score=mean_return,
     chance=1 / 32,
     blind=0.0,  # of who settles on another word
-    best=1.0,
     memoryless=PASS,
     recurrent=PASS,
     deterministic=PASS,

@@ -15,7 +15,6 @@ RELAY = SanityTask(
     score=mean_return,  # of lives
     chance=0.5,
     blind=0.5,
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.92),

@@ -16,7 +16,6 @@ ROLES = SanityTask(
     score=mean_return,  # of lives
     chance=0.5,
     blind=0.5,  # of one policy that does not see whose row it acts for
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.95),

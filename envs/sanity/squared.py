@@ -20,7 +20,6 @@ SQUARED = SanityTask(
     score=share_of_returns_from(2.0),
     chance=104 / (24 * 8**3),  # of all targets and moves
     blind=1 / 24,  # always the same target
-    best=1.0,
     memoryless=PASS,
     recurrent=PASS,
     deterministic=Bar(0.75),  # one target of 24 after the other, by returns alone

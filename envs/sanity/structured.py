@@ -9,7 +9,7 @@ from gymnasium import spaces
 from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import register
-from paddock.envs.sanity.task import Bar, SanityTask, mean_return
+from paddock.envs.sanity.task import Bar, SanityTask
 from paddock.envs.task_env import TaskEnv
 
 Parts = dict[str, Any]
@@ -17,10 +17,8 @@ Parts = dict[str, Any]
 SPACES = SanityTask(
     name="spaces",
     id="paddock.envs.sanity:paddock/Spaces-v0",
-    score=mean_return,
     chance=0.5,
     blind=0.875,  # whichever of the four parts is lost
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.92),
@@ -30,10 +28,8 @@ SPACES = SanityTask(
 MASKED = SanityTask(
     name="masked",
     id="paddock.envs.sanity:paddock/Masked-v0",
-    score=mean_return,
     chance=0.5,  # of the two that are legal
     blind=0.0,  # who takes any other ends the run
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=None,
@@ -43,10 +39,8 @@ MASKED = SanityTask(
 PUFFER_SPACES = SanityTask(
     name="puffer_spaces",
     id="paddock.envs.sanity:paddock/PufferSpaces-v0",
-    score=mean_return,
     chance=0.5,
     blind=0.5 + 0.5 * 147 / 243,  # always 1 for the image, which always has a positive sum, and 0 for the other
-    best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
     deterministic=Bar(0.95),

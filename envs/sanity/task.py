@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,11 @@ class Bar:
         return f">= {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
 
 
+def mean_return(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+    """Return the mean of the undiscounted returns."""
+    return float(returns.mean())
+
+
 @dataclass(frozen=True, kw_only=True)
 class SanityTask:
     """A task with its values, all by closed form or by play of every case.
@@ -52,10 +58,10 @@ class SanityTask:
 
     name: str
     id: str
-    score: Score
+    score: Score = mean_return
     chance: float
     blind: float
-    best: float
+    best: float = 1.0
     memoryless: Bar | None
     recurrent: Bar | None
     deterministic: Bar | None
@@ -74,22 +80,13 @@ class SanityTask:
         return {**bars, "deterministic": self.deterministic}[kind]
 
 
-def mean_return(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
-    """Return the mean of the undiscounted returns."""
-    return float(returns.mean())
-
-
 def share_of_returns_from(least: float) -> Score:
     """Return the score that is the share of episodes with such a return."""
-    return _ShareFrom(least)
+    return partial(_share_from, least)
 
 
-@dataclass(frozen=True)
-class _ShareFrom:
-    least: float
-
-    def __call__(self, returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
-        return float((returns >= self.least - ROUNDING).mean())
+def _share_from(least: float, returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+    return float((returns >= least - ROUNDING).mean())
 
 
 def share_that_went_on(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:

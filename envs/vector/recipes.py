@@ -256,9 +256,9 @@ class Native:
         told = f"env.metrics={list(spec.metrics)}: native environments tell no numbers of their own"
         require(not spec.metrics, f"{told}; leave it out, or choose vec=serial")
         # Only those who choose it need the compiled library.
-        from paddock.envs.native.memory import check_memory
+        from paddock.envs.native import library
 
-        check_memory(native_task(spec), self.num_envs)
+        library.find(native_task(spec).name)  # which has to be built for that
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""

@@ -59,13 +59,6 @@ INLINE void step_acrobot_half(
     };
 }
 
-static unsigned step_acrobot(
-    void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward
-)
-{
-    return step_classic(group, settings, mask, action, observation, reward, 4, 6, step_acrobot_half);
-}
-
 INLINE void show_acrobot(double *state, float *shown)
 {
     for (int k = 0; k < 4; k++) state[k] = (float)state[k]; /* as Gymnasium's reset does, and no step after it */
@@ -76,17 +69,10 @@ INLINE void show_acrobot(double *state, float *shown)
     }
 }
 
-static void start_acrobot(
-    void *memory, const void *settings, struct generator *generators, unsigned mask, float *observation
-)
-{
-    static const double low[] = {-ACROBOT_SPREAD, -ACROBOT_SPREAD, -ACROBOT_SPREAD, -ACROBOT_SPREAD};
-    static const double high[] = {ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD};
-    struct classic_group *group = memory;
-    (void)settings;
-    start_classic(group, generators, mask, observation, 4, 6, 4, low, high, show_acrobot);
-}
+static const double acrobot_low[] = {-ACROBOT_SPREAD, -ACROBOT_SPREAD, -ACROBOT_SPREAD, -ACROBOT_SPREAD};
+static const double acrobot_high[] = {ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD};
 
+CLASSIC_STEPS(acrobot, 4, 6, 4, acrobot_low, acrobot_high, show_acrobot)
 CLASSIC_TASK(acrobot, 4, 6, 3, 0x91f80e27e89a84d9)
 
 #endif

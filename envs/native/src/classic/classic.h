@@ -101,7 +101,23 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
 
 uint64_t fingerprint_classic(const struct task *task);
 
-/* Saving, loading and the task itself, for a task that has start_... and step_... of its own. */
+/* `step_...` and `start_...` of a task without a mark, of which `drawn` numbers are drawn from low to high. */
+#define CLASSIC_STEPS(which, numbers, shown, drawn, low, high, show)                                                   \
+    static unsigned step_##which(                                                                                      \
+        void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward      \
+    )                                                                                                                  \
+    {                                                                                                                  \
+        return step_classic(group, settings, mask, action, observation, reward, numbers, shown, step_##which##_half);  \
+    }                                                                                                                  \
+    static void start_##which(                                                                                         \
+        void *group, const void *settings, struct generator *generators, unsigned mask, float *observation             \
+    )                                                                                                                  \
+    {                                                                                                                  \
+        (void)settings;                                                                                                \
+        start_classic(group, generators, mask, observation, numbers, shown, drawn, low, high, show);                   \
+    }
+
+/* Saving, loading and the task itself, of a task that has start_... and step_.... */
 #define CLASSIC_TASK(which, numbers, shown, most_choices, bits)                                                        \
     static void save_##which(const void *group, int lane, void *saved)                                                 \
     {                                                                                                                  \

@@ -39,21 +39,7 @@ INLINE void step_mountain_car_half(
     };
 }
 
-static unsigned step_mountain_car(
-    void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward
-)
-{
-    return step_classic(group, settings, mask, action, observation, reward, 2, 2, step_mountain_car_half);
-}
-
-static void start_mountain_car(
-    void *group, const void *settings, struct generator *generators, unsigned mask, float *observation
-)
-{
-    (void)settings;
-    start_classic(group, generators, mask, observation, 2, 2, 1, car_low, car_high, show_car);
-}
-
+CLASSIC_STEPS(mountain_car, 2, 2, 1, car_low, car_high, show_car)
 CLASSIC_TASK(mountain_car, 2, 2, 3, 0xc0373f2aa05a01da)
 
 /* To single precision and back where Gymnasium's numbers are float32: everywhere but in an episode's first step. */

@@ -38,13 +38,6 @@ INLINE void step_pendulum_half(
     *outcome = (struct outcome){.state = {theta, speed}, .shown = {cosine, sine, speed}, .reward = -cost};
 }
 
-static unsigned step_pendulum(
-    void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward
-)
-{
-    return step_classic(group, settings, mask, action, observation, reward, 2, 3, step_pendulum_half);
-}
-
 INLINE void show_pendulum(double *state, float *shown)
 {
     hd sine, cosine;
@@ -52,15 +45,9 @@ INLINE void show_pendulum(double *state, float *shown)
     shown[0] = (float)cosine[0], shown[1] = (float)sine[0], shown[2] = (float)state[1];
 }
 
-static void start_pendulum(
-    void *group, const void *settings, struct generator *generators, unsigned mask, float *observation
-)
-{
-    static const double low[] = {-PI, -1}, high[] = {PI, 1};
-    (void)settings;
-    start_classic(group, generators, mask, observation, 2, 3, 2, low, high, show_pendulum);
-}
+static const double pendulum_low[] = {-PI, -1}, pendulum_high[] = {PI, 1};
 
+CLASSIC_STEPS(pendulum, 2, 3, 2, pendulum_low, pendulum_high, show_pendulum)
 CLASSIC_TASK(pendulum, 2, 3, 0, 0xba458f77f3a16939)
 
 #endif

@@ -222,7 +222,6 @@ static void begin_step(
     *m = w->motion;
     island->kept = w->joints;
     memset(island->count, 0, sizeof island->count);
-    SPLIT(COLLISION)
     for (unsigned left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         for (int body = 0; body < BODIES; body++) {
@@ -239,7 +238,6 @@ static void begin_step(
             fill_slots(island, body, lane, near);
         }
     }
-    SPLIT(REST)
     for (int body = 0; body < BODIES; body++) {
         vf force = body == HULL ? w->push : splat(0);
         m->vx[body] += STEP_S * (model->inverse_mass[body] * force);
@@ -293,15 +291,11 @@ static void step_world(struct walker_group *group, const unsigned masks[WAYS], c
         find_frames(&frames[way], &group->flock[way].walkers.motion, model);
         begin_step(&group->flock[way], model, &islands[way], &frames[way], masks[way], action[way]);
     }
-    SPLIT(SOLVER)
     solve_velocities(islands, model);
-    SPLIT(POSITIONS)
     for (int way = 0; way < WAYS; way++) integrate(&islands[way].motion);
     solve_positions(islands, model, lanes, solved);
-    SPLIT(COLLISION)
     for (int way = 0; way < WAYS; way++)
         end_step(&group->flock[way], model, &islands[way], &frames[way], masks[way], solved[way]);
-    SPLIT(REST)
 }
 
 #endif

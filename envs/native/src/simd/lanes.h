@@ -23,13 +23,6 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-/* Where a part of a step begins; scripts/bench/native.py builds with a header of its own, which counts their cycles. */
-#ifdef PADDOCK_SPLIT
-#include PADDOCK_SPLIT
-#else
-#define SPLIT(part)
-#endif
-
 #define INLINE static inline __attribute__((always_inline, unused))
 
 typedef float vf __attribute__((vector_size(4 * LANES)));

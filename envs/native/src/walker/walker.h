@@ -31,14 +31,12 @@ static void observe(const struct flock *flock, const struct model *model, unsign
         row[1] = (m->omega[b] - m->omega[a]) / MOTOR_SPEED[joint];
     }
     observation[8] = keep(w->on_ground[0], splat(1)), observation[13] = keep(w->on_ground[1], splat(1));
-    SPLIT(LIDAR)
     for (unsigned left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         float fraction[RAYS];
         cast_rays(&flock->own[lane].scene, frame_of(&f, HULL, lane).p, fraction);
         for (int i = 0; i < RAYS; i++) observation[14 + i][lane] = fraction[i];
     }
-    SPLIT(REST)
 }
 
 INLINE double shape(const struct walkers *w, v2 position, int lane)
@@ -148,7 +146,6 @@ static void start_walkers(
     struct walker_group *group = memory;
     double reward[WAYS * LANES];
     vf still[WAYS * WALKER_ACTIONS] = {0};
-    SPLIT(RESET)
     for (unsigned left = mask; left; left &= left - 1) {
         int number = __builtin_ctz(left), lane = number % LANES;
         struct flock *flock = &group->flock[number / LANES];
@@ -174,7 +171,6 @@ static void start_walkers(
         own->shaping = 0;
     }
     step_walkers(memory, settings, mask, (const float *)still, observations, reward);
-    SPLIT(STARTED)
 }
 
 static void close_walkers(void *memory)
