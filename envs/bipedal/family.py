@@ -201,10 +201,10 @@ def _check_rule(key: str, rule: Rule, keys: set[str], most: float) -> None:
     such = f"{key}={dict(rule)} must be numbers with one digit after the point; such as {SUCH[len(keys)]}"
     require(rule.keys() == keys, such)
     numbers = [*rule.get("initial", [0, 0]), rule["step"], rule["max"]]
-    require(
-        len(numbers) == 4 and all(is_number(number) and round(number, DIGITS) == number for number in numbers), such
-    )
+    require(len(numbers) == 4 and all(map(is_number, numbers)), such)
     low, high, step, top = numbers
+    rounded = numbers if "initial" in keys else [top]  # as encodings are
+    require(all(round(number, DIGITS) == number for number in rounded), such)
     require(
         step > 0 and 0 <= low <= high <= top <= most,
         f"{key}={dict(rule)} must have step > 0 and 0 <= initial low <= high <= max <= {most}",

@@ -206,7 +206,7 @@ def test_rows_in_turn_give_what_all_together_give(make: Any, task: EnvSpec) -> N
 
 @each_task
 def test_the_caller_may_restart_what_has_ended(make: Any, task: EnvSpec) -> None:
-    same, disabled = make(task), make(task, AutoresetMode.DISABLED)
+    same, disabled = make(task), make(task, autoreset=AutoresetMode.DISABLED)
     same.reset(seed=2), disabled.reset(seed=2)
     ends = 0
     for action in actions_for(same, 60):
