@@ -125,9 +125,6 @@ class RemoteParallelEnv:
 
         return observations, each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
 
-    def render(self) -> None:
-        """Return nothing: a server shows no pictures."""
-
     def signal(self, key: str, value: Any) -> None:
         """Have the environment's `receive_signal(key, value)` called before its next reset or step.
 

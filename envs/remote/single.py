@@ -73,12 +73,6 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         rows, reward, terminated, truncated, infos = venv.step(self._action)
         return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), read_info(infos, 0)
 
-    def render(self) -> None:
-        """Return nothing, as environments do that have no render mode: a server shows no pictures."""
-        gymnasium.logger.warn(
-            "RemoteEnv.render: a server shows no pictures; film at the server's side, or by paddock.evaluate"
-        )
-
     def signal(self, key: str, value: Any) -> None:
         """Have the environment's `receive_signal(key, value)` called before its next reset or step.
 

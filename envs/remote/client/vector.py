@@ -209,14 +209,6 @@ class RemoteVectorEnv(VectorEnv):
             while not order.answered:
                 self._receive(connection)
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Refuse: a server tells nothing of its environments but what a step gives."""
-        raise VectorMisuse(f"{name}: environments at a server have no attributes to ask for; choose vec=multiprocess")
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Refuse, as `call` does."""
-        self.call(name)
-
     def close_extras(self, **kwargs: Any) -> None:
         """Close the sessions; Gymnasium's `close` calls this once."""
         for connection in self._connections:

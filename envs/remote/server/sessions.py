@@ -29,7 +29,13 @@ LEAVE_S = 5.0  # for environments to come to the end of a step, where the server
 
 
 class Sessions:
-    """The sessions of a server; methods are called by any thread."""
+    """The sessions of a server; methods are called by any thread.
+
+    Attributes:
+        capacity: environments in all.
+        most: environments that one session may have.
+        rows: environments in use, or reserved.
+    """
 
     def __init__(
         self, spec: EnvSpec, vec: Vec, layouts: Layouts, settings: ServerSettings, going: threading.Event
@@ -40,29 +46,16 @@ class Sessions:
             going: set once no more sessions are opened.
         """
         self._spec, self._vec, self._layouts, self._settings = spec, vec, layouts, settings
+        self.capacity = vec.num_envs
+        self.most = min(self.capacity, settings.max_envs_per_session or self.capacity)
         self._sessions: dict[str, Session] = {}
         self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
-        self._rows = 0  # in use, or reserved
+        self.rows = 0
         self._lock = threading.Lock()
         self._joint: dict[str, futures.Future[JointEnv]] = {}  # by name
         self._going = going
         self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
         self._leases.start()
-
-    @property
-    def capacity(self) -> int:
-        """Environments in all."""
-        return self._vec.num_envs
-
-    @property
-    def most(self) -> int:
-        """Environments that one session may have."""
-        return min(self.capacity, self._settings.max_envs_per_session or self.capacity)
-
-    @property
-    def rows(self) -> int:
-        """Environments in use, or reserved."""
-        return self._rows
 
     def list(self) -> list[Session]:
         """Return those that are open."""
@@ -106,7 +99,7 @@ class Sessions:
                 session = Session(venv, spec, layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:
-                    self._rows -= num_envs if world is None else 0
+                    self.rows -= num_envs if world is None else 0
                     del self._opened[nonce]
                 opened.set_exception(error)
             else:
@@ -135,9 +128,9 @@ class Sessions:
         finally:  # whatever its environments raise, there is room for others
             with self._lock:
                 if not isinstance(venv, SeatsVectorEnv):
-                    self._rows -= venv.worlds
+                    self.rows -= venv.worlds
                 elif venv.last:
-                    self._rows -= 1
+                    self.rows -= 1
                     del self._joint[venv.joint.name]
                 self._opened.pop(session.nonce, None)
 
@@ -163,10 +156,10 @@ class Sessions:
             raise NoRoom("the server is shutting down")
         what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
         require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
-        if self._rows + num_envs > self.capacity or len(self._opened) + sessions > most:
-            used = f"{self._rows} of {self.capacity} environments and {len(self._opened)} of {most} sessions are in use"
+        if self.rows + num_envs > self.capacity or len(self._opened) + sessions > most:
+            used = f"{self.rows} of {self.capacity} environments and {len(self._opened)} of {most} sessions are in use"
             raise NoRoom(f"{used}, and {num_envs} more environments are asked for")
-        self._rows += num_envs
+        self.rows += num_envs
 
     def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> SeatsVectorEnv:
         """Return agents in the joint environment of a name, which is made for the first who asks.
@@ -201,7 +194,7 @@ class Sessions:
                 made.set_result(JointEnv(name, self._make(self._spec, 1, AutoresetMode.DISABLED), self._layouts))
             except BaseException as error:
                 with self._lock:
-                    self._rows -= 1
+                    self.rows -= 1
                     del self._joint[name]
                 made.set_exception(error)
         return made.result()

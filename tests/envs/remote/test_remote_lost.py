@@ -110,7 +110,7 @@ def test_a_server_killed_between_any_two_messages_costs_no_number(serve: Any, ba
     with closing(Serial(num_envs=N).make(spec)) as here:
         expected = play(here)
     servers = [serve(spec, backend or WORKERS)]
-    places = [(t, t % 4) for t in (range(STEPS) if backend else (3, 8))]
+    places = [(t, t % 4) for t in (range(0, STEPS, 2) if backend else (3, 8))]
 
     def kill(t: int, k: int) -> None:
         if (t, k) in places:

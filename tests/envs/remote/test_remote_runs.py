@@ -25,28 +25,26 @@ ES = ["algo=es", "env=cartpole", "algo.population=8", "algo.pairs_per_task=2", "
 POET = ["algo=poet", "env=poles", "env.max_episode_steps=40", "algo.population=4", "algo.transfer_every=2"]
 POET += ["algo.reproduce_every=2", "algo.reproduce_score=1", "algo.max_children=2", "algo.max_niches=2"]
 POET += ["algo.criterion_low=1", "algo.hidden=[4]"]
-SEARCHES = {"es": (ES, CARTPOLE, 90), "poet": (POET, POLES.env_spec(POLES.flat(), None), 200)}
 
 
 class Killed(BaseException):
     """Stands for the end of this process."""
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_at_two_servers_has_the_same_bytes_killed_and_resumed(
-    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_poet_at_two_servers_has_the_same_bytes_killed_and_resumed(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search, spec, kill_at = SEARCHES[name]
-    search = [*search, "vec.num_envs=4", "compute=serial", "budget.iterations=4", "algo.eval_episodes=2"]
+    spec, kill_at = POLES.env_spec(POLES.flat(), None), 200
+    search = [*POET, "vec.num_envs=4", "compute=serial", "budget.iterations=4", "algo.eval_episodes=2"]
     search += ["algo.eval_max_steps=40", "checkpoint.every_s=0"]
-    servers = [serve(spec, Serial(num_envs=64), free_arguments=name == "poet", max_sessions=40) for _ in range(2)]
+    servers = [serve(spec, Serial(num_envs=64), free_arguments=True, max_sessions=40) for _ in range(2)]
     received, recv = [0], RemoteVectorEnv.recv
 
     def recv_or_kill(venv: RemoteVectorEnv, *arguments: Any) -> Any:
         received[0] += 1
         if received[0] == kill_at // 2:
             servers[1].close()
-            same = {"address": servers[1].address, "free_arguments": name == "poet", "max_sessions": 40}
+            same = {"address": servers[1].address, "free_arguments": True, "max_sessions": 40}
             servers.append(serve(spec, Serial(num_envs=64), **same))
         if received[0] == kill_at:
             raise Killed
@@ -63,8 +61,7 @@ def test_a_search_at_two_servers_has_the_same_bytes_killed_and_resumed(
     expected = (tmp_path / "serial" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "remote" / "metrics.jsonl").read_bytes() == expected
     assert expected.startswith(before) and 0 < len(before) < len(expected)
-    if name == "poet":
-        assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
+    assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
 
 
 def test_more_environments_than_a_server_has_for_a_client_are_refused_before_a_folder_is_made(

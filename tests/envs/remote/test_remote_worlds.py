@@ -22,8 +22,6 @@ from paddock.envs.vector import Multiprocess, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.client.endpoint import Endpoint  # noqa: E402
-from paddock.envs.remote.offer import Offer  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.single import RemoteEnv, make  # noqa: E402
 
@@ -165,20 +163,6 @@ def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) 
         with pytest.raises(VectorMisuse, match=named) as caught:
             world.step(actions)
         assert "\n" not in str(caught.value)
-
-
-def test_a_server_is_asked_once_what_it_offers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    describe = Endpoint.describe
-
-    def count(endpoint: Endpoint, address: str, like: Any = None) -> Offer:
-        asked.append(address)
-        return describe(endpoint, address, like)
-
-    monkeypatch.setattr(Endpoint, "describe", count)
-    for spec in (CARTPOLE, WORLDS["lives"]):
-        make(serve(spec, Serial(num_envs=1)).address).close()
-    assert len(asked) == 2
 
 
 def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:

@@ -75,25 +75,6 @@ def test_a_client_that_waits_for_the_others_says_so(server: Any, caplog: pytest.
         begun.result(20)
 
 
-def test_a_client_that_came_back_before_the_others_says_that_it_waits_for_them(
-    serve: Any, server: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        first, second = (
-            stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=agents)))
-            for agents in (["ann"], ["bob", "cy"])
-        )
-        list(pool.map(lambda one: one.reset(seed=0), [first, second]))
-        server.close()
-        serve(TURNS, Serial(num_envs=1), address=server.address)
-        caplog.clear()
-        stepped = pool.submit(first.step, {"ann": 1})
-        said = f"vec=remote: waiting for the other clients of world game at {server.address}"
-        wait_until(lambda: said in caplog.messages or stepped.done(), 20)
-        second.step({})
-        stepped.result(20)
-
-
 def test_several_servers_for_one_world_are_one_clear_line() -> None:
     named = r"names 2 servers, and all clients of world=game meet at one; name it alone, or as file:PATH"
     with pytest.raises(ConfigError, match=named) as caught:
@@ -170,7 +151,7 @@ def parts_of(spec: Any, count: int) -> list[list[str]]:
     return [agents[k::count] for k in range(count)]
 
 
-@pytest.mark.parametrize("order", [order for n in (2, 3) for order in itertools.permutations(range(n))], ids=str)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 0, 1)], ids=str)
 def test_several_clients_are_told_what_one_is_whoever_comes_first(serve: Any, whole: Any, order: Any) -> None:
     spec, expected = whole
     server = serve(spec, Serial(num_envs=2))

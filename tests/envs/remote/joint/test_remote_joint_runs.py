@@ -201,25 +201,9 @@ def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(bidding: list
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["algo=r2d2", "algo.burn_in=2", "algo.sequence_length=8", "algo.warmup=20", "algo.updates_per_step=0.5"],
-        ["algo=pqn", "algo.minibatch_size=4"],
-    ],
-    ids=["r2d2", "pqn"],
-)
-def test_who_learns_of_sequences_or_rollouts_counts_the_turns_of_its_seat_alone(
-    words: list[str], bidding: list[str], tmp_path: Path
-) -> None:
-    assert call_main(*words, *bidding, f"run.dir={tmp_path}") == 0
-    pace = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]["schedule"]
-    assert 60 <= pace["step"] < 8 * pace["rollouts"] and pace["updates"] >= 15
-
-
-@pytest.mark.parametrize(
     "more",
-    [["algo=es"], ["algo=pbt", "algo.members=2"], ["algo=ppo", "algo.rollouts=actors", "algo.num_actors=2"]],
-    ids=["es", "pbt", "actors"],
+    [["algo=es"], ["algo=ppo", "algo.rollouts=actors", "algo.num_actors=2"]],
+    ids=["es", "actors"],
 )
 def test_who_plays_in_several_places_is_refused_seats_that_are_one_clients(
     more: list[str], serve: Any, capsys: Any
