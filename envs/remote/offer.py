@@ -192,22 +192,19 @@ def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     """Return a recipe with the arguments that a client asks for: plain data, for the same constructors.
 
     Raises:
-        DecodeError: they are not as `Offer.arguments` has them.
         ConfigError: a constructor refuses them, they hold text that the server does not have, or another observation or
             action comes of them.
     """
     wrappers: list[dict[str, Any]] = spec.fields["wrappers"]
-    good = isinstance(arguments, list) and len(arguments) == 2 and isinstance(arguments[1], list)
-    if not good or len(arguments[1]) != len(wrappers) or not all(map(_is_named, [arguments[0], *arguments[1]])):
-        raise DecodeError(f"arguments are two: a mapping, and a list of one for each of {len(wrappers)} wrappers")
-    for theirs, own in zip([arguments[0], *arguments[1]], [spec.fields["kwargs"], *wrappers], strict=True):
+    kwargs, others = arguments
+    require(len(others) == len(wrappers), f"arguments are of {len(others)} wrappers, and {len(wrappers)} are served")
+    for theirs, own in zip([kwargs, *others], [spec.fields["kwargs"], *wrappers], strict=True):
         for key, value in theirs.items():
             text = "text is the server's to choose, as it may name a file"
             same = encode(value) == encode(own.get(key))
             require(same or not _holds_text(value), f"arguments: {key}={value}: {text}; leave it out")
-    targets = [{"_target_": wrapper["_target_"]} for wrapper in wrappers]
-    given = tuple({**other, **target} for other, target in zip(arguments[1], targets, strict=True))
-    chosen = replace(spec, kwargs=arguments[0], wrappers=given)
+    given = tuple({**other, "_target_": own["_target_"]} for other, own in zip(others, wrappers, strict=True))
+    chosen = replace(spec, kwargs=kwargs, wrappers=given)
     require(chosen.roles == spec.roles, f"arguments={arguments} give other spaces than those of {spec.id} as served")
     return chosen
 
@@ -218,10 +215,6 @@ def _holds_text(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return any(map(_holds_text, value.ravel())) if value.dtype.hasobject else value.dtype.kind in "US"
     return isinstance(value, str | bytes)
-
-
-def _is_named(given: Any) -> bool:
-    return isinstance(given, dict) and all(type(key) is str for key in given)
 
 
 def describe_roles(roles: Sequence[Role]) -> list[Any]:

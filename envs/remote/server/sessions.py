@@ -95,7 +95,7 @@ class Sessions:
                 if world is None:
                     venv = self._make(spec, num_envs, mode, groups)
                 else:
-                    venv = self._join(world, str(asked.get("client")), asked.get("agents"), mode)
+                    venv = self._join(world, str(asked.get("client")), asked.get("agents") or [], mode)
                 session = Session(venv, spec, layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:

@@ -160,8 +160,7 @@ def ask(server: Any, arguments: Any) -> None:
         ([{"render_mode": "human"}, [{"length": 1.0}]], "render_mode=human: text is the server's to choose, as it may"),
         ([{}, [{"length": np.array([0.5, [b"passwd"]], object)}]], "text is the server's to choose"),
         ([{}, [{"length": np.zeros(2)}]], r"PoleLength refuses \{'length': array"),
-        ([{}, []], "arguments are two: a mapping, and a list of one for each of 1 wrappers"),
-        ("code", "arguments are two"),
+        ([{}, []], "arguments are of 0 wrappers, and 1 are served"),
     ],
 )
 def test_arguments_that_a_constructor_refuses_are_one_line(serve: Any, arguments: Any, named: str) -> None:
