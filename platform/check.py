@@ -4,10 +4,8 @@ python -m paddock.check env=bipedal
 python -m paddock.check algo=es
 """
 
-import copy
 import logging
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -17,15 +15,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
-
 from paddock.algos.protocol import TakesFamily
 from paddock.envs.errors import ConfigError, PaddockError, nearest, require, resolve
 from paddock.envs.process import describe_end, start_python
 from paddock.envs.spec import EnvSpec
 
-from .api import Run
 from .config.build import build
 from .config.command import run_command
 from .config.compose import compose_sections, composed
@@ -179,7 +173,6 @@ def check_run(overrides: Sequence[str], iterations: int) -> Findings:
         whole, killed = Path(folder, "whole"), Path(folder, "killed")
         try:
             yield "killed", _check_killed(words, iterations, whole, killed)
-            yield "policy", _check_policy(Run(whole))
         except PaddockError as error:
             yield "run", Finding("FAIL", in_words(error), "mend what raised it")
 
@@ -228,47 +221,6 @@ def cut_short(iteration: int, words: Sequence[str]) -> None:
 
     parts.algorithm.plan = plan_then_die
     play(parts, progress=False)
-
-
-def _check_policy(run: Run) -> Finding:
-    """The policy acts on what its environment shows, each row by itself, and can be sent to other processes."""
-    with closing(run.make_env()) as env:
-        seen = [env.reset(seed=seed)[0] for seed in (0, 1)]
-    try:
-        policy = run.policy()
-        sent = copy.copy(policy)
-        sent.policy = pickle.loads(pickle.dumps(policy.policy))
-        actions, others = ([one.act_with_state(observation)[0] for observation in seen] for one in (policy, sent))
-        array = isinstance(policy.observation_space, spaces.Box)
-        rows = policy.act_with_state(np.stack(seen))[0] if array else actions
-    except Exception as error:
-        return Finding("FAIL", in_words(error), "act(obs [B, ...], state) returns (actions [B, ...], extras, state)")
-    for k, action in enumerate(actions):
-        if not policy.action_space.contains(action):
-            return Finding(
-                "FAIL", f"act gives {action!r}, which is no {policy.action_space}", "act gives actions of it"
-            )
-        if not _alike(action, others[k]):
-            return Finding("FAIL", f"act gives {action!r}, and {others[k]!r} once pickled", "pickle all it acts by")
-        if array and not _alike(action, _pick(rows, k)):
-            return Finding("FAIL", f"act gives {action!r} alone, and another in company", "each row acts by itself")
-    return Finding("ok", "acts in its environment, alone, in company and once pickled")
-
-
-def _pick(batch: Any, k: int) -> Any:
-    """One action of a batch in Gymnasium's form."""
-    if isinstance(batch, Mapping):
-        return {key: _pick(part, k) for key, part in batch.items()}
-    return tuple([_pick(part, k) for part in batch]) if isinstance(batch, tuple) else batch[k]
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two actions are the same but for the last bits, which may depend on the company of a row."""
-    if isinstance(one, Mapping):
-        return all(_alike(one[key], other[key]) for key in one)
-    if isinstance(one, tuple):
-        return all(map(_alike, one, other))
-    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
 
 
 if __name__ == "__main__":

@@ -209,8 +209,10 @@ def play(
                 _check_room(parts)
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
-            if not start.metrics:
-                _say_anew(parts)
+            come = None if start.metrics else read_progress(parts.path).metrics.get("iteration")
+            if come is not None:
+                why = f"it came to iteration {int(come)} and to no checkpoint"
+                log.info("%s starts again: %s", parts.path, why)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
             folder.begin(parts.config, command, beside, origin)
             if origin is not None:
@@ -239,15 +241,6 @@ def _closing(pool: LatePool, signals: Signals) -> Iterator[None]:
     close()
     if signals.caught is not None and signals.caught != known:
         signal.raise_signal(signals.caught)
-
-
-def _say_anew(parts: Experiment) -> None:
-    """Say that a run without a checkpoint begins again, if it had rows."""
-    come = read_progress(parts.path).metrics.get("iteration")
-    if come is not None:
-        every_s = parts.config["checkpoint"]["every_s"]
-        why = f"it came to iteration {int(come)} and to no checkpoint (checkpoint.every_s={every_s:g})"
-        log.info("%s begins anew: %s", parts.path, why)
 
 
 def _find_servers(parts: Experiment) -> dict[str, dict[str, str]]:

@@ -1,9 +1,7 @@
 """Folders, schedulers and workers that a run cannot go on with: named in one line, and left as they were."""
 
 import fcntl
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,17 +39,6 @@ def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Ref
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
     assert "use the run's own values, or another run.dir=, where init_from=run begins with its policy" in line
-
-
-def test_of_another_algorithm_or_environment_the_name_alone_is_told(run: Path, refused: Refused) -> None:
-    line = refused("algo=ppo", "env=pendulum", "compute=serial", "seed=4", "run.dir=run")
-    assert "algo was es and is now ppo, env was CartPole-v1 and is now Pendulum-v1, seed was 0 and is now 4;" in line
-    assert "init_from" not in line  # whose spaces are others
-
-
-def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
-    line = refused(*RUN[:-1], "run.root=.", "resume=last", "algo.hidden=[4]")
-    assert "algo.hidden was [8] and is now [4]" in line
 
 
 def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
@@ -97,21 +84,6 @@ def dask(scheduler: str, tmp_path: Path) -> list[str]:
     return [*TINY, "compute=dask", f"compute.address={scheduler}", "budget.iterations=1", f"run.dir={tmp_path}/run"]
 
 
-@pytest.mark.parametrize(
-    ("address", "part"),
-    [
-        ("nonsense", "tcp://HOST:PORT"),
-        ("127.0.0.1", "tcp://HOST:PORT"),
-        ("tcp://127.0.0.1:port", "tcp://HOST:PORT"),
-        ("tpc://127.0.0.1:8786", "did you mean 'tcp'?"),
-        ("3", "text or null"),
-    ],
-)
-def test_a_nonsense_address_is_refused_at_once(address: str, part: str, refused: Refused) -> None:
-    line = refused("compute=dask", f"compute.address={address}", "dry_run=true")
-    assert f"compute.address={address} " in line and part in line
-
-
 def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..., Command], tmp_path: Path) -> None:
     began = time.monotonic()
     code, out, err = start("compute=dask", "compute.address=tcp://127.0.0.1:9", f"run.dir={tmp_path}/run").wait()
@@ -120,15 +92,6 @@ def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..
     assert err.count("\n") == 1 and "compute.address=tcp://127.0.0.1:9 does not answer" in err
     assert "`dask scheduler` prints its address" in err
     assert not any(tmp_path.iterdir())
-
-
-def test_a_listener_that_is_no_scheduler_does_not_hold_a_run_up(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        assert f"compute.address={address} does not answer" in refused("compute=dask", f"compute.address={address}")
 
 
 def test_a_scheduler_without_workers_is_named_with_the_command_that_starts_one(
@@ -172,24 +135,3 @@ def test_a_worker_that_cannot_import_the_project_is_named(
     line = refused(*dask)
     assert f"worker {odd} cannot import the project" in line
     assert "pip install -e ." in line
-
-
-def test_a_worker_that_cannot_import_the_environments_package_is_named(
-    worker: Callable[..., str], dask: list[str], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_pole.py").write_text("""
-import gymnasium
-gymnasium.register("MyPole-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=9)
-""")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    odd = worker()
-    line = refused(*dask, "env.id=my_pole:MyPole-v0")
-    assert f"worker {odd} has my_pole not importable" in line
-    assert "install my_pole there too" in line
-
-
-def test_workers_like_this_process_are_welcome(worker: Callable[..., str], dask: list[str], tmp_path: Path) -> None:
-    worker()
-    assert call_main(*dask) == 0
-    assert (tmp_path / "run" / "metrics.jsonl").exists()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 from conftest import ROOT, call_main
 
 from paddock import evaluate, rerun
-from paddock.envs.errors import ConfigError
-from paddock.runs.identity import algorithm_name
 
 pytestmark = pytest.mark.xdist_group("packages")  # the package is built once
 
@@ -197,42 +194,11 @@ def expected(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes
     return metrics
 
 
-@pytest.mark.parametrize("compute", ["compute=serial", "compute=local"])
 def test_an_installed_package_runs_anywhere_with_the_same_numbers(
-    compute: str, installed: Path, expected: bytes, tmp_path: Path
+    installed: Path, expected: bytes, tmp_path: Path
 ) -> None:
-    workers = [] if compute == "compute=serial" else ["compute.workers=2"]
-    paddock("experiment=trotting", compute, *workers, "run.dir=run", cwd=tmp_path, path=installed)
+    paddock("experiment=trotting", "compute.workers=2", "run.dir=run", cwd=tmp_path, path=installed)
     assert read(tmp_path / "run")[0] == expected
-
-
-def test_a_run_is_called_by_the_algorithms_class_where_that_has_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    source = write_sources(tmp_path / "source")
-    monkeypatch.syspath_prepend(source)
-    monkeypatch.chdir(tmp_path)
-    words = ["hydra.searchpath=[pkg://stable_hands.conf]", "experiment=trotting", "compute=serial"]
-    assert call_main(*words, "budget.iterations=1", "run.root=runs") == 0
-    [run] = (tmp_path / "runs").iterdir()
-    assert run.name.endswith("_random_search_Trot-v0_seed0")
-    # It says of no policy but the present one that it keeps it, whatever its method takes.
-    monkeypatch.setattr("stable_hands.search.RandomSearch.policy", lambda self, which="last": None)
-    with pytest.raises(ConfigError, match="which=best is not a policy that RandomSearch keeps; allowed: last"):
-        evaluate.evaluate(run, which="best")
-
-
-@pytest.mark.parametrize(
-    ("algo", "name"),
-    [
-        ({"_target_": "mine.search.RandomSearch"}, "random_search"),
-        ({"_target_": "mine.CMAES"}, "cmaes"),
-        ({"_target_": "mine.HERBuffer2"}, "her_buffer2"),
-        ({"_target_": "mine.ES", "name": "evolution"}, "evolution"),
-    ],
-)
-def test_names_of_classes_are_written_as_names_are(algo: dict[str, str], name: str) -> None:
-    assert algorithm_name({"algo": algo}) == name
 
 
 def test_a_run_of_a_package_goes_on(installed: Path, expected: bytes, tmp_path: Path) -> None:
@@ -240,15 +206,6 @@ def test_a_run_of_a_package_goes_on(installed: Path, expected: bytes, tmp_path: 
     paddock(*run, "budget.iterations=2", cwd=tmp_path, path=installed)
     paddock(*run, "budget.iterations=5", cwd=tmp_path, path=installed)
     assert read(tmp_path / "run")[0] == expected
-
-
-def test_its_parts_mix_with_ours(installed: Path, tmp_path: Path) -> None:
-    ours = ["algo=es", "env=trot", "algo.population=4", "algo.hidden=[]", "algo.eval_every=1", "compute.workers=1"]
-    paddock(*ours, "budget.iterations=1", "run.dir=ours", cwd=tmp_path, path=installed)
-    assert b"eval/return_mean" in read(tmp_path / "ours")[0]
-    theirs = ["algo=random_search", "env=pendulum", "compute=serial", "env.max_episode_steps=20"]
-    paddock(*theirs, "budget.iterations=1", "run.dir=theirs", cwd=tmp_path, path=installed)
-    assert b"eval/return_mean" in read(tmp_path / "theirs")[0]
 
 
 def test_its_options_are_in_the_help_and_in_hydras_search_path(installed: Path, tmp_path: Path) -> None:
@@ -259,64 +216,11 @@ def test_its_options_are_in_the_help_and_in_hydras_search_path(installed: Path, 
     assert "stable_hands" in paddock("--info", "searchpath", cwd=tmp_path, path=installed)
 
 
-def test_a_mistake_in_it_is_named_as_in_ours(installed: Path, tmp_path: Path) -> None:
-    def refused(*arguments: str) -> str:
-        return paddock(*arguments, cwd=tmp_path, path=installed, status=2)
-
-    assert refused("algo=random_serch") == (
-        "paddock: algo=random_serch is not an option of algo; did you mean 'random_search'?\n"
-    )
-    assert "did you mean 'algo.members'?" in refused("algo=random_search", "algo.member=3")
-    assert "algo.members='x' has the wrong type; allowed: a whole number" in refused(
-        "algo=random_search", "algo.members=x"
-    )
-    assert "env.kwargs={'targt': 1, 'target': 0.25} is refused" in refused("env=trot", "+env.kwargs.targt=1").replace(
-        "{'target': 0.25, 'targt': 1}", "{'targt': 1, 'target': 0.25}"
-    )
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_folder_of_options_needs_no_init_to_be_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plain_hands/conf/env").mkdir(parents=True)
-    shutil.copy(ROOT / "conf/env/cartpole.yaml", tmp_path / "plain_hands/conf/env/pole.yaml")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert call_main("hydra.searchpath=[pkg://plain_hands.conf]", "env=pole", "compute=serial", "dry_run=true") == 0
-    out, err = capfd.readouterr()
-    assert "environment  CartPole-v1" in out and err == ""
-
-
-@pytest.mark.parametrize("how", ["hydra.searchpath=[file://{}/stable_hands/conf]", "hydra.searchpath=[{}]"])
-@pytest.mark.parametrize("cwd", ["repository", "elsewhere"])
-def test_a_folder_that_nobody_installed_is_found_by_the_search_path(
-    how: str, cwd: str, expected: bytes, tmp_path: Path
-) -> None:
+def test_a_folder_that_nobody_installed_is_found_by_the_search_path(expected: bytes, tmp_path: Path) -> None:
     source = write_sources(tmp_path / "source")
-    there = "pkg://stable_hands.conf" if how.endswith("[{}]") else str(source)
-    folder = ROOT if cwd == "repository" else source
-    run = tmp_path / "run"
-    arguments = [how.format(there), "experiment=trotting", "compute=serial", f"run.dir={run}"]
-    paddock(*arguments, cwd=folder, path=source)
-    assert read(run)[0] == expected
-
-
-def test_an_environment_needs_no_file_at_all(tmp_path: Path, expected: bytes) -> None:
-    source = write_sources(tmp_path / "source")
-    arguments = [
-        "env=gymnasium",
-        "env.id=stable_hands:Trot-v0",
-        "+env.kwargs.target=0.25",
-        "env.wrappers=[{_target_: stable_hands.envs.Double, times: 2}]",
-        "algo.population=4",
-        "algo.eval_every=1",
-        "budget.iterations=1",
-        "compute.workers=1",
-        f"run.dir={tmp_path / 'run'}",
-    ]
-    # Started where the package lies: the workers are told where that is.
-    paddock(*arguments, cwd=source, path=None)
-    assert b"eval/return_mean" in read(tmp_path / "run")[0]
+    where = f"hydra.searchpath=[file://{source}/stable_hands/conf]"
+    paddock(where, "experiment=trotting", "compute=serial", f"run.dir={tmp_path}/run", cwd=source, path=source)
+    assert read(tmp_path / "run")[0] == expected
 
 
 def test_the_console_script_finds_modules_of_the_working_directory_last(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import composed
 import optuna
 import pytest
 import torch
-from distributed import LocalCluster
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
@@ -21,14 +20,10 @@ import paddock.compute
 from paddock.algos.learning.distributed import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.main_guard import is_beginning
-from paddock.compute.slurm import SLURMCluster
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
-from paddock.config.plugins import PLUGINS, register_plugin
 from paddock.envs.native.minigrid import draws_places
 from paddock.envs.sanity.native import find_distribution
-from paddock.envs.vector.adapters.envpool import read_options
-from paddock.sweep.launchers import LocalLauncher
 from paddock.sweep.study import open_trial
 
 
@@ -85,14 +80,6 @@ def test_tests_keep_nothing_of_a_folder_that_may_change(tmp_path: Path) -> None:
         assert compose_alone([f"hydra.searchpath=[{tmp_path}]", "algo=mine"]).algo.a == value
 
 
-def test_hydra_finds_a_plugin_of_ours() -> None:
-    from hydra.core.plugins import Plugins
-
-    register_plugin(LocalLauncher)
-    found: Any = Plugins.instance()
-    assert found.class_name_to_class[f"{PLUGINS}LocalLauncher"] is LocalLauncher
-
-
 def test_optuna_reports_to_a_trial_that_another_process_began() -> None:
     study = optuna.create_study()
     began = study.ask()
@@ -107,18 +94,6 @@ def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path:
     group = open_gloo(torch.distributed.FileStore(str(tmp_path / "meeting"), 1), 0, 1)
     group.allreduce([obs]).wait()
     assert not obs.any()
-
-
-def test_dask_keeps_the_workers_of_its_making_in_a_set() -> None:
-    assert issubclass(SLURMCluster, LocalCluster.__mro__[1])
-    with LocalCluster(n_workers=0, processes=False, protocol="inproc://", dashboard_address=None) as cluster:
-        assert len(cluster._created) == 0
-        cluster._created.clear()
-
-
-def test_envpool_names_the_options_of_a_task() -> None:
-    envpool = pytest.importorskip("envpool")
-    assert {"seed", "num_envs", "max_episode_steps"} <= set(read_options(envpool, "CartPole-v1"))
 
 
 def test_numpy_shows_its_distributions_to_c_and_seeds_as_the_standard_of_cpp() -> None:

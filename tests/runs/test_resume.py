@@ -68,7 +68,7 @@ def test_run_killed_before_its_first_checkpoint_starts_again(
     come = len(rows(run))
     code, out, err = begin().wait()
     assert code == 0, err
-    assert f"{run} begins anew: it came to iteration {come} and to no checkpoint (checkpoint.every_s=0)" in out
+    assert f"{run} starts again: it came to iteration {come} and to no checkpoint" in out
     assert_same_run(undisturbed, run)
 
 
