@@ -211,9 +211,9 @@ def test_sigterm_from_several_senders_at_once_is_one(monkeypatch: pytest.MonkeyP
     [
         (["algo=ess"], "algo=ess is not an option of algo; did you mean 'es'?"),
         (["algo.popul=8"], "did you mean 'algo.population'?"),
-        (["--multirun", "seed=1,2"], "python -m paddock --multirun seed=1,2; or call run() for each value"),
-        (["--cfg", "job"], "--cfg is for the command line: python -m paddock --cfg job"),
-        ([{"algo": "es"}], "overrides are text, such as 'algo=es'; got {'algo': 'es'} (dict)"),
+        (["--multirun", "seed=1,2"], "--multirun is for the command line; for a sweep call run() repeatedly"),
+        (["--cfg", "job"], "--cfg is for the command line"),
+        ([{"algo": "es"}], "overrides are text, such as 'algo=es'; got {'algo': 'es'}"),
         (["run.dir=/proc/x"], "cannot be written"),
     ],
     ids=lambda value: str(value)[:24],
