@@ -61,19 +61,6 @@ class Cell(gymnasium.Env):
         return self.cell, float(action), self.cell in (3, 14), False, {"chance": 0.5}
 
 
-class Words(gymnasium.Env):
-    """Observations of no fixed size."""
-
-    observation_space = spaces.Text(20)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
-        return "begin", {}
-
-    def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return f"took {action}", 0.0, action == 1, False, {}
-
-
 class Levers(gymnasium.Env):
     """Several kinds of actions at once, all of which are seen and paid for."""
 
@@ -441,7 +428,6 @@ class Forever(Faulty):
 
 gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
-gymnasium.register("Words-v0", "toy_envs:Words")
 gymnasium.register("Scenes-v0", "toy_envs:Scenes")
 gymnasium.register("Levers-v0", "toy_envs:Levers")
 
