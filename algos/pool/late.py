@@ -1,4 +1,4 @@
-"""A pool that opens when it is told to, so that everything else can be checked before any worker starts."""
+"""Pool that opens on demand, so that everything else can be checked before any worker starts."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -8,7 +8,7 @@ from paddock.algos.pool.serial import SerialPool
 
 
 class LatePool:
-    """Stands for the pool that a recipe's `open` will make."""
+    """Placeholder for the pool that a recipe's `open` will make."""
 
     def __init__(self, recipe: Any) -> None:
         self._recipe = recipe
@@ -32,16 +32,16 @@ class LatePool:
         return isinstance(self._recipe, SerialPool)
 
     def describe(self) -> str:
-        """One line on the workers there are, or would be."""
+        """Describe in one line the workers there are, or would be."""
         return (self._pool or self._recipe).describe()
 
     def close(self) -> None:
-        """Let the workers go; may be called twice, and before `open`."""
+        """Release the workers; may be called twice, and before `open`."""
         if self._pool is not None:
             self._pool.close()
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on all else that is asked of a pool to the one that was opened."""
+        """Return an attribute of the pool that was opened."""
         pool = self.__dict__.get("_pool")
         if pool is None:
             raise AttributeError(f"the pool is used before it was opened, for its {name}")

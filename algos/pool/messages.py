@@ -1,6 +1,6 @@
-"""How drivers and workers send each other messages: pickled lists of them, in parts where they are large.
+"""Messages between drivers and workers: pickled lists, sent in parts if they are large.
 
-Dask packs no more than 4 GiB at once, and of a part it is known when it came, however long the whole takes.
+Dask packs at most 4 GiB at once, and each part is a sign of life, however long the whole takes.
 """
 
 import pickle
@@ -20,12 +20,12 @@ async def send(comm: Any, messages: Sequence[tuple[Any, ...]]) -> None:
     await comm.write(data[last:])
 
 
-async def receive(comm: Any, hear: Callable[[], None] = lambda: None) -> list[tuple[Any, ...]]:
-    """Read messages that were sent; `hear` is called at each part."""
+async def receive(comm: Any, on_part: Callable[[], None] = lambda: None) -> list[tuple[Any, ...]]:
+    """Read messages that were sent; `on_part` is called at each part."""
     parts: list[bytes] = []
     while True:
         part = await comm.read()
-        hear()
+        on_part()
         if isinstance(part, bytes):
             messages: list[tuple[Any, ...]] = pickle.loads(b"".join([*parts, part]))
             return messages

@@ -39,9 +39,9 @@ class PythonCommand:
 def run_to_end(command: PythonCommand) -> int:
     """Run it to its end; its exit code, or -n if signal n ended it.
 
-    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it, for as
-    long as that takes: a worker that only fell silent may go on with the run to its end. One for which nobody waits any
-    more, since its driver has gone, is asked to end.
+    A run whose last worker was lost may still be saving when it is started again. This then waits for as long as that
+    takes, since a worker that was only silent may continue the run to its end. A command whose driver has gone is asked
+    to end.
     """
     pause_s = POLL_S
     while (code := _run_once(command)) == IN_USE and is_awaited():

@@ -222,6 +222,6 @@ def as_exception(error: BaseException) -> Exception:
     """Return a task's error as an Exception: its SystemExit would end this process, too."""
     if isinstance(error, Exception):
         return error
-    told = RemoteError(f"{type(error).__name__}: {error}")
-    told.__cause__ = error.__cause__
-    return told
+    remote = RemoteError(f"{type(error).__name__}: {error}")
+    remote.__cause__ = error.__cause__
+    return remote

@@ -113,7 +113,7 @@ class _Resident:
     def close(self) -> None:
         closing, self._closed, self._object = self._object, True, None
         if isinstance(closing, Closes):
-            with contextlib.suppress(Exception):  # as on a worker, nobody waits for it
+            with contextlib.suppress(Exception):  # as on a worker
                 closing.close()
 
     def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

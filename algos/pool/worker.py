@@ -1,4 +1,4 @@
-"""Turns a Dask worker into one of ours: drivers connect to it directly and send it tasks.
+"""Makes a Dask worker serve drivers, which connect to it directly and send it tasks.
 
 Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
 each worker (`serve`), so that addresses and TLS come with it; `driver` describes the messages.
@@ -34,8 +34,8 @@ from paddock.algos.pool.executor import Capacity, memory_gb
 from paddock.envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
-DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
-HANG_UP_S = 60.0  # a driver that has not hung up by then, though it was told everything, is not waited for
+DRAIN = "PADDOCK_DRAIN_S"  # environment variable: seconds in which a worker that leaves finishes its tasks
+HANG_UP_S = 60.0  # a driver that has not disconnected by then, though it was sent everything, is not waited for
 RENEWAL_S = 10.0  # a process that is renewed, and has not ended by itself by then, is ended
 
 

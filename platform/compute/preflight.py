@@ -49,7 +49,7 @@ def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
 
 
 async def install(client: Client, address: str) -> None:
-    """Make a worker that was started without `--preload paddock.algos.pool.worker` one of ours.
+    """Load `paddock.algos.pool.worker` in a worker that was started without it.
 
     Raises:
         PoolError: it has another Python, or cannot import the project.

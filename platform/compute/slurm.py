@@ -145,7 +145,11 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
 
 
 def _start(cluster: Any, recipe: SlurmKeys) -> None:
-    """Submit the first jobs, and hear of it where Slurm refuses."""
+    """Submit the first jobs.
+
+    Raises:
+        PoolError: Slurm refuses them.
+    """
 
     async def started() -> None:
         cluster.scale(jobs=recipe.bounds.min)
@@ -156,8 +160,8 @@ def _start(cluster: Any, recipe: SlurmKeys) -> None:
             warnings.simplefilter("ignore")
             cluster.sync(started)
     except (RuntimeError, ValueError) as error:  # the second where sbatch names no job
-        said = [line for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
-        raise PoolError(explain_refusal("\n".join(said) or str(error), "compute")) from error
+        reasons = [line for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
+        raise PoolError(explain_refusal("\n".join(reasons) or str(error), "compute")) from error
 
 
 def _close(cluster: Jobs) -> None:
@@ -180,7 +184,7 @@ def _ids(cluster: Jobs) -> list[str]:
 
 
 def _state(ids: list[str]) -> str:
-    """What Slurm says of jobs."""
+    """Return the state of jobs, as squeue reports it."""
     queue = ask_queue(ids, ANSWER_S)
     if queue is None:
         return "squeue does not answer"

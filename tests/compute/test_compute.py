@@ -108,7 +108,7 @@ def test_an_exception_that_cannot_travel_is_still_a_value(pool: Any) -> None:
     assert done.error is not None
 
 
-def test_results_come_as_they_are_ready_and_tasks_are_taken_as_they_are_needed(pool: Any) -> None:
+def test_results_stream_and_tasks_are_taken_as_needed(pool: Any) -> None:
     taken: list[int] = []
 
     def endless() -> Iterator[int]:

@@ -76,7 +76,7 @@ def test_an_executor_that_closes_gives_back_what_it_has_not_begun(renews: bool) 
     assert retired.wait(10) is renews or not renews
 
 
-def test_a_large_task_is_not_overtaken_and_blocks_nobody_once_it_is_taken_back() -> None:
+def test_a_large_task_is_not_overtaken_until_it_is_taken_back() -> None:
     (executor, ends), may_end = start(2), threading.Event()
     executor.add(job(lambda _: may_end.wait(30), 0))
     wait_until(lambda: executor.busy, 10)
@@ -87,7 +87,7 @@ def test_a_large_task_is_not_overtaken_and_blocks_nobody_once_it_is_taken_back()
     wait_until(lambda: sorted(ends.tasks) == [0, 2], 10)
 
 
-def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:
+def test_a_task_may_need_all_of_the_memory() -> None:
     executor, ends = start(3, 2.0)
     for number, memory_gb in enumerate((0.1, 0.3, 0.7)):  # 2 less these, and these added again, is 2 - 2e-16
         executor.add(job(lambda _: None, number, needs=Capacity(1, memory_gb, 0)))

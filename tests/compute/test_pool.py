@@ -115,9 +115,7 @@ def test_a_value_that_cannot_be_pickled_is_an_error_where_it_is_broadcast(two: D
         two.broadcast(threading.Lock())
 
 
-def test_a_broadcast_is_pickled_once_and_reaches_each_worker_once_lost_ones_included(
-    two: DaskPool, tmp_path: Path
-) -> None:
+def test_a_broadcast_reaches_each_worker_once(two: DaskPool, tmp_path: Path) -> None:
     shared = two.broadcast(Telltale(str(tmp_path)))
     assert values(two.imap_unordered(look_and_die_once, [(shared, x) for x in range(40)])) == list(range(40))
     assert values(two.imap_unordered(look, [(shared, x) for x in range(40)])) == list(range(40))
@@ -182,7 +180,7 @@ def test_what_leaves_its_process_is_a_task_s_own_error_and_ends_nobody(pool: Any
     assert counter.call("add", 1)() == 1
 
 
-def test_an_object_of_this_process_is_closed_by_its_own_close_as_one_on_a_worker() -> None:
+def test_an_object_of_a_serial_pool_is_closed() -> None:
     closed: list[str] = []
 
     class Closes:

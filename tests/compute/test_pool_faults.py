@@ -90,9 +90,7 @@ def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path, monkeypa
         pool.close()
 
 
-def test_what_a_terminal_or_a_scheduler_tells_all_processes_is_left_to_the_driver(
-    two: DaskPool, tmp_path: Path
-) -> None:
+def test_signals_to_all_processes_are_left_to_the_driver(two: DaskPool, tmp_path: Path) -> None:
     wait_until(lambda: two.size == 2)
     ends = two.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)])
     got: list[Done] = []

@@ -48,7 +48,7 @@ class Bounds:
 
         Args:
             size: workers there are, or are on their way.
-            asked: as many as the algorithm says would have work.
+            asked: as many as have work, according to the algorithm.
             threads: of each worker.
             tasks: that no worker has begun.
             work_s: in those tasks, as far as is known.

@@ -143,7 +143,7 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
             return None
         if answer.get("status") == "uncaught-error":
             raise PoolError(f"worker {address} cannot serve: {answer.get('text', answer)}")
-        # How far its clock certainly is from this one, however long the way was: it told its time on the way.
+        # The least by which its clock differs from this one, however long the message took.
         answer["clock_s"] = min(answer["time"] - sent, 0.0) + max(answer["time"] - time.time(), 0.0)
         return WorkerConnection(address, comm, answer)
     except BaseException:

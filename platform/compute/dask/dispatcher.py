@@ -1,6 +1,6 @@
 """Hands tasks to workers and takes their ends: the driver's half of the pool, in the client's event loop.
 
-Dask's scheduler says which workers there are; tasks go to them directly, in chunks that shrink towards the end of a
+Dask's scheduler knows which workers there are; tasks go to them directly, in chunks that shrink towards the end of a
 batch. What a lost worker held runs again elsewhere, alone, so that a task that kills its workers is known by it.
 
 A task, or `Item`:
@@ -17,8 +17,8 @@ A task, or `Item`:
                |           |   leaves after it had all of its time
                +-----------+
 
-No task is given up while a worker that speaks has a copy. From anywhere it is over when its batch is cancelled, which
-is told to nobody, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it
+No task is given up while a worker that speaks has a copy. It is also over when its batch is cancelled, which is
+not delivered, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it
 waits with its object, which moves, and is never alone.
 """
 
@@ -52,7 +52,7 @@ RETIRED = f"it retired before that had ended; {MORE_TIME}"
 
 
 class Dispatcher:
-    """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call.
+    """Workers and the tasks they have. Methods belong to the loop, unless any thread may call them.
 
     Attributes:
         lock: held where a batch gets tasks and where all of them are ended, which happens in several threads.

@@ -137,7 +137,7 @@ class DaskPool:
         error = PoolError("the pool is closed; open another one")
 
         async def leave() -> None:
-            self._dispatcher.fail(error)  # first, or what is under way would be said to be lost with its worker
+            self._dispatcher.fail(error)  # first, or open tasks would be reported as lost
             await self._membership.close()
             self._dispatcher.close()
 

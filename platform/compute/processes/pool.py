@@ -38,7 +38,7 @@ Callback = Callable[[Any], object]
 class Pool(multiprocessing.pool.Pool):
     """The standard library's class over our workers; see there for what is not documented here."""
 
-    # Of the base class, which declares them to nobody.
+    # Of the base class, which does not declare them.
     _cache: dict[int, Any]
     _check_running: Callable[[], None]
     _change_notifier: Any
@@ -60,7 +60,7 @@ class Pool(multiprocessing.pool.Pool):
         """Open the workers.
 
         Args:
-            processes: workers, where this pool starts them; None: as the YAML says. Ignored by `compute="serial"`.
+            processes: workers, where this pool starts them; None: as in the YAML. Ignored by `compute="serial"`.
             initializer: runs in each worker process before its first task; an exception is the task's, and the next
                 task tries again.
             initargs: its arguments.

@@ -94,7 +94,7 @@ def test_an_error_that_cannot_be_loaded_here_is_told_in_words() -> None:
     assert "somewhere" in str(error.__cause__)
 
 
-def test_a_task_ends_though_the_pool_closes_before_it_is_known_how_its_worker_did() -> None:
+def test_a_lost_task_ends_when_the_pool_closes() -> None:
     async def lose() -> list[Done]:
         async def read_exit(worker: WorkerConnection) -> str:
             await asyncio.sleep(600)
@@ -166,7 +166,7 @@ def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
     assert (done.value, done.attempts) == ("done", 2)
 
 
-def test_a_task_that_is_to_run_alone_joins_no_others_behind_one_that_has_ended_meanwhile() -> None:
+def test_a_task_that_runs_alone_joins_no_other() -> None:
     async def feed() -> list[int]:
         dispatcher = make_dispatcher(3)
         batch = dispatcher.open(square, Ends(), **SETTINGS)
@@ -309,7 +309,7 @@ def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> 
     asyncio.run(main())
 
 
-def test_a_task_that_kills_every_worker_ends_though_an_object_is_called_on_them_too() -> None:
+def test_a_task_that_kills_workers_with_objects_is_given_up() -> None:
     async def lose() -> list[int]:
         dispatcher = make_dispatcher(1)
         ends, lost = Ends(), []

@@ -43,7 +43,7 @@ def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> Non
     assert done.value == "done" and done.error is None
 
 
-def test_of_a_worker_that_was_stopped_beyond_its_tasks_time_the_task_runs_again_and_is_late_the_second_time() -> None:
+def test_a_task_on_a_stopped_worker_is_late_the_second_time() -> None:
     """As where a cluster suspends jobs; a task that holds the interpreter looks the same, and is so each time."""
 
     async def be_stopped(times: int) -> list[Done]:
@@ -71,7 +71,7 @@ def test_of_a_worker_that_was_stopped_beyond_its_tasks_time_the_task_runs_again_
     assert isinstance(twice.error, TaskTimeout) and twice.attempts == 2
 
 
-def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_over_is_lost() -> None:
+def test_a_task_survives_a_silent_worker_and_a_lost_one() -> None:
     async def lose() -> list[Done]:
         dispatcher = make_dispatcher(3)
         ends = Ends()
@@ -110,7 +110,7 @@ def begin(kind: str, dispatcher: Dispatcher, ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("kind", ["task", "call"])
-def test_what_a_healthy_worker_has_is_not_lost_with_a_silent_one_that_had_it_before(kind: str) -> None:
+def test_a_copy_on_a_healthy_worker_outlives_the_silent_one(kind: str) -> None:
     async def lose() -> list[Done]:
         dispatcher = make_dispatcher()
         ends = Ends()
@@ -138,7 +138,7 @@ def test_what_a_healthy_worker_has_is_not_lost_with_a_silent_one_that_had_it_bef
     assert (done.value, done.error) == ("done", None)
 
 
-def test_a_task_waits_once_and_has_lost_one_worker_however_often_that_fell_silent() -> None:
+def test_repeated_silence_requeues_a_task_once() -> None:
     async def lose() -> tuple[Done, list[int]]:
         dispatcher = make_dispatcher(3)
         ends, waiting = Ends(), []
@@ -174,9 +174,7 @@ def test_a_task_waits_once_and_has_lost_one_worker_however_often_that_fell_silen
 
 
 @pytest.mark.parametrize("kind", ["task", "call"])
-def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with_them(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_end_when_all_workers_are_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those whose packages were changed while the run went on, and which then were started again."""
     monkeypatch.setattr(membership, "TICK_S", 0.01)
     monkeypatch.setattr(membership, "REFUSED_S", 0.1)
@@ -223,7 +221,7 @@ def test_what_waits_for_workers_that_were_all_refused_ends_by_what_is_wrong_with
     assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; fix that" in str(done.error)
 
 
-def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:
+def test_a_call_waits_while_all_workers_are_silent() -> None:
     async def fall_silent() -> Any:
         dispatcher = make_dispatcher()
         worker = FakeWorker("tcp://a:1")
@@ -244,3 +242,29 @@ def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again(
         return value()
 
     assert asyncio.run(fall_silent()) == "done"
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_scheduler_that_does_not_answer_twice_is_lost(answers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once is forgiven: this process may have been stopped meanwhile."""
+    monkeypatch.setattr(membership, "ANSWER_S", 0.05)
+
+    async def main() -> tuple[PoolError | None, int]:
+        asked = 0
+
+        async def ncores() -> dict[str, int]:
+            nonlocal asked
+            asked += 1
+            if asked != 2 * answers:
+                await asyncio.sleep(60)
+            return {}
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        dispatcher = make_dispatcher()
+        members = Membership(client, dispatcher, None, (), "the scheduler at tcp://a")
+        with pytest.raises(PoolError):
+            await members.open(1, timeout_s=10)
+        return dispatcher.failure, asked
+
+    failure, asked = asyncio.run(main())
+    assert "lost the scheduler at tcp://a" in str(failure) and asked == 2 + 2 * answers

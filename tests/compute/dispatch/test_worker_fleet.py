@@ -53,7 +53,7 @@ def test_a_task_that_came_late_to_workers_that_retire_is_not_lost(caplog: pytest
     assert caplog.text.count("a worker was lost, tcp://0:1: it retired before that had ended") == 1
 
 
-def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next_call() -> None:
+def test_a_worker_with_an_object_is_not_idle() -> None:
     async def main() -> None:
         dispatcher = make_dispatcher()
         workers: list[Any] = [FakeWorker(f"tcp://{name}") for name in ("a", "b")]
@@ -110,9 +110,7 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
 
 
 @pytest.mark.parametrize("spacing_s", [0.0, 15.0])
-def test_jobs_that_replace_others_are_each_started_eight_times_before_the_pool_gives_up(
-    spacing_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacements_are_started_eight_times(spacing_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, one after the other or at once, and however often one failed while others worked."""
     began = now = 1000.0
     jobs = ["0", "1", "2", "3"]
