@@ -173,17 +173,6 @@ def test_an_episode_starts_where_gymnasium_s_does_to_the_bit(make: Any, name: st
         np.testing.assert_allclose(vector.arrays.observation[i], observation, rtol=1.2e-7, atol=0)
 
 
-def test_the_state_of_another_vector_is_refused(make: Any) -> None:
-    vector = make("CartPole-v1", 10)
-    vector.start(range(10))
-    before = vector.save()
-    broken = before.copy()
-    broken[0] ^= 1
-    for saved in (make("Acrobot-v1", 10).save(), make("CartPole-v1", 9).save(), broken):
-        assert vector.load(saved) == -1
-    assert vector.save().tobytes() == before.tobytes()
-
-
 def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
     num_envs, actions = 100, np.zeros((100, 1), np.float32)
     forked, plain = make("Pendulum-v1", num_envs, threads=3), make("Pendulum-v1", num_envs)

@@ -1,13 +1,11 @@
 """Whole episodes in native code: as those that Python steps, and the same bits in any company, order and width."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -19,8 +17,7 @@ from paddock.algos.learning.policy_episodes import NativePlayer
 from paddock.algos.networks.flat import MLP, Activation, Population
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
-from paddock.envs.native import rollout as native
-from paddock.envs.native.networks import Network, Normalizer
+from paddock.envs.native.networks import Normalizer
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Native, Serial, Vec
 
@@ -135,17 +132,6 @@ def as_bytes(played: Episodes) -> list[Any]:
     return [played.returns.tobytes(), played.lengths.tobytes(), moments]
 
 
-def agree(ours: Episodes, theirs: Episodes, within: float) -> None:
-    np.testing.assert_array_equal(ours.lengths, theirs.lengths)
-    np.testing.assert_allclose(ours.returns, theirs.returns, rtol=within, atol=within)
-    for one, other in zip(ours.moments, theirs.moments, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None and other is not None:
-            assert one.count == other.count
-            np.testing.assert_allclose(one.mean, other.mean, rtol=within, atol=within)
-            np.testing.assert_allclose(one.m2, other.m2, rtol=within, atol=within)
-
-
 @each_task
 @pytest.mark.parametrize("hidden, activation", [((), "tanh"), ((32,), "relu"), ((13, 40), "tanh")])
 def test_episodes_are_those_of_the_ordinary_path(env: EnvSpec, hidden: tuple[int, ...], activation: Activation) -> None:
@@ -174,14 +160,6 @@ def test_episodes_on_rows_of_bytes_are_those_of_the_original(env: EnvSpec) -> No
 def test_a_walker_s_episodes_are_box2d_s(id: str) -> None:
     crowd = Crowd.of(spec(id, 120)).normalized
     assert same_bits(crowd.natively(), crowd.in_python(Serial(num_envs=7)))
-
-
-@on_gymnasium_s
-@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
-def test_episodes_are_those_of_gymnasium_s_environments(name: str) -> None:
-    """But for the last bits of the classic tasks' physics."""
-    crowd = Crowd.of(TASKS[name]).normalized
-    agree(crowd.natively(), crowd.in_python(Serial(num_envs=7)), 1e-4)
 
 
 @each_task
@@ -244,25 +222,6 @@ def test_a_network_that_is_not_finite_loses_its_own_episodes_alone(env: EnvSpec)
     rest = [e for e in range(E) if e not in (*lost, 11)]
     np.testing.assert_array_equal(played.returns[rest], whole.returns[rest])
     assert [m.count for m in played.moments if m is not None] == [n for e, n in enumerate(played.lengths) if e % 3 != 1]
-
-
-@each_task
-def test_what_has_no_native_version_is_stepped(env: EnvSpec) -> None:
-    problem = Crowd.of(env).problem
-    assert native_player(replace(problem, vec=Serial(num_envs=2))) is None
-    player = native_player(problem)
-    assert player is not None
-    unfit: list[Callable[[Network], Network]] = [
-        lambda network: replace(network, head="unbounded"),
-        lambda network: replace(network, activation="gelu"),
-        lambda network: replace(network, sizes=(network.sizes[0] + 1, *network.sizes[1:])),
-        lambda network: replace(network, sizes=(*network.sizes[:-1], network.sizes[-1] + 1)),
-        lambda network: replace(network, sizes=(network.sizes[0], 200_000, network.sizes[-1])),
-    ]
-    assert not any(native.supports(player.task, change(player.network)) for change in unfit)
-    if isinstance(player.task.action_space, Discrete):
-        later = replace(player.task, action_space=Discrete(int(player.task.action_space.n), start=1))
-        assert not native.supports(later, player.network)
 
 
 @each_task

@@ -106,19 +106,6 @@ def test_a_course_ends_where_box2d_s_does() -> None:
     assert arrived > 0
 
 
-def test_the_picture_shows_the_walker_where_it_is() -> None:
-    spec = env_spec("paddock.envs.native:paddock/NativeBipedalWalker-v3")
-    env = spec.make(render_mode="rgb_array")
-    env.reset(seed=1)
-    first: Any = env.render()
-    for _ in range(40):
-        env.step(np.array([1, 1, 1, 1], np.float32))
-    later: Any = env.render()
-    env.close()
-    assert first.shape == later.shape == (400, 600, 3)
-    assert (first != later).any() and len(np.unique(first.reshape(-1, 3), axis=0)) > 5
-
-
 def test_the_picture_is_that_of_the_walker_in_python() -> None:
     """But for lidar and clouds, which native walkers do not show."""
     kwargs = {"roughness": 1.0, "stump_height": [0.5, 2.0], "length": 120, "render_mode": "rgb_array"}
