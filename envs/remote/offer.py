@@ -41,7 +41,7 @@ class Offer:
         vec: how the server steps it.
         free_arguments: whether a client may choose the arguments of the environment and its wrappers.
         limit: steps after which the environment truncates its episodes; None: none are known.
-        capacity, free: environments, and those that nobody has.
+        capacity, free: environments in all, and those not in use.
         most: environments that a session may have.
     """
 
@@ -60,7 +60,7 @@ class Offer:
 
     @classmethod
     def read(cls, address: str, told: dict[str, Any]) -> "Offer":
-        """Return what a server described; raises ConfigError where it is no such server."""
+        """Return the offer in a server's description; raises ConfigError where it is malformed."""
         try:
             own = {field.name: told[field.name] for field in fields(cls) if field.name not in ("address", "roles")}
             roles = tuple(_read_role(one, told["environment"]) for one in told["roles"])
@@ -93,7 +93,7 @@ class Offer:
         return tuple(agent for agent in known if agent in agents)
 
     def pick_roles(self, agents: Sequence[str] | None) -> tuple[Role, ...]:
-        """Return what is some agents' of each role, with their seats counted among them alone; None: all."""
+        """Return the roles of some agents, with indices among these agents; None: all."""
         if agents is None:
             return self.roles
         own = self.order(agents)
@@ -150,7 +150,7 @@ class Offer:
         """Raise ConfigError where the server has no room for so many environments, whoever has some.
 
         Args:
-            joint: they are joint worlds, each with a session of its own.
+            joint: they are joint environments, each with a separate session.
         """
         most = self.capacity if joint else self.most
         what = f"vec.num_envs: {num_envs} environments are more than the {most} that a client may have"
@@ -158,7 +158,7 @@ class Offer:
         require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return what a session is asked for with where a recipe has other arguments than are served or tells seats."""
+        """Return the arguments of Open that a recipe needs: constructor arguments and `seat_feature`, where they differ."""
         seat = {"seat_feature": True} if spec.seat_feature and not self.environment.get("seat_feature") else {}
         if spec.id in (REMOTE_ID, FACTORY_ID):
             return seat

@@ -1,4 +1,4 @@
-"""One world at a server as a PettingZoo ParallelEnv; where they take turns, `acting` says who acts."""
+"""A multi-agent environment at a server as a PettingZoo ParallelEnv; `acting` lists the agents whose turn it is."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -19,7 +19,7 @@ from paddock.envs.worlds.world import Step, Told
 if TYPE_CHECKING:
     from paddock.envs.remote.client.vector import RemoteVectorEnv
 
-BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
+BESIDE = ("acts", "over", "final_obs", "_final_obs")  # keys that a vector adds to the infos
 
 
 class RemoteParallelEnv:
@@ -46,7 +46,7 @@ class RemoteParallelEnv:
         *,
         served: Served | None = None,
     ) -> None:
-        """Ask what a server offers; its world is made by the first reset.
+        """Ask a server for its offer; the first reset opens a session.
 
         Args:
             address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later, but
@@ -85,11 +85,11 @@ class RemoteParallelEnv:
         }
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         return self._spaces[agent][0]
 
     def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
+        """Return the action space of an agent."""
         return self._spaces[agent][1]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
@@ -101,11 +101,11 @@ class RemoteParallelEnv:
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
     def step(self, actions: Mapping[str, Any]) -> Step:
-        """Step by the actions of those who act.
+        """Step by the actions of the acting agents.
 
         Raises:
             VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
-                somebody else has one.
+                an agent that does not act has one.
         """
         venv, before = self._served.begun(), self.agents
         rows, reward, terminated, truncated, infos = venv.step(self._pack(actions))
@@ -153,7 +153,7 @@ class RemoteParallelEnv:
         return self
 
     def _look(self, venv: "RemoteVectorEnv", infos: Mapping[str, Any]) -> None:
-        """Note who lives and who acts."""
+        """Update the living and the acting agents."""
         self.agents = [a for a, alive in zip(self.possible_agents, venv.alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 

@@ -16,7 +16,7 @@ import grpc
 
 from paddock.envs.errors import ConfigError, require
 
-TOKEN = "PADDOCK_TOKEN"  # environment variable in place of a file
+TOKEN = "PADDOCK_TOKEN"  # environment variable, instead of a file
 MIN_TOKEN_BYTES = 32
 SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a name on the wire, and no module
 TLS_KEYS = ("ca", "cert", "key")
@@ -97,7 +97,7 @@ def check_tls(tls: Mapping[str, str | None] | None) -> dict[str, str]:
         if "ca" in given:
             context.load_verify_locations(given["ca"])
         if "cert" in given:
-            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # which nobody is asked for
+            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # without a prompt
     except OSError as error:
         files = ", ".join(f"tls.{name}={path}" for name, path in given.items())
         reason = "holds no certificate" if "cert" not in given else "are no certificates with their key"
@@ -166,7 +166,7 @@ def bind(server: Any, address: str, tls: Mapping[str, str]) -> str:
 
 
 def _answers(path: str) -> bool:
-    """Return whether somebody listens at a Unix domain socket."""
+    """Return whether a process listens at a Unix domain socket."""
     with socket.socket(socket.AF_UNIX) as other:
         return other.connect_ex(path) == 0
 
@@ -190,7 +190,7 @@ def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
 
 
 def token_metadata(token: str | None) -> list[tuple[str, str]]:
-    """Return what a client sends with every call."""
+    """Return the metadata of every call of a client."""
     return [] if token is None else [("authorization", f"Bearer {token}")]
 
 

@@ -17,7 +17,7 @@ class Served:
     """One environment at a server; the arguments are those of `RemoteEnv`.
 
     Attributes:
-        offer: what the server serves.
+        offer: the served environment.
         claim: which agents of which joint environment are asked for, as `RemoteVectorEnv` takes them; empty: it is not
             joint.
     """

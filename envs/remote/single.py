@@ -29,14 +29,14 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         *,
         served: Served | None = None,
     ) -> None:
-        """Ask what a server offers; its environment is made by the first reset.
+        """Ask a server for its offer; the first reset opens a session.
 
         Args:
             address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later.
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
-            served: what is there, where somebody has asked; None: it is asked.
+            served: the offer, if it is known already.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses.
@@ -96,7 +96,7 @@ def make(
     render_mode: str | None = None,
     **connection: Any,
 ) -> "RemoteEnv | RemoteParallelEnv":
-    """Return what a server offers, of one agent or of several; arguments are those of either."""
+    """Return a server's environment, a RemoteEnv or a RemoteParallelEnv; arguments are those of either."""
     served = Served(address, **connection)
     if served.offer.seats == 1 and world is None and agents is None:
         return RemoteEnv(address, render_mode=render_mode, served=served)

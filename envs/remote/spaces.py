@@ -15,7 +15,7 @@ def describe_space(space: Space) -> list[Any]:
     """Return a space as plain data: its kind, and what it is built from.
 
     Raises:
-        ConfigError: it is of somebody's own class.
+        ConfigError: it is of a custom class.
     """
     match space:
         case spaces.Box() if type(space) is spaces.Box:
@@ -40,13 +40,13 @@ def describe_space(space: Space) -> list[Any]:
         case spaces.OneOf() if type(space) is spaces.OneOf:
             return ["one_of", [describe_space(part) for part in space.spaces]]
     raise ConfigError(
-        f"{type(space).__name__} is a space of somebody's own, which no client knows; leave it out by env.without, "
+        f"{type(space).__name__} is a custom space, which no client knows; leave it out by env.without, "
         "or wrap the environment"
     )
 
 
 def build_space(plain: Any) -> Space:
-    """Build the space that `describe_space` told of; raises DecodeError: it is told of none."""
+    """Build the space that `describe_space` described; raises DecodeError where there is none."""
     try:
         kind, *parts = plain
         return _build(kind, parts)

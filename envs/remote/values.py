@@ -1,4 +1,4 @@
-"""Plain data and NumPy arrays as MessagePack, with extension types for what is NumPy's.
+"""Plain data and NumPy arrays as MessagePack, with extension types for NumPy's.
 
 Nothing is ever pickled, and no encoded value names a class. Tuples, NumPy scalars and arrays are decoded as they were
 encoded, NaNs with their bits.

@@ -1,4 +1,4 @@
-"""Versions of packages on which an environment's numbers depend: what a process has, and where another's are others."""
+"""Versions of the packages on which an environment's numbers depend."""
 
 import contextlib
 import platform

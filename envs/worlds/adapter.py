@@ -29,12 +29,12 @@ class Adapter:
         self.render_mode = getattr(env, "render_mode", None)
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         space: Space = self._env.observation_space(agent)
         return space
 
     def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
+        """Return the action space of an agent."""
         space: Space = self._env.action_space(agent)
         return space
 
@@ -64,7 +64,7 @@ class Wrapper(Adapter):
         super().__init__(world, world.possible_agents)
 
     def _update(self) -> None:
-        """Note who lives and who acts."""
+        """Update the living and the acting agents."""
         self.agents = self._env.agents
         self.acting = self._env.acting if takes_turns(self._env) else self.agents
 

@@ -13,18 +13,18 @@ BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # what te
 
 @final
 class Dicts(Adapter):
-    """A world in which those act next who are given an observation."""
+    """An environment in which the agents that received an observation act next."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env, env.possible_agents)
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         space: Space = self._env.observation_spaces[agent]
         return space
 
     def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
+        """Return the action space of an agent."""
         space: Space = self._env.action_spaces[agent]
         return space
 
@@ -35,7 +35,7 @@ class Dicts(Adapter):
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step by the actions of those who act."""
+        """Step by the actions of the acting agents."""
         observations, rewards, terminated, truncated, infos = self._env.step(actions)
         lived = list(dict.fromkeys([*self.agents, *observations]))
         ended, cut = ({agent: bool(told.get(agent, False)) for agent in lived} for told in (terminated, truncated))

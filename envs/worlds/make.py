@@ -27,7 +27,7 @@ def names_factory(id: str) -> bool:
 
 
 def call_factory(id: str, kwargs: Mapping[str, Any]) -> Any:
-    """Return what a factory makes.
+    """Return the environment of a factory.
 
     Raises:
         ConfigError: there is none of that name, or it cannot be imported.

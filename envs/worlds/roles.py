@@ -54,7 +54,7 @@ class Role:
         name: what their agents' names have in common, as `adversary` of `adversary_0` and `adversary_1`.
         seats: their numbers in a world, in order.
         agents: their agents' names.
-        observation_space: what each sees, without what is left out.
+        observation_space: of each, without the parts that are left out.
         action_space: what each may do.
         observations: how an observation lies in a row; None where it has no known size.
         actions: how an action lies in a row; None where it has no known size.
@@ -70,7 +70,7 @@ class Role:
 
 
 def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
-    """Return what a seat sees and what it may do; of several roles, a Dict of each one's."""
+    """Return the observation and action spaces of a seat; of several roles, a Dict by role."""
     if len(roles) == 1:
         return roles[0].observation_space, roles[0].action_space
     seen = spaces.Dict([(role.name, role.observation_space) for role in roles])

@@ -26,7 +26,7 @@ class SeatFeature(Wrapper):
         self._spaces = {agent: self._widen(world.observation_space(agent)) for agent in self._seat}
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         return self._spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:

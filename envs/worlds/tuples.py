@@ -37,11 +37,11 @@ class Tuples(Adapter):
             self._any[agent] = own.sample()
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         return self._spaces[0][agent]
 
     def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
+        """Return the action space of an agent."""
         return self._spaces[1][agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
@@ -60,7 +60,7 @@ class Tuples(Adapter):
         return self._each(observations), self._each(rewards), ended, cut, {agent: info for agent in lived}
 
     def _each(self, told: Any) -> dict[str, Any]:
-        """Return what was told of each agent, or of all alike."""
+        """Return a value by agent, from a tuple or one for all."""
         if not isinstance(told, tuple | list) and not getattr(told, "shape", ()):
             return dict.fromkeys(self.possible_agents, told)
         return dict(zip(self.possible_agents, told, strict=True))

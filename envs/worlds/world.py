@@ -28,11 +28,11 @@ class World(Protocol):
         ...
 
     def observation_space(self, agent: str) -> Space:
-        """Return what an agent sees."""
+        """Return the observation space of an agent."""
         ...
 
     def action_space(self, agent: str) -> Space:
-        """Return what an agent may do."""
+        """Return the action space of an agent."""
         ...
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
@@ -40,11 +40,11 @@ class World(Protocol):
         ...
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step by the actions of those who act; what is said of agents that lived, and of those born."""
+        """Step by the actions of the acting agents; return results of agents that lived or were born."""
         ...
 
     def close(self) -> None:
-        """Close what is open."""
+        """Release resources."""
         ...
 
     def render(self) -> Any:
@@ -62,10 +62,10 @@ class TakesTurns(World, Protocol):
 
 
 def offers(env: Any, *names: str) -> bool:
-    """Return whether somebody else's environment has all of these, by itself or by what it wraps."""
+    """Return whether an environment, or the one it wraps, has all of these attributes."""
     return all(hasattr(env, name) for name in names)
 
 
 def takes_turns(world: World) -> TypeGuard[TakesTurns]:
-    """Return whether a world, of which an episode has begun, says itself who acts."""
+    """Return whether an environment whose episode has begun lists its acting agents itself."""
     return offers(world, "acting")

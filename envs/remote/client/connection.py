@@ -1,4 +1,4 @@
-"""A client's session at a server: orders go out, outcomes come in, and what is lost on the way is recovered.
+"""A client's session at a server: it sends orders, receives outcomes and recovers from lost connections and servers.
 
 Where a stream breaks, the next one continues the same session, and nothing is stepped twice. Where the session is gone,
 because its server is, another is opened, there or elsewhere, and comes to the same place by the same orders.
@@ -56,7 +56,7 @@ class Connection:
         Args:
             at: which address is tried first.
             known: observations, and returns and lengths of running episodes, [N], to compare a replay with.
-            replay: whether another server may go on where one was lost.
+            replay: whether another server may replace a lost one.
             claim: what else is asked for: the number of groups, and which agents of which joint environment, or
                 arguments other than the server's.
             seats: rows of an environment.
@@ -72,13 +72,13 @@ class Connection:
         self._asked = asked | {"client": secrets.token_hex(8)} | dict(claim)
         self._joint: str | None = claim.get("world")
         self._session: dict[str, Any] | None = None  # what Open answered; None: there is none
-        self._at = self._address  # in place of a file, which may name another server by now
+        self._at = self._address  # resolved: a file may name another server by now
         self._pending: dict[int, Order] = {}
         self._unsent: list[Order] = []  # of these, in their order
         self._seq = self._fruitless = 0
         self._channels: list[Channel] = []
         self._closed = False
-        weakref.finalize(self, _close_all, self._channels)  # or heartbeats would go on for who was never closed
+        weakref.finalize(self, _close_all, self._channels)  # else heartbeats of a vector that was never closed continue
         try:
             endpoint.retry(lambda number: self._open(self._address), "no session could be opened")
         except BaseException:
@@ -91,7 +91,7 @@ class Connection:
         self._unsent.append(order)
 
     def flush(self) -> None:
-        """Send what was ordered."""
+        """Send the orders that were taken."""
         assert self.channel is not None
         while self._unsent:
             self.channel.send(self._unsent.pop(0).frame)
@@ -225,7 +225,7 @@ class Connection:
         return True
 
     def _hang_up(self) -> None:
-        """End the stream if there is one; the session goes on."""
+        """End the stream if there is one, and keep the session."""
         _close_all(self._channels)
 
     def _number(self, order: Order, flags: int = 0) -> None:
@@ -247,7 +247,7 @@ class Connection:
             raise EnvError(f"{error}, and its episodes are longer than vec.journal_mb holds; raise it")
 
     def _restart(self, address: str) -> None:
-        """Open another session, bring its environments to where they were, and ask again for what is due."""
+        """Open another session, replay the journal there, and repeat the pending orders."""
         self._endpoint.describe(address, self.offer)
         pending = list(self._pending.values())
         before = self._session, self._address, self._at, self._seq
@@ -271,7 +271,7 @@ class Connection:
         """Do the journal's orders, and compare where they lead to.
 
         Args:
-            pending: what is asked for next; where that begins all episodes, nothing need be done before.
+            pending: the orders that follow; where they begin all episodes, signals alone are replayed.
 
         Raises:
             EnvError: they lead elsewhere.

@@ -40,7 +40,7 @@ class ConnectionLost(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Servers, and what a client needs to be admitted.
+    """Servers, and the credentials of a client.
 
     Attributes:
         addresses: of servers that offer the same; `file:PATH` is read again for every connection.
@@ -90,7 +90,7 @@ class Endpoint:
         return answer
 
     def describe(self, address: str, like: Offer | None = None) -> Offer:
-        """Return what a server offers, which must be what `like` offers; raises as `call` does."""
+        """Return the offer of a server, which must equal `like`; raises as `call` does."""
         offer = Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
         if self.same_versions == "here":
             offer.check_versions(read_versions(), "here")
@@ -101,7 +101,7 @@ class Endpoint:
         return offer
 
     def offers(self) -> list[Offer]:
-        """Return what the servers offer.
+        """Return the offers of the servers.
 
         Raises:
             ConfigError: they offer different environments, or one refuses.
@@ -143,7 +143,7 @@ class Channel:
     """One stream of frames to a server.
 
     Attributes:
-        waiting_since: when the wait for the next frame began; None while nobody waits.
+        waiting_since: when the wait for the next frame began; None where no call waits.
     """
 
     def __init__(self, endpoint: Endpoint, address: str, heartbeat_s: float, joint: str | None = None) -> None:

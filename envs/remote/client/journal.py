@@ -1,6 +1,6 @@
 """The orders that lead to where a client's environments are, so that another server can come there.
 
-Each environment's episode begins at an order (a reset on a seed, or `begin`) and goes on by the actions since; the
+Each environment's episode begins at an order (a reset on a seed, or `begin`) and continues by the actions since; the
 journal is the orders themselves, from the earliest such beginning on, and all signals.
 """
 
@@ -27,7 +27,7 @@ class Order:
     Attributes:
         rows: of the session's environments.
         arguments: in the header beside its number: of a reset seeds, options and, in a joint environment, the
-            identifier of its episode, the step of it that it leads to, and the seed if nobody names one.
+            identifier of its episode, the step of it that it leads to, and the seed if no client names one.
         actions: of a step, [n, ...].
         position: in the journal.
         seq: its number in the session; 0 before it has one.

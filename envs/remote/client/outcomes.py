@@ -21,7 +21,7 @@ class Outcomes:
         self._arrays, self._table, self._seats = arrays, table, seats
 
     def enter(self, connection: Connection, order: Order, frame: Frame) -> None:
-        """Enter what came of an order.
+        """Enter the outcome of an order.
 
         Raises:
             VectorMisuse: the order was refused.
@@ -62,7 +62,7 @@ class Outcomes:
         raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
 
     def _step(self, connection: Connection, order: Order, rows: RowIndex, cursor: Cursor, n: int, ended: int) -> None:
-        """Enter what a step gave, with the last observations of the rows that `ended`."""
+        """Enter the result of a step, with the last observations of the rows that `ended`."""
         arrays = self._arrays
         reward, terminated, truncated = (
             cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)

@@ -57,14 +57,13 @@ class RemoteVectorEnv(VectorEnv):
         """Open a session at each server.
 
         Args:
-            spec: what is to be served; None: whatever is.
+            spec: the environment that must be served; None: any.
             packed: whether observations come as rows; see `Vec.make`.
-            replay: whether another server may go on where one was lost.
+            replay: whether another server may replace a lost one.
             journal_mb: megabytes of actions that are kept for that, in all.
             worlds: the names of `num_envs` joint environments, in which other clients have agents; None: not joint.
             agents: whose actions this client chooses in them.
-            groups: in which environments are stepped, of as many each; a server is told how many it has, if they are
-                whole.
+            groups: in which environments are stepped, of equal size; servers distribute each group over their workers.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -129,7 +128,7 @@ class RemoteVectorEnv(VectorEnv):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
         parts = list(self._split(rows))
-        if self._keyed and len(parts) < len(self._connections):  # which would go on by their keys, unlike anywhere else
+        if self._keyed and len(parts) < len(self._connections):  # whose episodes would stay keyed
             said = f"reset: of {len(self._connections)} servers {len(parts)} would know that keys of begin are over"
             raise VectorMisuse(f"{said}; reset an environment of each, or all")
         self._settle(rows)
@@ -242,7 +241,7 @@ class RemoteVectorEnv(VectorEnv):
     def _order(self, orders: Sequence[tuple[Connection, Order]]) -> None:
         """Send orders, each of which is noted before one goes out."""
         for connection, order in orders:
-            connection.order(order)  # first: what has no form in bytes leads nowhere
+            connection.order(order)  # first: an order that cannot be encoded is not noted
             if order.kind is Kind.BEGIN:
                 connection.journal.begin(*order.arguments)
             else:
@@ -251,14 +250,14 @@ class RemoteVectorEnv(VectorEnv):
             connection.flush()
 
     def _settle(self, rows: RowIndex) -> None:
-        """Wait for what is under way at servers where environments start anew."""
+        """Wait for pending steps at servers whose environments are about to restart."""
         for connection, _ in self._split(rows):
             while due := connection.due:
                 try:
                     self._receive(connection)
                 except EnvError:
                     if connection.due < due and (connection.due or NEW in self._table.waiting(rows)):
-                        continue  # they start anew
+                        continue  # they are about to restart
                     raise
 
     @closes_on_interrupt
@@ -268,7 +267,7 @@ class RemoteVectorEnv(VectorEnv):
         Clients of joint environments recover all of them in the same order, as each waits for others in every one.
 
         Raises:
-            EnvError: an environment raised, or its process died or hung, or no server goes on.
+            EnvError: an environment raised, or its process died or hung, or no server continues.
         """
         found = connection.receive()
         if not isinstance(found, ConnectionLost):

@@ -23,7 +23,7 @@ from paddock.envs.vector.storage import Layouts, allocate
 
 log = logging.getLogger("paddock.envs.remote")
 
-LOOK_S = 0.1  # between looks whether who waits has something else to do
+LOOK_S = 0.1  # between checks whether a waiting client has something else to do
 RUNS = "resume all runs from checkpoints of the same iteration, or begin all anew"
 OTHERS = "name one seed and the same options, or none in all but one"
 
@@ -44,7 +44,7 @@ class Start:
         seed: None: whatever the others ask for.
         episode: its number among those of the client's key, from which the seed comes; None: the seed was named.
         id: of the episode, where the client comes back to it; None: it is to begin.
-        next_seed: the seed if nobody names one; None: a random one.
+        next_seed: the seed if no client names one; None: a random one.
     """
 
     seed: int | None
@@ -63,11 +63,11 @@ class Client:
 
     Attributes:
         seats: its agents' indices.
-        position: of what it is told next, counted from the environment's beginning; None: it has begun no episode.
+        position: of its next outcome, counted from the environment's beginning; None: it has begun no episode.
         follows: whether its episodes follow each other by themselves; others go to wherever a reset leads.
         start: the episode that it asks to begin.
         actions: rows of its agents, that it asks to step by.
-        error: what it is told in place of an outcome.
+        error: raised instead of an outcome.
         signals: for the next step or reset that it asks for: number, key, value.
     """
 
@@ -102,15 +102,15 @@ class JointOutcome:
 
 @dataclass(eq=False)
 class JointStep:
-    """A reset or a step that was done, and what came of it.
+    """A reset or a step, and its outcome.
 
     Attributes:
         id: of the episode.
         step: of it; 0: its reset.
-        seeds: of a reset, by seat: what was asked for, or else the episode's seed.
+        seeds: of a reset, by seat: the requested seed, or else the episode's.
         actions: rows [A] of a step; None: it is a reset.
-        acted: [A], whose of them the environment was given; None: nobody's.
-        outcome: what it gave, or what was raised.
+        acted: [A], whose actions the environment received; None: of no agent.
+        outcome: or the error that was raised.
     """
 
     id: str
@@ -141,11 +141,11 @@ class JointEnv:
 
     @property
     def end(self) -> int:
-        """The position of what is done next."""
+        """The position of the next reset or step."""
         return self.first + len(self.history)
 
     def at(self, position: int) -> JointStep:
-        """Return what was done at a position."""
+        """Return the reset or step at a position."""
         return self.history[position - self.first]
 
     @property
@@ -167,7 +167,7 @@ class JointEnv:
         return None
 
     def join(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
-        """Give a client agents that nobody has; raises VectorMisuse where somebody has one of them."""
+        """Give a client free agents; raises VectorMisuse where another client has one of them."""
         taken = sorted(seat for one in self.clients for seat in one.seats if seat in seats)
         if taken:
             free = [a for k, a in enumerate(self.agents) if all(k not in one.seats for one in self.clients)]
@@ -180,7 +180,7 @@ class JointEnv:
         return client
 
     def leave(self, client: Client) -> bool:
-        """Free a client's agents; returns whether nobody is left."""
+        """Free a client's agents; returns whether it was the last client."""
         self.clients.remove(client)
         self.ended = not self.clients
         return self.ended
@@ -227,7 +227,7 @@ class JointEnv:
             said = f"reset: clients of a joint world ask for different episodes ({told})"
             self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
             return
-        # Runs have keys of their own, of which the one with the first agent counts.
+        # Each run has its key; the one of the run with the first agent counts.
         keyed = [one.seed for one in starts if one.episode is not None]
         following = [one.next_seed for one in starts if one.next_seed is not None]
         seed = next(iter([*seeds, *keyed, *following]), None)
@@ -277,7 +277,7 @@ class JointEnv:
                 self.venv.call("receive_signal", key, value)
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
-        """Return what a vector of one environment gave."""
+        """Return the outcome from the arrays of a vector of one environment."""
         acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
         own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
         if "final_obs" in infos:
@@ -285,7 +285,7 @@ class JointEnv:
         return JointOutcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
 
     def _fail(self, clients: Sequence[Client], error: PaddockError) -> None:
-        """Tell these clients an error in place of what they ask for."""
+        """Answer these clients' requests with an error."""
         for one in clients:
             one.start = one.actions = None
             one.error = error

@@ -1,4 +1,4 @@
-"""One client's agents in a joint environment, behind the interface that a session has for environments of its own."""
+"""One client's agents in a joint environment, as a vector environment for its session."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ class SeatsVectorEnv(VectorEnv):
     """Some rows of one environment; `recv`, `reset` and `begin` wait for other clients.
 
     Attributes:
-        called: whether whoever waits is to stop that, and raise CalledAway.
-        last: whether nobody was left when this was closed.
+        called: whether a wait must stop with CalledAway.
+        last: whether this was the last client when it was closed.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SeatsVectorEnv(VectorEnv):
         step: int = 0,
         next_seed: int | None = None,
     ) -> tuple[Any, dict[str, Any], list[Any]]:
-        """Begin anew, once all ask for it; who comes to a running episode is told where it is.
+        """Reset once all clients ask for it; a client that joins a running episode gets its latest outcome.
 
         Args:
             id: of the episode, where the client comes back to it; None: it is to begin.
@@ -109,7 +109,7 @@ class SeatsVectorEnv(VectorEnv):
             return observation, infos, [began.seeds[client.seats[0]], began.id, done.step]
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a keyed episode, once all ask for it; who was in it before is told again what came of it.
+        """Begin a keyed episode once all clients ask for it, or return to one that is kept.
 
         Raises:
             VectorMisuse: others act, or are elsewhere in their own episodes.
@@ -128,7 +128,7 @@ class SeatsVectorEnv(VectorEnv):
         (self._number,) = map(int, numbers)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
-        """Say what these agents do; it is looked at of those who act alone.
+        """Submit these agents' actions; those of agents that do not act are ignored.
 
         Raises:
             VectorMisuse: the episode is over, or they did something else before.
@@ -172,7 +172,7 @@ class SeatsVectorEnv(VectorEnv):
             self.joint.venv.close()
 
     def _past(self) -> JointStep | None:
-        """Return what this client is told next, if that was done already."""
+        """Return this client's next reset or step, if that was done already."""
         joint, position = self.joint, self._client.position
         return joint.at(position) if position is not None and position < joint.end else None
 
@@ -224,7 +224,7 @@ class SeatsVectorEnv(VectorEnv):
         return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
 
     def _take(self) -> JointOutcome:
-        """Return what this client is told next, which is there; raises what it is told instead."""
+        """Return this client's next outcome, which is there, or raise its error."""
         joint, client = self.joint, self._client
         error, client.error = client.error, None
         if error is not None:

@@ -1,4 +1,4 @@
-"""The server: one port, many sessions, a health service; told to end, it finishes what is under way."""
+"""The server: one port, many sessions, a health service, and an orderly end."""
 
 import contextlib
 import os
@@ -118,7 +118,7 @@ class EnvironmentServer:
         self._server.start()
 
     def drain(self) -> bool:
-        """Take no more sessions, finish what is under way, and have clients go elsewhere; whether all did in time."""
+        """Refuse new sessions, finish pending steps and send clients elsewhere; returns whether all did in time."""
         self._going.set()
         for session in self.sessions.list():
             session.drain()
@@ -201,7 +201,7 @@ class EnvironmentServer:
         if session is None:
             yield join(Kind.FAILED, [0, "session", "this server knows no such session"])
             return
-        if self._going.is_set():  # or it would come again and again, while others finish what is under way
+        if self._going.is_set():  # else it would return again and again, while others finish
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         yield from session.attach(stream, first.header[2])
         if session.closed:

@@ -1,7 +1,7 @@
 """A session: one client's environments at a server, whose orders are done once each, however often they arrive.
 
 Orders are numbered from 1. An order's answer is kept until the client acknowledges it, so a stream that breaks costs
-nothing: the next one repeats what was not received. The thread of the stream that is attached does all the work.
+nothing: the next one repeats the answers that were not received. The thread of the stream that is attached does all the work.
 """
 
 import logging
@@ -78,7 +78,7 @@ class Session:
         return stream is not None and not stream.over
 
     def attach(self, stream: FrameStream, received: int) -> Iterator[bytes]:
-        """Serve a stream in place of the one before: what its client lacks, then what it asks for."""
+        """Serve a stream that replaces the one before: first the answers its client lacks, then its orders."""
         with self._lock:
             if stream.over:  # its client has hung up, and may have another by now, which is not to be cut
                 return
@@ -242,7 +242,7 @@ class Session:
             yield self._keep(seq, join(Kind.FAILED, [seq, kind, str(error)]))
 
     def _fail_pending(self, error: Exception) -> Iterator[bytes]:
-        """All that is under way fails with one environment; its episodes begin anew, as the client will ask."""
+        """Fail all pending steps with one environment; the client will reset them."""
         seqs = sorted(step.seq for step in self._pending)
         self._pending.clear()
         self._busy[:] = False

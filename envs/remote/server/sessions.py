@@ -135,7 +135,7 @@ class Sessions:
                 self._opened.pop(session.nonce, None)
 
     def close(self) -> bool:
-        """End all, but for what is at work for too long; whether nothing is left. `going` has been set."""
+        """End all sessions except those that are at work for too long; returns whether none is left."""
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
         ends = [threading.Thread(target=session.close, name="end", daemon=True) for session in sessions]
@@ -166,8 +166,8 @@ class Sessions:
 
         Raises:
             ConfigError: there are no such agents.
-            VectorMisuse: somebody has them.
-            NoRoom: there is no room, or whoever has them is away.
+            VectorMisuse: another client has them.
+            NoRoom: there is no room, or the client that has them is away.
         """
         known = self._layouts.agents
         require(len(known) > 1, f"{self._spec.id} has one agent, and a joint world several clients")
@@ -182,7 +182,7 @@ class Sessions:
             raise NoRoom(f"{error}, who is away, for serve.lease_s={lease_s:g} at the most") from None
 
     def _joint_env(self, name: str) -> JointEnv:
-        """Return the joint environment of a name; others that are made, or at work, hold up nobody here."""
+        """Return the joint environment of a name, without waiting for others that are being made."""
         with self._lock:
             mine = name not in self._joint
             if mine:

@@ -1,4 +1,4 @@
-"""A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
+"""Orders of a session, carried out on its environments: frames in, frames out."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +73,7 @@ class SessionEnvs:
         self._venv.send(actions, rows)
 
     def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Do an order that is no step; return what came of it."""
+        """Do an order that is no step; return its answer."""
         match frame.kind:
             case Kind.STATE:
                 return self._state(seq)
@@ -174,7 +174,7 @@ class SessionEnvs:
         return join(Kind.OUTCOME, [seq, None, 0], [self._observation, self._return, self._length])
 
     def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
-        """Return who lives and who acts in rows of worlds."""
+        """Return the flags of living and acting agents; empty where there is one agent."""
         return [self._venv.alive[rows], self._acts[rows]] if self._several else []
 
     def _note(self, rows: RowIndex, observation: Any) -> None:
@@ -182,7 +182,7 @@ class SessionEnvs:
         self._observation[rows] = given.view(self._observation.dtype).reshape(-1, *self._observation.shape[1:])
 
     def _encode_infos(self, infos: dict[str, Any]) -> bytes | None:
-        """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
+        """Return infos in bytes, without those that the client derives from arrays; None where none are left."""
         if not self._infos:
             return None
         left = {key: value for key, value in infos.items() if key not in self._beside}

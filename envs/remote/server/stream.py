@@ -16,7 +16,7 @@ FULL_S = 0.01  # between looks whether there is room again
 
 
 class FrameStream:
-    """A client's frames, read by a thread of its own.
+    """A client's frames, read by a separate thread.
 
     Attributes:
         over: nothing more comes, or is to be done here.
@@ -48,7 +48,7 @@ class FrameStream:
         return not self._frames.empty()
 
     def notify(self) -> None:
-        """Have the session's thread look at what has changed."""
+        """Wake the session's thread."""
         self._frames.put(None)
         self.wake()
 
