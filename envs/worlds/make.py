@@ -27,24 +27,20 @@ def names_factory(id: str) -> bool:
 
 
 def call_factory(id: str, kwargs: Mapping[str, Any]) -> Any:
-    """Return the environment of a factory.
-
-    Raises:
-        ConfigError: there is none of that name, or it cannot be imported.
-    """
+    """Return the environment of a factory; raises ConfigError where it cannot be imported."""
     return resolve(id, "env.id")(**kwargs)
 
 
 def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, seat_feature: bool = False) -> Any:
-    """Return what was made: of one agent as Gymnasium has it, of several as a `World`, cut off where it is to be.
+    """Return a made environment as a `gymnasium.Env` of one agent or a `World` of several, truncated at a limit.
 
     Args:
         agents: how many agents a Gymnasium environment has, if not one.
-        max_episode_steps: None: nothing more is cut off.
-        seat_feature: whether several agents see which seat they have.
+        max_episode_steps: None: no further limit.
+        seat_feature: whether agents observe their indices.
 
     Raises:
-        ConfigError: it is of no form that is known here.
+        ConfigError: it has no supported form.
     """
     if isinstance(env, gymnasium.Env) and not offers(env, *BY_AGENT):
         # Those that Gymnasium knows by name are limited already, before any wrapper.
@@ -56,9 +52,8 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
         limit, world = max_episode_steps, _find_form(env, id)
         known = len(world.possible_agents)
         require(known > 0, f"env.id={id}: its possible_agents are empty; name an environment that has agents")
-        require(
-            agents in (None, known), f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
-        )
+        own = f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
+        require(agents in (None, known), own)
         if known == 1:
             return SoleAgent(world) if limit is None else TimeLimit(SoleAgent(world), limit)
     world = SeatFeature(world) if seat_feature else world

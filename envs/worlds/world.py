@@ -20,36 +20,28 @@ class World(Protocol):
     @property
     def possible_agents(self) -> Sequence[str]:
         """All agents that there may be, in the order of seats."""
-        ...
 
     @property
     def agents(self) -> Sequence[str]:
         """Those that live, in any order; known once an episode has begun."""
-        ...
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
-        ...
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of an agent."""
-        ...
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode of the whole world; observations and infos of the agents that live."""
-        ...
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step by the actions of the acting agents; return results of agents that lived or were born."""
-        ...
 
     def close(self) -> None:
         """Release resources."""
-        ...
 
     def render(self) -> Any:
         """Draw the world."""
-        ...
 
 
 class TakesTurns(World, Protocol):
@@ -58,7 +50,6 @@ class TakesTurns(World, Protocol):
     @property
     def acting(self) -> Sequence[str]:
         """The agents whose action the next step takes."""
-        ...
 
 
 def offers(env: Any, *names: str) -> bool:
