@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.learner import is_dense
-from paddock.algos.learning.offpolicy.from_replay import check_pairs, learn_in_torch
+from paddock.algos.learning.offpolicy.from_replay import learn_in_torch
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class DQN(QLearning):
-    """The algorithm: its settings (conf/algo/dqn.yaml explains each), its parts, and its state."""
+    """Settings (conf/algo/dqn.yaml explains each), plan and state."""
 
     group = "dqn"
 
@@ -75,9 +75,6 @@ class DQN(QLearning):
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             settings = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
             return DenseQLearner(architecture, self.objective, seed, **settings)
-        for name, count in (("quantiles", self.quantiles), ("atoms", self.atoms)):
-            if count:
-                check_pairs(self, name, count, count)
         # Torch takes a second to import, and networks that learn in C never need it.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 

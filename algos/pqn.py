@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class PQN(OffPolicy):
-    """The algorithm: its settings (conf/algo/pqn.yaml explains each), its parts, and its state."""
+    """Settings (conf/algo/pqn.yaml explains each), plan and state."""
 
     group = "pqn"
 
@@ -87,7 +87,7 @@ class PQN(OffPolicy):
         return {**super().describe(), "learner": learned}
 
     def _learn(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[TrainStep, None, None]:
-        """Let each policy learn from each of its rollouts, then publish the weights to actors."""
+        """Update each policy by each of its rollouts, then publish the weights to actors."""
         for each in rollouts:
             check_turns(each, self.learning[0].schedule.rollouts - 1)
             updates = [self._updates(k, policy, each[k]) for k, policy in enumerate(self.learning)]

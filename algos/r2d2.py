@@ -30,7 +30,7 @@ ETA = 0.9  # weight of a sequence's greatest error in its priority; the rest is 
 
 @dataclass(kw_only=True, eq=False)
 class R2D2(QLearning):
-    """The algorithm: its settings (conf/algo/r2d2.yaml explains each), its parts, and its state."""
+    """Settings (conf/algo/r2d2.yaml explains each), plan and state."""
 
     group = "r2d2"
 

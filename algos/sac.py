@@ -17,7 +17,7 @@ from gymnasium import spaces
 from paddock.algos.dqn import quantile_loss
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import OwnNoise
-from paddock.algos.learning.offpolicy.from_replay import FromReplay, check_pairs, make_actor_critic
+from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class SAC(FromReplay):
-    """The algorithm: its settings (conf/algo/sac.yaml explains each), its parts, and its state."""
+    """Settings (conf/algo/sac.yaml explains each), plan and state."""
 
     group = "sac"
 
@@ -74,7 +74,6 @@ class SAC(FromReplay):
         left = quantiles is None or self.drop < quantiles
         require(left, f"algo.drop={self.drop} leaves none of algo.quantiles={quantiles}; lower it")
         if quantiles:
-            check_pairs(self, "quantiles", quantiles, self.critics * (quantiles - self.drop))
             loss = partial(tqc_losses, drop=self.drop)
         policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class TD3(FromReplay):
-    """The algorithm: its settings (conf/algo/td3.yaml explains each), its parts, and its state."""
+    """Settings (conf/algo/td3.yaml explains each), plan and state."""
 
     group = "td3"
 

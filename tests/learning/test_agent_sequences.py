@@ -133,26 +133,6 @@ def test_where_rollouts_are_cut_and_states_are_kept_changes_no_sequence(id: str,
     assert all(np.array_equal(ours["open"][name], theirs["open"][name]) for name in theirs["open"])
 
 
-def test_of_a_world_that_was_given_up_turns_that_go_on_are_left_out(tmp_path: Path) -> None:
-    """What its seats saw last is what their last turns led to, as if they had been truncated there."""
-    of = replace(OF, period=1, burn_in=0, length=1)
-    (rollout,) = play(config("toy_worlds:Bidding", 4, (3, 2, 0, 1)), 1)
-    first = remembered(rollout)
-    again = replace(part_of(first, 0, 4), start=rollout.start, memory=first.memory)  # begins at an episode's first step
-    replay = make(first, tmp_path, 2, of)
-    replay.append(first)
-    seats = turns_of_seats(first)
-    assert [len(turns) for turns in seats] == [1, 1, 1] and not seats[0][0]["end"]
-    replay.append(again)
-    # Ann's first turn ends where her second one, which was given up, had begun; then come her turns anew.
-    batch = replay.sample(0, 1, 50)
-    ann = next(b for b in range(50) if batch.obs[0, b].tolist() == [0, 0] and batch.action[0, b] == 3)
-    assert batch.start[1:, ann].tolist() == [True, False]
-    assert (batch.reward[0, ann], batch.discount[0, ann], batch.last[0, ann]) == (np.float32(0.2), GAMMA, 0)
-    (final,) = [k for k, at in enumerate(batch.final_at.tolist()) if at == [0, ann]]
-    assert batch.final_obs[final].tolist() == seats[0][0]["next"].tolist() == [5, 0]
-
-
 def test_a_replay_keeps_the_newest_sequences_and_what_they_led_to(tmp_path: Path) -> None:
     rollouts = [remembered(rollout) for rollout in play(config("agents:Mortals", 12, worlds=6), 60)]
     replay = make(rollouts[0], tmp_path, 1, capacity=900)

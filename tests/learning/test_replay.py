@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
-from numpy.typing import NDArray
-from transitions import GAMMA, SETTINGS, World, assert_same, make
+from transitions import GAMMA, World, assert_same, make
 
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.replay.disk_space import ReplayError, ReplayRefused
 from paddock.algos.learning.replay.streams import Reader
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.envs.errors import ConfigError
-from paddock.runs.checkpoint import check_fits
 
 
 class Listed:
@@ -177,22 +174,6 @@ def test_who_goes_on_from_an_older_state_draws_the_same(at: int, n_step: int, tm
     assert all(np.array_equal(ours[name]["sums"], theirs[name]["sums"]) for name in ("rows", "finals"))
 
 
-def test_a_state_holds_no_rows_and_fits_a_new_one(tmp_path: Path) -> None:
-    replay, world = make(tmp_path, lanes=8, capacity=100_000), World(8, 0)
-    fresh = replay.state_dict()
-    assert fresh["attachments"] == []
-    for _ in range(4):
-        replay.append(world.play(500))
-    check_fits(replay.state_dict(), fresh)
-    assert sum(leaf.nbytes for leaf in leaves_of(replay.state_dict())) < 2_000
-
-
-def leaves_of(state: Any) -> list[NDArray[Any]]:
-    if isinstance(state, dict):
-        return [leaf for value in state.values() for leaf in leaves_of(value)]
-    return [state] if isinstance(state, np.ndarray) else []
-
-
 def test_files_whose_rows_are_all_too_old_are_no_longer_named_and_never_written_again(tmp_path: Path) -> None:
     replay, world = make(tmp_path, capacity=400), World(3, 0)
     seen: dict[str, bytes] = {}
@@ -276,8 +257,6 @@ def test_a_folder_that_cannot_be_made_and_a_disk_that_is_too_small_end_in_one_li
     with pytest.raises(ReplayError, match="cannot be written"):
         make(tmp_path / "file").append(World(3, 0).play(5))
     capacity = 10**13
-    with pytest.raises(ConfigError, match=r"capacity=\d+ takes [\d.]+ GB of memory for priorities, and this"):
-        make(tmp_path, capacity=capacity, priorities=SETTINGS)
     with pytest.raises(ReplayError, match=r"capacity=\d+ takes [\d.]+ GB in .* take at most \d+"):
         make(tmp_path, capacity=capacity).append(World(3, 0).play(5))
 

@@ -104,21 +104,6 @@ def test_leaves_worked_by_hand() -> None:
     assert leaves_of(errors, 0.0).tolist() == [ONE] * 8
 
 
-def test_new_transitions_have_the_greatest_priority_that_ever_was_and_others_theirs(tmp_path: Path) -> None:
-    replay, world = make(tmp_path, lanes=2, capacity=40, n_step=2, priorities=SETTINGS), World(2, 0)
-    replay.append(world.play(10))
-    assert replay.count == 18
-    batch = replay.sample(0, 1, 18)
-    assert sorted(batch.ids[0]) == list(range(18)) and (batch.weight == 1).all()
-    ids = np.arange(18)
-    replay.set_priorities(ids, np.where(ids == 3, 9, 1e-6).astype(np.float32))
-    assert (replay.sample(1, 1, 64).ids == 3).mean() > 0.9
-    replay.set_priorities(np.array([3, 3]), np.array([9, 1e-6], np.float32))  # the last one counts
-    replay.append(world.play(1))  # with which two more may be drawn, as if they were of error 9
-    drawn = replay.sample(2, 1, 64).ids
-    assert set(drawn.ravel().tolist()) >= {18, 19} and np.isin(drawn, [18, 19]).mean() > 0.9
-
-
 def test_what_is_not_offered_and_what_is_gone_is_never_drawn(tmp_path: Path) -> None:
     replay, world = make(tmp_path, lanes=3, capacity=31, n_step=3, priorities=SETTINGS), World(3, 0)
     generator, update = np.random.default_rng(0), 0

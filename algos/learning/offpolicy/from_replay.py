@@ -25,7 +25,6 @@ from paddock.algos.learning.rollouts.actors import check_shares
 from paddock.algos.multiagent.replay.agent_replay import AgentReplay
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
-from paddock.algos.networks.flat import check_memory
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range
@@ -161,20 +160,6 @@ class FromReplay(OffPolicy):
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:
     """Return what one observation is kept as."""
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
-
-
-def check_pairs(settings: FromReplay, key: str, count: int, targets: int) -> None:
-    """Check that there is memory to learn a distribution of returns: each number that it is given by meets each target.
-
-    Args:
-        key: says how many numbers there are.
-        targets: of each return.
-
-    Raises:
-        ConfigError: this machine has less.
-    """
-    rows = max(1, settings.batch_size // settings.pieces)  # of which pairs are there at once
-    check_memory(f"algo.{key}={count}", rows * count * targets, "pairs to compare in a batch", 50)
 
 
 def learn_in_torch(

@@ -196,7 +196,7 @@ class OffPolicy:
         return [one.weights() for one in self.learning]
 
     def publish(self) -> None:
-        """Let actors play the weights as they are now."""
+        """Publish the weights as they are now to actors."""
         self.actors.publish(self.learning[0].schedule.rollouts, self._acting)
 
     def rows(self, steps: Generator[TrainStep, None, None]) -> Generator[dict[str, float], None, None]:
@@ -251,7 +251,7 @@ class OffPolicy:
         return self.evaluation.best[0].version if which == "best" else self.learning[0].schedule.rollouts
 
     def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """The policy: the last one, or the best that an evaluation met; of several, all as one that plays all seats.
+        """Return the last policy, or the best that an evaluation met; several act as one.
 
         Raises:
             ConfigError: the best is asked for before the first evaluation has ended.
@@ -277,7 +277,7 @@ class OffPolicy:
         self.actors.begin(*self._acting())
 
     def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
+        """Return what a run would assemble, for `dry_run=true`."""
         actors, every = self.actors, self.actors.sync_every
         renewals = f", renewed every {every} rollouts" if every > 1 else ""
         return {

@@ -13,6 +13,7 @@ function between two of these.
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import Metrics
-from paddock.algos.learning.replay.batch import Drawn, Floats
+from paddock.algos.learning.replay.batch import Floats
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 from paddock.envs.errors import require
 
@@ -67,7 +68,7 @@ def store(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollout
         yield each
 
 
-def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Drawn, None, None]:
+def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]:
     """Draw batches for the updates that are owed, for ever; which rows depends on the updates' numbers alone."""
     schedule = policy.schedule
     while True:
@@ -76,7 +77,7 @@ def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Drawn, None, Non
         yield batch
 
 
-def train(batches: Iterator[Drawn], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
+def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
     """Learn from each batch: the loss, the optimizers' steps, and the targets that follow."""
     for batch in batches:
         metrics, td_error = policy.learner.update(batch, rate())

@@ -1,7 +1,7 @@
-"""What off-policy updates learn from."""
+"""Batches of off-policy updates."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +40,3 @@ class SequenceBatch:
     final_at: NDArray[np.int64]  # [F, 2], the steps (t, b) that truncated an episode
     final_obs: NDArray[Any]  # [F, ...], and the observations that they led to
     weight: Floats  # [B], of importance; 1 where all are drawn alike
-
-
-class Drawn(Protocol):
-    """What was drawn for updates: `Batch`, `SequenceBatch`, or the `DrawnRows` that learners gather by themselves."""
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """Which rows, or sequences, they are [U, B]."""
-        ...

@@ -1,23 +1,20 @@
-"""What a replay takes of the disk and of memory, said before a run begins, and what goes wrong with its files."""
+"""Disk space of a replay, checked before a run begins, and errors of its files."""
 
-import logging
 import shutil
 from pathlib import Path
 
 from paddock.envs.errors import NO_ROOM, PaddockError
-from paddock.envs.machine import memory_bytes, spell
-
-log = logging.getLogger(__name__)
+from paddock.envs.machine import spell
 
 SHARE = 8  # of what is kept, that a file of a replay has at most, if that is more than a few rows
 
 
 class ReplayError(PaddockError):
-    """A file of a replay is missing or damaged, or the disk refuses one."""
+    """Missing or damaged file of a replay, or one that the disk refuses."""
 
 
 class ReplayRefused(ReplayError):
-    """The disk refuses what a replay has to write: it is full, or gone."""
+    """Failed write of a replay: the disk is full, or gone."""
 
     exit_code = NO_ROOM
 
@@ -46,10 +43,3 @@ def check_disk(
         left = f"where {spell(free)} are left" + (f" for each of {members} members" if members > 1 else "")
         left += f" beside {spell(taken)} of checkpoints and others" if taken else ""
         raise ReplayError(f"{what}, {left}; take at most {fits}, or another run.dir=")
-
-
-def warn_of_memory(nbytes: int) -> None:
-    """Say that a replay of so many bytes is larger than this machine's memory, where it is."""
-    if nbytes > memory_bytes():
-        sizes = spell(nbytes), spell(memory_bytes())
-        log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)

@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.draws import DrawBlocks
-from paddock.algos.learning.replay.disk_space import ReplayError, check_disk, warn_of_memory
+from paddock.algos.learning.replay.disk_space import ReplayError, check_disk
 from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
 from paddock.algos.learning.replay.random_integers import draw_words, scale_words
 from paddock.algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
 from paddock.algos.learning.replay.sum_tree import tree_bytes
-from paddock.envs.errors import require
-from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.machine import spell
 
 Array = NDArray[Any]
 
@@ -46,18 +45,11 @@ class RowStore:
             seed: of draws.
             priorities: None draws uniformly.
             apart: whether `sample` returns `DrawnRows`, which learners gather by themselves.
-
-        Raises:
-            ConfigError: this machine has no memory for so many priorities.
         """
         self._lanes, self._period, self._span, self._seed, self._apart = lanes, period, span, seed, apart
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
         self._rows = self._streams["rows"]
-        items = self._capacity // period
-        tree, memory = 0 if priorities is None else tree_bytes(items), memory_bytes()
-        given = f"capacity={self._capacity} takes {spell(tree)} of memory for priorities"
-        require(tree <= memory, f"{given}, and this machine has {spell(memory)}; take less, or priorities=null")
-        self._priorities = None if priorities is None else PriorityTree(priorities, items)
+        self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity // period)
         self.steps = 0  # rows stored so far
         self._windows: AnyWindows | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
@@ -195,7 +187,6 @@ class RowStore:
         """Map the files that there are."""
         if self._windows is None:
             self.check_disk_space()
-            warn_of_memory(self.nbytes)
             self._windows = self._form.windows(self._streams)
         return self._windows
 

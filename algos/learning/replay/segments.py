@@ -110,7 +110,7 @@ class Segments:
         self.settled, self.written, self._unsaved = settled_end, end, True
 
     def drop(self, first: int) -> None:
-        """Let go of the files whose rows all lie before `first`."""
+        """Drop the files whose rows all lie before `first`."""
         while (self.begin // self.segment_rows + 1) * self.segment_rows <= min(first, self.settled):
             number = self.begin // self.segment_rows
             self.begin = (number + 1) * self.segment_rows
@@ -166,7 +166,7 @@ class Segments:
         self._sums = {first + k: int(one) for k, one in enumerate(state["sums"])}
 
     def close(self) -> None:
-        """Let go of all files; they are opened again when they are used."""
+        """Close all files; they are opened again when they are used."""
         for number in list(self._files):
             self._close(number)
         self._mapped.clear()

@@ -99,6 +99,6 @@ class Reader:
         return self._windows.gather(rows.ids, rows.weight)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for segments in self._segments.values():
             segments.close()

@@ -17,9 +17,9 @@ import pytest
 from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, last_of_each, refuse_write
 from gymnasium import spaces
 
-from paddock.algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
+from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
-from paddock.algos.networks.heads import LOWEST, SoftGaussian, Tanh, make_head
+from paddock.algos.networks.heads import LOWEST, make_head
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
@@ -99,24 +99,6 @@ def advance(algo: Any, rows: int) -> list[dict[str, float]]:
 
 def acting(algo: Any) -> np.ndarray:
     return np.concatenate([one.parameters for one in algo.weights()])
-
-
-@pytest.mark.parametrize("variant", ["dqn", "prioritized", "r2d2", "pqn"])
-def test_where_nothing_is_legal_after_an_episode_was_cut_off_anything_may_be_best(variant: str, tmp_path: Path) -> None:
-    """Else a target would be the least number there is."""
-    words = ["env=gymnasium", "env.id=toy_envs:Shut-v0", "env.fresh=false"]
-    algo = algorithm(variant, tmp_path, *words)
-    losses = [row[f"{algo.group}/loss"] for row in advance(algo, 8) if f"{algo.group}/loss" in row]
-    assert len(losses) > 3 and max(losses) < 100
-
-
-@pytest.mark.parametrize("variant", ["dqn", "pqn"])
-@pytest.mark.parametrize("vec", ["serial", "native"])
-def test_a_game_that_says_what_is_legal_is_learned_while_none_is_cut_off(
-    variant: str, vec: str, tmp_path: Path
-) -> None:
-    algo = algorithm(variant, tmp_path, "env=game_2048", f"vec={vec}")
-    assert [row["step"] for row in advance(algo, 3)] == [16, 32, 48]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -205,16 +187,6 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
     assert all(one > other for one, other in pairwise(ladder))
 
 
-@pytest.mark.parametrize("kind", ["soft", "tanh"])
-def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
-    head = (SoftGaussian if kind == "soft" else Tanh).for_replay(spaces.Box(-2, 2, (1,)), "sac")
-    explore = OwnNoise(warmup=10) if kind == "soft" else AddedNoise(warmup=10, sigma=0.1)
-    noise = explore.draw(head, np.random.default_rng(1), (5000, 4), 9, 0).reshape(-1, 1)
-    taken = head.sample(np.zeros((len(noise), head.width), np.float32), np.zeros(0, np.float32), noise)
-    share, _ = np.histogram(taken, bins=10, range=(-1, 1))
-    assert share.sum() == len(noise) and np.abs(share / len(noise) - 0.1).max() < 0.01
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -234,7 +206,6 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: this is learned in torch alone"),
         (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "two ways to learn of returns; set one to null"),
         (["algo=dqn", "algo.atoms=51", "algo.v_min=3", "algo.v_max=3"], "algo.v_min=3 must be below algo.v_max=3"),
-        (["algo=dqn", "algo.atoms=1000000000"], "algo.atoms=1000000000 has 256000000000.0 GB of pairs to compare"),
         (["algo=dqn", "algo.updates_per_step=4e-7"], "updates_per_step=4e-07 must be at least 1e-6"),
         (
             ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],

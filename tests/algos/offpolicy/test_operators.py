@@ -13,7 +13,6 @@ from gymnasium import spaces
 from transitions import OBS, World
 
 from paddock.algos.learning.flow import prefetch
-from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.operators import (
     Update,
@@ -28,7 +27,6 @@ from paddock.algos.learning.offpolicy.operators import (
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.vector import EnvError
 
 LAYOUT = Layout.of(spaces.Box(-np.inf, np.inf, OBS.shape), {}, ())  # of the rollouts' observations
 
@@ -151,14 +149,3 @@ def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
     steps = interleave(count(stage.rollouts(), policies), [learning], policies, lambda: None)
     with closing(report(steps, policies, 20, "dqn", ())) as plan:
         assert [row["step"] for row, _ in plan] == [24, 40]  # 20 and 40 are passed by rollouts of 8 steps
-
-
-@pytest.mark.parametrize(("where", "step"), [("obs", 7), ("final_obs", 3), ("last_obs", 20)])
-def test_an_observation_that_is_no_number_is_named_wherever_it_lies(where: str, step: int) -> None:
-    rollout = World(lanes=2, seed=1).play(20)
-    rollout.final_at[0] = 2, 1  # which led to step 3
-    spoilt = rollout.obs[7] if where == "obs" else getattr(rollout, where)[0 if where == "final_obs" else slice(None)]
-    spoilt.reshape(-1, 3)[-1, 2] = np.nan
-    check_rollout(World(lanes=2, seed=1).play(20), LAYOUT)
-    with pytest.raises(EnvError, match=f"environment 1 gave an observation with nan in step {step} of a rollout; mend"):
-        check_rollout(rollout, LAYOUT)

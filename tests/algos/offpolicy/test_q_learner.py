@@ -9,7 +9,6 @@ import pytest
 from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 
-from paddock.algos.common.divergence import Diverged
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
@@ -153,38 +152,6 @@ def test_no_bit_depends_on_how_updates_are_grouped(grouped: list[int]) -> None:
         first += count
     assert every_bit(parted, *map(np.concatenate, zip(*told, strict=True))) == expected
     assert parted.updates == whole.updates == 69
-
-
-def test_numbers_that_are_not_finite_are_named_and_have_the_same_fate_everywhere(
-    native: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arch = architecture(activation="relu")
-    for wrong, value in (("reward", np.nan), ("obs", np.inf), ("next_obs", np.nan), ("weight", np.inf)):
-        found = []
-        for _, backend in backends(arch, monkeypatch):
-            batch, learner = draw(arch), make(arch, backend=backend)
-            getattr(batch, wrong)[2, 3] = value
-            with pytest.raises(Diverged, match=r"^in update 3 the ") as caught:
-                learner.update(batch, 0.003)
-            found.append((str(caught.value), np.isfinite(learner.state_dict()["parameters"]).tobytes()))
-        assert len(set(found)) == 1, wrong
-
-
-def test_it_sees_rows_of_dictionaries_as_numbers_and_what_is_legal() -> None:
-    arch = architecture(masked=True, shared=True)
-    batch, layout = draw(arch), arch.inputs.layout
-    packed = []
-    for seen in (batch.obs, batch.next_obs):
-        rows, flat = layout.zeros(*seen.shape[:2]), seen.reshape(-1, seen.shape[-1])
-        parts = {"action_mask": flat[:, NUMBERS:].astype(np.int8), "numbers": flat[:, :NUMBERS]}
-        layout.pack(parts, rows.reshape(-1))
-        packed.append(rows)
-    expected = make(arch)
-    learner = DenseQLearner(arch, USUAL, 1, adam_epsilon=1e-5, threads=1)
-    learner.load_state_dict(expected.state_dict())
-    told = learner.update(replace(batch, obs=packed[0], next_obs=packed[1]), 0.003)
-    assert every_bit(learner, *told) == every_bit(expected, *expected.update(batch, 0.003))
 
 
 BOARDS: dict[str, dict[str, spaces.Space]] = {

@@ -24,7 +24,6 @@ from torch import Tensor
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.dqn import project
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.actor_critic import TorchActor
 from paddock.algos.networks.architecture import Architecture
@@ -87,12 +86,10 @@ def test_what_meets_an_atom_goes_there_whole_and_what_is_beyond_goes_to_the_end(
     assert found[3] == [0, 0, 0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("noisy", [None, 0.5], ids=["still", "noisy"])
-@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"shared": True, "activation": "tanh"}, {"observation": MASKED, "shared": True}],
-    ids=["plain", "dueling", "masked dueling"],
+    ("noisy", "double", "changes"),
+    [(None, False, {}), (None, True, {"shared": True}), (0.5, True, {"observation": MASKED, "shared": True})],
+    ids=["plain", "dueling", "noisy masked dueling"],
 )
 def test_gradients_of_atoms_are_those_of_the_loss_as_it_is_written_down(
     changes: dict[str, Any], double: bool, noisy: float | None
@@ -175,17 +172,6 @@ def test_actors_play_the_expected_returns(observation: spaces.Space, shared: boo
     np.testing.assert_allclose(played[legal], expected[legal], rtol=1e-5, atol=1e-5)
 
 
-def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
-    of, U, B = spread(hidden=()), 200, 100
-    own = learner(of, PLAIN)
-    returns = np.tile(np.where(np.arange(B) % 4 == 0, 3, -1.5).astype(np.float32), (U, 1))  # 3 once in four times
-    obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
-    own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.1)
-    with torch.no_grad():
-        found = torch.softmax(own.networks(torch.zeros(1, 5))[0, 0], 0).numpy()
-    np.testing.assert_allclose(found, [0.375, 0.375, 0, 0, 0, 0.25, 0], atol=0.01)
-
-
 # Noise
 
 
@@ -197,19 +183,6 @@ def noise_by_hand(of: Architecture, number: int, whose: int) -> np.ndarray:
         f = [np.sign(x) * abs(x) ** 0.5 for x in islice(normal, outputs + inputs)]
         noise += [f[o] * f[outputs + i] for o in range(outputs) for i in range(inputs)] + f[:outputs]
     return np.array(noise)
-
-
-def test_noisy_networks_begin_as_others_do_with_a_deviation_for_each_parameter() -> None:
-    of = spread(shared=True)
-    state, plain = learner(of, noisy_sigma=0.5).state_dict(), learner(of).state_dict()
-    mean, deviation = np.split(state["parameters"], 2)
-    assert (
-        mean.tobytes() == plain["parameters"].tobytes() and state["targets"].tobytes() == state["parameters"].tobytes()
-    )
-    first, rest = deviation[: 16 * 6], deviation[16 * 6 :]
-    np.testing.assert_allclose(first, 0.5 / 5**0.5, rtol=1e-6)
-    np.testing.assert_allclose(rest[: 8 * 17], 0.5 / 16**0.5, rtol=1e-6)
-    np.testing.assert_allclose(rest[8 * 17 :], 0.5 / 8**0.5, rtol=1e-6)
 
 
 def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:

@@ -10,8 +10,6 @@ from conftest import deterministic
 from learned import leaves
 
 from paddock.algos.learning.rollouts.collector import Collector
-from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against
-from paddock.algos.learning.selfplay.scripted import random_player
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
@@ -98,15 +96,6 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
 
 
-@pytest.mark.parametrize("variant", ["memory", "lambda"])
-def test_where_it_is_played_changes_no_number(variant: str, tmp_path: Path) -> None:
-    found = []
-    for where in ("prefetch", "threads", "actors"):
-        algo = algorithm(variant, tmp_path / where, f"algo.rollouts={where}", "algo.num_actors=1")
-        found.append((advance(algo, 6), leaves(algo.learner.state_dict())))
-    assert found[0] == found[1] == found[2] and found[0][0][-1]["train/updates"] > 20
-
-
 @pytest.mark.parametrize("variant", ["split", "seats", "memories", "lambda split"])
 def test_two_policies_never_move_each_others_parameters(variant: str, tmp_path: Path) -> None:
     # What the agents of these worlds see and are asked for depends on nobody's actions.
@@ -157,16 +146,6 @@ def test_each_policy_learns_from_what_its_own_agents_did_alone(tmp_path: Path) -
         assert all((batch.action == k).all() for batch in batches)
 
 
-def test_each_policy_owes_updates_for_the_actions_of_its_own_agents(tmp_path: Path) -> None:
-    algo = algorithm("split", tmp_path, "algo.updates_per_step=0.25")
-    last = advance(algo, 8)[-1]
-    steps = [one.schedule.step for one in algo.learning]
-    assert sum(steps) == last["step"] and steps[0] > steps[1]
-    assert [last[f"train/{name}/updates"] for name in ("first", "second")] == [(step - 60) // 4 for step in steps]
-    assert [one.buffer.steps for one in algo.learning] == pytest.approx(steps, abs=8)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
-
-
 # What learns in a second or two, and its keys.
 QUICK = [
     "vec.num_envs=8",
@@ -189,17 +168,6 @@ def reached(algo: str, folder: Path, steps: int, *words: str) -> dict[str, float
     one = algorithm_of([*LEARNS[algo], *made], folder)
     advance(one, 1)
     return dict(one.evaluate_last()[-1])
-
-
-def test_a_board_game_is_learned_by_play_against_oneself(tmp_path: Path) -> None:
-    keys = ["env=tictactoe", "env.id=pettingzoo.classic.tictactoe_v3:env", "vec=native", "vec.num_envs=32"]
-    keys += ["algo.gamma=0.95", "algo.epsilon_end=0.1", "algo.hidden=[64]", "algo.learning_rate=2e-3"]
-    algo = algorithm_of([*LEARNS["pqn"], *keys, "algo.row_every=40000", "algo.epsilon_steps=20000"], tmp_path)
-    advance(algo, 1)
-    players = MatchPlayers(algo.env, (algo.policy(), random_player(algo.env)), (False, True), 100)
-    points = play_against(players, range(200), 0).returns.mean()
-    print(f"against random moves: {points:.2f}")
-    assert points >= 0.7  # of 1; two that move at random have about 0
 
 
 @pytest.mark.parametrize("lstm", [True, False])
@@ -264,32 +232,12 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
     assert len(seen) > 4 and np.all(seen)
 
 
-def test_epsilon_and_warmup_count_actions(tmp_path: Path) -> None:
-    algo, drawn = algorithm("turns", tmp_path), []
-    (exploration,) = algo.actors._config.exploration
-    draw = type(exploration).draw
-
-    def watch(self: Any, head: Any, generator: Any, lead: Any, step: int, first: int) -> Any:
-        drawn.append(step)
-        return draw(self, head, generator, lead, step, first)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(exploration), "draw", watch)
-        advance(algo, 3)
-    # One of two agents acts in each step: 4 worlds x 4 steps in a rollout.
-    assert drawn == [16 * k for k in range(len(drawn))] and len(drawn) > 6
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["algo=r2d2", "env.id=agents:Mortals", "algo.warmup=512"], "warmup=512 leaves nothing .* raise it by 1 or"),
-        (["algo=r2d2", "env.id=agents:Mortals", "algo.capacity=575"], "575 is less than 576, .* 32 steps and one more"),
-        (["algo=pqn", "env.id=agents:Sizes"], "algo=pqn takes one choice of several"),
-        (["algo=dqn", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"], "algo=dqn takes one choice of several"),
         (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy acts for c, d; name them too"),
         (["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.warmup=8"], "leaves nothing of first to draw; raise it by"),
-        (["algo=dqn", "env=cartpole", "algo.policies={x: agent}"], "has one agent; leave it at null"),
         (["algo=dqn", "env.id=agents:Mortals", "algo.warmup=16"], "algo.warmup=16 leaves nothing .* raise it by 1 or"),
         (["algo=dqn", "env.id=agents:Mortals", "algo.capacity=79"], "algo.capacity=79 is less than 80, .*; raise it"),
         (["algo=dqn", "env=cartpole", "algo.seat_feature=true"], "has one agent; leave it at false"),
@@ -298,8 +246,6 @@ def test_epsilon_and_warmup_count_actions(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
     small = ["env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=4", "algo.batch_size=8"]
     given = {word.partition("=")[0]: word for word in [*small, *words]}
-    if "pqn" in words[0]:
-        del given["algo.batch_size"]
     with pytest.raises(ConfigError, match=said) as refused:
         build_algorithm(read_plain(compose_alone([*given.values()])), SerialPool(), folder=tmp_path)
     assert "\n" not in str(refused.value)

@@ -155,7 +155,7 @@ def test_a_restored_learner_goes_on_to_the_same_bits(kind: str) -> None:
     assert_goes_on(lambda: make(of, **changes), batch, 0.01)
 
 
-@pytest.mark.parametrize("make", [soft, dense], ids=["torch", "dense"])
+@pytest.mark.parametrize("make", [dense], ids=["dense"])
 @pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
 def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be(
     observation: spaces.Space, make: Callable[..., Any]

@@ -11,14 +11,10 @@ import cloudpickle
 import learned
 import psutil
 import pytest
-import torch
 from conftest import alive, command_line, deterministic, last_of_each
 
 from paddock.algos.learning import distributed
 from paddock.algos.learning.distributed import LearnerLost
-from paddock.algos.learning.offpolicy.learners.data_parallel import Microbatches
-from paddock.algos.learning.torch_learner import DistributedContext
-from paddock.algos.networks.training import computing_with
 from paddock.envs.errors import ConfigError
 from paddock.envs.process import ChildProcess
 
@@ -37,7 +33,6 @@ VARIANTS = {
         "algo.updates_per_step=0.3",
     ],
     "sac": ["algo=sac", "env=pendulum", "algo.backend=torch", "algo.updates_per_step=0.3"],
-    "choices": ["algo=sac", "env=cartpole", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", "env=pendulum", "algo.backend=torch", "algo.updates_per_step=0.3"],
     "r2d2": [
         *("algo=r2d2", "env=cartpole", "algo.burn_in=2", "algo.sequence_length=4", "algo.n_step=2"),
@@ -117,40 +112,13 @@ def test_a_process_may_be_added_or_lost_between_two_rows(tmp_path: Path) -> None
     assert parameters(one) == parameters(whole)
 
 
-def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
-    """By numbers whose sum depends on it: (1 + 2^-24) + 2^-24 is 1 in float32, and 1 + (2^-24 + 2^-24) is not."""
-    told = [1.0, 2.0**-24, 2.0**-24, -1.0]
-    with computing_with(1, torch.device("cpu")):
-        gradient = torch.zeros(1)
-
-        def make(k: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-            gradient.fill_(4 * told[k])
-            return [gradient], torch.tensor([told[k], 2.0]), torch.tensor([k + 0.5])
-
-        everyone = torch.tensor([[4 * x, x, 2.0, k + 0.5] for k, x in enumerate(told)])
-        for rank, count in ((0, 1), (0, 2), (1, 2), (3, 4)):
-            heard: list[torch.Tensor] = []
-
-            def gather(ours: torch.Tensor, heard: list[torch.Tensor] = heard) -> torch.Tensor:
-                heard.append(ours)
-                return everyone
-
-            cut = Microbatches(4, DistributedContext(rank, count, all_gather=gather))
-            means, rows = cut.join(map(make, cut.own))
-            torch.testing.assert_close(heard[0], everyone[cut.own.start : cut.own.stop], rtol=0, atol=0)
-            assert gradient.tolist() == [0.0] and means.tolist() == [0.0, 2.0]
-            assert rows.tolist() == [0.5, 1.5, 2.5, 3.5]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["algo.learners=0"], "algo.learners=0 must be between 1 and 64"),
-        (["algo.microbatches=0"], "algo.microbatches=0 must be positive, or null"),
         (["algo.learners=3"], "algo.batch_size=8 is not a multiple of 3, .*; try 9"),
         (["algo.learners=2", "algo.microbatches=3"], "algo.microbatches=3 is not a multiple of algo.learners=2; try 4"),
         (["algo.learners=2", "algo.backend=dense"], "algo.learners=2: this is learned in torch alone"),
-        (["algo.microbatches=2", "algo.backend=dense"], "algo.microbatches=2: this is learned in torch alone"),
     ],
 )
 def test_learners_that_have_nothing_to_share_are_one_line(words: list[str], said: str) -> None:

@@ -147,19 +147,6 @@ def test_actors_play_the_values_in_place_of_their_distribution(
     assert shared or np.abs(common).max() < 1e-5  # advantages lack what all actions have in common
 
 
-@pytest.mark.parametrize("quantiles", [None, 5])
-def test_two_images_are_told_apart(quantiles: int | None) -> None:
-    of = architecture(IMAGE, hidden=(16,))
-    own = learner(of, quantiles=quantiles)
-    images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
-    which, U = np.arange(8) % 2, 60
-    obs, ones = np.stack([images[which]] * U), np.ones((U, 8), np.float32)
-    reward = ones * np.where(which == 0, 1, -1).astype(np.float32)
-    number = np.zeros((U, 8), np.int64)
-    own.update(Batch(number, obs, number[..., None] + 1, reward, obs, 0 * ones, ones), 0.003)
-    np.testing.assert_allclose(values_of(of, own.weights(60), images)[:, 1], [1, -1], atol=0.1)
-
-
 def test_quantile_loss_by_hand() -> None:
     value, target = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 3.0]])
     levels = torch.tensor([0.25, 0.75])
@@ -170,17 +157,6 @@ def test_quantile_loss_by_hand() -> None:
     assert quantile_loss(value, target, levels, 2.0).tolist() == pytest.approx([0.640625])
     # By distances alone: 0.25 (0.5 + 3) + 0.25 0.5 + 0.75 2.
     assert quantile_loss(value, target, levels, None).tolist() == pytest.approx([1.25])
-
-
-def test_quantiles_come_to_those_of_the_returns() -> None:
-    of, U, B = architecture(hidden=()), 200, 200
-    own = learner(of, QObjective(False, None, 1.0, 10, None), quantiles=4)
-    returns = np.tile(np.linspace(0, 1, B, dtype=np.float32), (U, 1))  # from 0 to 1, all as often
-    obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
-    own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.02)
-    with torch.no_grad():
-        found = own.networks(torch.zeros(1, 5))[0, 0].numpy()
-    np.testing.assert_allclose(found, [1 / 8, 3 / 8, 5 / 8, 7 / 8], atol=0.03)
 
 
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
@@ -321,23 +297,6 @@ def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None
     for encoder, was in zip(each, before, strict=True):
         same = [torch.equal(part, old) for part, old in zip(encoder.parameters(), was, strict=True)]
         assert same[:2] == [True, True] and not any(same[2:4])
-
-
-@pytest.mark.parametrize("name", ["SAC", "TD3"])
-def test_an_actor_learns_which_way_an_image_asks_for(name: str) -> None:
-    """A bandit: the greatest action is best for one image, and the least for the other."""
-    objective = replace(OBJECTIVES[name], policy=POLICIES[name], tau=0.05)
-    of = actor_of(objective, spaces.Box(0, 255, (5, 5, 3), np.uint8), hidden=(20,))
-    own, generator = actor_critic(of, objective), np.random.default_rng(0)
-    images, which, U = np.zeros((2, 5, 5, 3), np.uint8), np.arange(32) % 2, 100
-    images[0, :3] = images[1, :, 3:] = 255
-    action = generator.uniform(-1, 1, (U, 32, ACTIONS)).astype(np.float32)
-    reward = np.where(which == 0, 1, -1).astype(np.float32) * action.mean(2)
-    obs, number, ones = np.stack([images[which]] * U), np.zeros((U, 32), np.int64), np.ones((U, 32), np.float32)
-    own.update(Batch(number, obs, action, reward, obs, 0 * ones, ones), 0.003)
-    best = np.tanh(values_of(of, own.weights(U), images)[:, :ACTIONS])
-    print(name, best.round(2).tolist())
-    assert (best[0] > 0.5).all() and (best[1] < -0.5).all()
 
 
 def test_values_that_are_not_finite_are_named_in_one_line() -> None:

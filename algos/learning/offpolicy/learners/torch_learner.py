@@ -115,7 +115,7 @@ class TorchOffPolicyLearner:
         return iter([compute_loss(self._loss, *given)])
 
     def _step(self, parts: Iterable[Found], rate: float) -> tuple[dict[str, Tensor], Tensor]:
-        """Let optimizers take a step against the mean loss of parts; returns the metrics and the errors of rows."""
+        """Take a step of the optimizers that parts name, against their mean loss; returns metrics, and errors of rows."""
         vectors, names, optimizers = self.networks.vectors, [], []
 
         def differentiate() -> Iterator[Part]:
