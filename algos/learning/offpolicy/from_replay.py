@@ -12,7 +12,7 @@ import numpy as np
 
 from paddock.algos.learning.learner import is_dense
 from paddock.algos.learning.offpolicy.exploration import Exploration
-from paddock.algos.learning.offpolicy.learned_policy import AnyReplay, LearnedPolicy
+from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
@@ -20,6 +20,7 @@ from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPol
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.rollouts.actors import check_shares
 from paddock.algos.multiagent.replay.agent_replay import AgentReplay
@@ -85,7 +86,7 @@ class FromReplay(OffPolicy):
             one.replay = self._replay(one, priorities, drawn)
 
     @property
-    def replay(self) -> AnyReplay:
+    def replay(self) -> RowStore:
         """The replay of the only policy, or of the first of several."""
         return self.learning[0].buffer
 
@@ -123,7 +124,7 @@ class FromReplay(OffPolicy):
             **{f"replay {one.name}".strip(): one.buffer.describe() for one in self.learning},
         }
 
-    def _replay(self, one: LearnedPolicy, priorities: Priorities | None, sequences: Sequences | None) -> AnyReplay:
+    def _replay(self, one: LearnedPolicy, priorities: Priorities | None, sequences: Sequences | None) -> RowStore:
         architecture, waits, rows = one.learner.architecture, self.waits, one.rows
         span = self.n_step if sequences is None else sequences.span(self.n_step)
         # Rows may wait for their next turn, each after the last of the n that a transition has.

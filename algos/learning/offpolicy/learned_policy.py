@@ -9,14 +9,12 @@ import numpy as np
 from paddock.algos.common.timing import Clock
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
-from paddock.algos.learning.replay.replay import Replay
-from paddock.algos.multiagent.replay.agent_replay import AgentReplay
+from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.initial import InitialPolicy
 from paddock.envs.errors import require
 
-AnyReplay = Replay | AgentReplay
 ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 
 
@@ -30,12 +28,12 @@ class LearnedPolicy:
     learner: OffPolicyLearner
     schedule: UpdateSchedule
     learns_values: bool  # outputs of the network that acts are action values
-    replay: AnyReplay | None = None
+    replay: RowStore | None = None
     clock: Clock = field(init=False, default_factory=Clock)  # one for all policies of a run
 
     @property
-    def buffer(self) -> AnyReplay:
-        """The replay of an algorithm that has one."""
+    def buffer(self) -> RowStore:
+        """Return the replay of an algorithm that has one."""
         assert self.replay is not None
         return self.replay
 

@@ -91,7 +91,7 @@ class Replay(RowStore):
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
 
     def describe(self) -> str:
-        """Return what it takes, for `dry_run=true`."""
+        """See `RowStore.describe`."""
         rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
         if self._stack is not None:
             rows += f", {self._stack.frames} frames of which are stacked when they are drawn"
@@ -100,11 +100,7 @@ class Replay(RowStore):
         return f"{rows}, {self.spell_size()}"
 
     def append(self, rollout: Rollout) -> None:
-        """Store a rollout, which continues where the last one ended.
-
-        Raises:
-            ReplayRefused: the disk refuses.
-        """
+        """See `RowStore.append`."""
         T, N = rollout.reward.shape
         count = T * N
         assert self._lanes == N, (self._lanes, N)

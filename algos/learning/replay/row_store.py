@@ -1,5 +1,6 @@
-"""Rows of experience on the disk, and how batches are drawn of them: uniformly or by priority."""
+"""Rows of experience on the disk, and batches drawn of them uniformly or by priority."""
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,14 +11,14 @@ from paddock.algos.common.draws import DrawBlocks
 from paddock.algos.learning.replay.disk_space import ReplayError, check_disk
 from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
 from paddock.algos.learning.replay.random_integers import draw_words, scale_words
+from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
 from paddock.algos.learning.replay.sum_tree import tree_bytes
+from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.machine import spell
 
-Array = NDArray[Any]
 
-
-class RowStore:
+class RowStore(abc.ABC):
     """The newest rows of a run, in files of its folder; for one thread at a time.
 
     Rows lie in `lanes` side by side. What is drawn begins at every `period`-th row of a lane, once `span` rows of that
@@ -54,9 +55,21 @@ class RowStore:
         self._windows: AnyWindows | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
 
+    @abc.abstractmethod
+    def append(self, rollout: Rollout) -> None:
+        """Store a rollout, which continues where the last one ended.
+
+        Raises:
+            ReplayRefused: the disk refuses.
+        """
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Return what it takes, for `dry_run=true`."""
+
     @property
-    def sequences(self) -> Any:
-        """Which sequences are drawn; None: single transitions."""
+    def sequences(self) -> Sequences | None:
+        """Sequences that are drawn; None: single transitions."""
         return self._form.sequences
 
     @property

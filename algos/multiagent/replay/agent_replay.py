@@ -81,7 +81,7 @@ class AgentReplay(RowStore):
         self._builder = streams.builder()
 
     def describe(self) -> str:
-        """Return what it takes, for `dry_run=true`."""
+        """See `RowStore.describe`."""
         of, kind = self.sequences, "transitions" if self.sequences is None else "sequences"
         rows = f"{self._capacity:,} {kind} of {self._rows.dtype.itemsize} bytes"
         if of is not None:
