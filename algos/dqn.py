@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.learner import is_dense
@@ -73,8 +73,8 @@ class DQN(QLearning):
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + self.needs
         needs += needs_of_loss(self.loss)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            settings = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            return DenseQLearner(architecture, self.objective, seed, **settings)
+            how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
+            return DenseQLearner(architecture, self.objective, seed, **how)
         # Torch takes a second to import, and networks that learn in C never need it.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
@@ -128,8 +128,9 @@ def c51_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tup
     `td_error` is the Kullback-Leibler divergence, as in Rainbow.
     """
     logits, logits_next = current_and_next(network, batch, settings)  # [B, N]
-    z, log_p = network.atoms, logits.log_softmax(1)
-    m = project(logits_next.softmax(1), batch.reward, batch.discount, network.support, z)
+    support, z, log_p = network.support, network.atoms, logits.log_softmax(1)
+    assert support is not None and z is not None
+    m = project(logits_next.softmax(1), batch.reward, batch.discount, support, z)
     cross_entropy = -(m * log_p).sum(1)
     loss = (batch.weight * cross_entropy).mean()
     divergence = (cross_entropy + m.xlogy(m).sum(1)).clamp(min=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,8 +140,8 @@ class PQN(OffPolicy):
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            settings = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            return DenseQLearner(architecture, objective, seed, **settings)
+            how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
+            return DenseQLearner(architecture, objective, seed, **how)
         # Torch takes a second to import, and networks that learn in C never need it.
         from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from gymnasium import spaces
 
 from paddock.algos.dqn import quantile_loss
-from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
+from paddock.algos.learning.custom_loss import Loss, choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import OwnNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
@@ -65,7 +65,8 @@ class SAC(FromReplay):
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
     def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
-        head, quantiles, loss = architecture.head, self.quantiles, sac_losses
+        head, quantiles = architecture.head, self.quantiles
+        loss: Loss = sac_losses
         if head.columns:
             require(not quantiles, f"algo.quantiles={quantiles} is for numbers; algo=dqn learns quantiles of choices")
             usual, loss = self.target_entropy_scale * math.log(head.width), discrete_sac_losses
@@ -131,6 +132,7 @@ def temperature_loss(
         share: of the target entropy, where not all choices are legal.
     """
     policy = settings.policy
+    assert isinstance(policy, SoftPolicy)
     if not policy.learned:
         return {}
     return {"log_alpha": -(network.log_alpha * (log_pi + policy.target_entropy * share).detach()).sum()}

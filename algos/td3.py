@@ -80,6 +80,7 @@ def td3_losses(
         Losses by optimizer, and metrics.
     """
     policy = settings.policy
+    assert isinstance(policy, DeterministicPolicy)
     with network.no_grad():
         noise = (policy.target_noise * batch.noise[0]).clamp(-policy.target_noise_clip, policy.target_noise_clip)
         next_action = (network.target_actor.policy(batch.next_obs).tanh() + noise).clamp(-1, 1)

@@ -21,7 +21,7 @@ from paddock.envs.errors import require, resolve
 if TYPE_CHECKING:
     from torch import Tensor
 
-Loss = Callable[[Any, Any, Any], tuple[Any, Mapping[str, "Tensor"]]]
+Loss = Callable[[Any, Any, Any], Any]  # a loss and metrics, or an iterator of such pairs
 
 
 def choose_loss(path: str | None, own: Loss) -> Loss:

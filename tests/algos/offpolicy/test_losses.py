@@ -48,7 +48,7 @@ def gradient_of(network: torch.nn.Module) -> torch.Tensor:
 
 def in_double(batch: Any, of: Architecture, noise: np.ndarray | None = None) -> TorchBatch:
     [one] = TorchBatch.split(batch, of, torch.device("cpu"))
-    drawn = None if noise is None else torch.from_numpy(noise).double()
+    drawn = torch.zeros(0) if noise is None else torch.from_numpy(noise).double()
     rows = {name: getattr(one, name).double() for name in ("obs", "reward", "next_obs", "discount", "weight", "action")}
     return TorchBatch(**rows, bootstraps=True, noise=drawn, update=1)
 
@@ -78,7 +78,9 @@ def test_c_learns_by_dqn_loss(observation: spaces.Space, shared: bool, double: b
 
 
 CHOICES = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=0.9), 2, 0.25, 1, 1)
-CASES = {name: (objective, VECTOR, False) for name, objective in OBJECTIVES.items()}
+CASES: dict[str, tuple[ActorCriticObjective, spaces.Space, bool]] = {
+    name: (objective, VECTOR, False) for name, objective in OBJECTIVES.items()
+}
 CASES |= {"choices": (CHOICES, VECTOR, True), "choices with a mask": (CHOICES, MASKED, True)}
 
 

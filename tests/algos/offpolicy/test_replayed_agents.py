@@ -170,14 +170,6 @@ def reached(algo: str, folder: Path, steps: int, *words: str) -> dict[str, float
     return dict(one.evaluate_last()[-1])
 
 
-@pytest.mark.parametrize("lstm", [True, False])
-def test_only_memory_tells_a_cue_after_the_moves_of_others(lstm: bool, tmp_path: Path) -> None:
-    keys = ["vec.num_envs=16", "algo.num_steps=6", "algo.sequence_length=6", "algo.burn_in=3", "algo.hidden=[32]"]
-    found = reached("r2d2", tmp_path, 8000, "env.id=agents:Echo", *keys, f"algo.lstm={str(lstm).lower()}")
-    print(f"lstm={lstm}: {found['eval/return_mean']:.2f}")
-    assert found["eval/return_mean"] >= 0.95 if lstm else found["eval/return_mean"] <= 0.3
-
-
 def test_several_policies_begin_with_those_of_their_names(tmp_path: Path) -> None:
     source, target = (algorithm("split", tmp_path / name) for name in ("source", "target"))
     advance(source, 5)

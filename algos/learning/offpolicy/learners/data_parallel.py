@@ -41,7 +41,8 @@ class Microbatches:
             ((_, metrics, rows),) = parts
             return metrics, rows
         ours: list[Tensor] = []
-        gradients, metrics = [], torch.zeros(0)
+        gradients: list[Tensor] = []
+        metrics = torch.zeros(0)
         for gradients, metrics, rows in parts:
             ours.append(torch.cat([*gradients, metrics, rows]))
         every = self.context.all_gather(torch.stack(ours))  # [M, P + R + B / M]

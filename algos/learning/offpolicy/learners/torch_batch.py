@@ -28,7 +28,7 @@ class TorchBatch:
     discount: Tensor  # [B], gamma^n; 0 where the episode terminated
     weight: Tensor  # [B], importance of a row's loss
     bootstraps: bool  # whether any discount is not 0
-    noise: Tensor | None = None  # [draws, B, A], standard normal, keyed by the update
+    noise: Tensor  # [draws, B, A], standard normal, keyed by the update; empty where losses need none
     update: int = 0  # number of this update, from 1
 
     @classmethod
@@ -40,8 +40,9 @@ class TorchBatch:
         action, reward, discount, weight = (
             copy_to(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
         )
-        every = (each.unbind() for each in (obs, action, reward, next_obs, discount, weight))
-        return (cls(*map(aligned, own), bootstraps) for own in zip(*every, strict=True))
+        for rows in zip(*(each.unbind() for each in (obs, action, reward, next_obs, discount, weight)), strict=True):
+            own: list[Tensor] = [*map(aligned, rows)]
+            yield cls(own[0], own[1], own[2], own[3], own[4], own[5], bootstraps, own[5].new_zeros(0))
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,18 @@ class TorchSequences:
     final_at: Tensor  # [F, 2], the steps (t, b) that truncated an episode
     final_obs: Tensor  # [F, ...], and the observations that they led to
     weight: Tensor  # [B], importance of a sequence's loss
-    noise: Tensor | None = None
     update: int = 0  # number of this update, from 1
 
     @classmethod
     def of(cls, batch: SequenceBatch, architecture: Architecture, device: torch.device) -> "TorchSequences":
         """Move sequences to a device."""
-        arrays = {name: array for name, array in vars(batch).items() if name not in ("ids", "obs", "final_obs")}
+        arrays: dict[str, Any] = {
+            name: array for name, array in vars(batch).items() if name not in ("ids", "obs", "final_obs")
+        }
         arrays["action"] = batch.action.astype(np.int64)
         obs, final = (_observations(each, architecture, device) for each in (batch.obs, batch.final_obs))
-        return cls(obs=obs, final_obs=final, **{name: copy_to(array, device) for name, array in arrays.items()})
+        moved: dict[str, Any] = {name: copy_to(array, device) for name, array in arrays.items()}
+        return cls(obs=obs, final_obs=final, **moved)
 
 
 AnyBatch = TorchBatch | TorchSequences
@@ -75,6 +78,8 @@ AnyBatch = TorchBatch | TorchSequences
 
 def with_noise(batch: AnyBatch, noise: Tensor | None, update: int) -> AnyBatch:
     """Return a batch with the noise and the number of its update."""
+    if noise is None or isinstance(batch, TorchSequences):
+        return replace(batch, update=update)
     return replace(batch, noise=noise, update=update)
 
 

@@ -116,7 +116,9 @@ class TorchOffPolicyLearner:
 
     def _step(self, parts: Iterable[Found], rate: float) -> tuple[dict[str, Tensor], Tensor]:
         """Take a step of the optimizers that parts name, against their mean loss; returns metrics, and errors of rows."""
-        vectors, names, optimizers = self.networks.vectors, [], []
+        vectors = self.networks.vectors
+        names: list[str] = []
+        optimizers: list[str] = []
 
         def differentiate() -> Iterator[Part]:
             for losses, metrics in parts:

@@ -138,6 +138,7 @@ class QNetworks(Networks):
         self.online = QNetwork(architecture, count, seed).to(self._device)
         wrap_encoders(self.online, precision, compiled=False)
         self._noisy: NoisyNetworks | None = None
+        self.target: nn.Module
         if noisy_sigma is None:
             self.target, targets = copy_network(self.online)
             vector = ParameterVector(self.online, adam_epsilon)
