@@ -376,7 +376,7 @@ def test_objects_come_to_rest_on_workers_of_several_sizes() -> None:
             assert len(moves) < 50, "objects move for ever"
             move(actors)
 
-        dispatcher.placement._move = count  # type: ignore[method-assign]
+        dispatcher.placement._move = count
         served.append(asyncio.ensure_future(dispatcher.serve(workers[1])))
         await turns()
         assert [worker.objects for worker in workers] == [0, 2]
