@@ -10,11 +10,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import psutil
 import pytest
-from conftest import env_spec, wait_until
+from conftest import wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import (  # noqa: F401
     CARTPOLE,
@@ -42,7 +41,6 @@ from paddock.envs.remote import security  # noqa: E402
 from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from paddock.envs.remote.server.steps import SessionEnvs  # noqa: E402
-from paddock.envs.remote.single import RemoteEnv  # noqa: E402
 
 # (a), (b) What is cut
 
@@ -152,34 +150,6 @@ def test_resets_and_choices_are_replayed_as_they_were(serve: Any) -> None:
     with closing(remote(servers[0].address).make(COUNTING, autoreset=AutoresetMode.DISABLED)) as venv:
         assert_same(drive(venv, kill), expected)
         assert venv.restarts == 11  # nobody asked after the last one
-
-
-class Placed(Counting):
-    """Begins where it is told."""
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        state, info = super().reset(seed=seed)
-        self.state = state + options["at"]
-        return self.state.copy(), info
-
-
-gymnasium.register("Placed-v0", f"{__name__}:Placed", disable_env_checker=True)
-
-
-def test_options_are_replayed_as_they_were_when_they_were_given(serve: Any) -> None:
-    spec, at = env_spec("Placed-v0"), np.zeros(3)
-    server = serve(spec)
-    with closing(RemoteEnv(server.address)) as env:
-        for place in (1.0, 2.0):
-            at[:] = place
-            begun, _ = env.reset(seed=3, options={"at": at})
-            at[:] = 99.0
-        server.close()
-        serve(spec, address=server.address)
-        state = env.step(1)[0]
-    here = Placed()
-    assert (here.reset(seed=3, options={"at": np.full(3, 2.0)})[0] == begun).all()
-    assert (here.step(1)[0] == state).all()
 
 
 def test_servers_that_are_lost_at_the_same_step_end_the_run_in_one_line(

@@ -85,24 +85,6 @@ def test_what_cannot_be_told_is_one_clear_line(serve: Any, value: Any, named: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_value_may_be_used_again_by_whoever_told_it(serve: Any) -> None:
-    servers = [serve(WINDY)]
-    with closing(Serial(num_envs=N).make(WINDY)) as here, closing(remote(servers[0].address).make(WINDY)) as venv:
-        told: tuple[list[Any], list[Any]] = ([], [])
-        for env, tell, of in ((here, call, told[0]), (venv, signal, told[1])):
-            value = {"by": np.zeros(2)}
-            env.begin(5)
-            for t in range(4):
-                value["by"][:] = t
-                tell(env, "x", value)
-                of.append(env.step(np.full(N, t)))
-                if env is venv and t == 2:
-                    servers[0].close()
-                    servers.append(serve(WINDY, address=servers[0].address))
-        assert_same(told[1], told[0])
-        assert venv.restarts == 1
-
-
 def test_an_environment_that_takes_no_signals_says_so(serve: Any) -> None:
     with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
         venv.begin(1)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import call_main, env_spec
-from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
 from vector_cases import assert_same
 
@@ -76,26 +75,6 @@ def test_two_servers_of_worlds_equal_one_and_worker_processes_too(serve: Any) ->
     with closing(remote(*(one.address for one in servers), num_envs=W).make(WORLDS["lives"])) as venv:
         assert_same(play(venv), expected)
         assert servers[0].sessions.rows == servers[1].sessions.rows == W // 2
-
-
-def test_worlds_wait_for_their_reset_where_they_are_asked_to(serve: Any) -> None:
-    spec, server = WORLDS["lives"], serve(WORLDS["lives"], Serial(num_envs=W))
-
-    def drive(venv: Any) -> list[Any]:
-        told: list[Any] = [venv.reset(seed=5)]
-        for _ in range(60):
-            told.append(venv.step(np.ones(venv.num_envs, np.int64)))
-            over = told[-1][4]["over"]
-            if over.any():
-                mask = np.repeat(over, venv.seats)
-                told.append(venv.reset(seed=9, options={"reset_mask": mask}))
-        return told
-
-    with closing(Serial(num_envs=W).make(spec, autoreset=AutoresetMode.DISABLED)) as here:
-        expected = drive(here)
-    with closing(remote(server.address, num_envs=W).make(spec, autoreset=AutoresetMode.DISABLED)) as venv:
-        assert_same(drive(venv), expected)
-    assert len(expected) > 65
 
 
 # One world, for anyone's code

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.envs.tasks.particles import GROUND, SIZE, softplus
-from paddock.envs.tasks.spread import COLORS, Spread
+from paddock.envs.tasks.particles import softplus
+from paddock.envs.tasks.spread import Spread
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
 RULES = {"N": 2, "local_ratio": 0.5, "max_cycles": 25}
@@ -90,13 +90,3 @@ def _towards(seen: Any) -> int:
     """Return the action that goes to the first landmark, along the longer axis."""
     x, y = seen[4:6]
     return (LEFT if x < 0 else RIGHT) if abs(x) > abs(y) else (DOWN if y < 0 else UP)
-
-
-def test_a_picture_has_discs_for_agents_and_landmarks() -> None:
-    world = plane([[0, 0], [0.5, 0.5]], [[-0.8, 0], [0, 1.2]])
-    assert world.render() is None
-    world.render_mode = "rgb_array"
-    picture = world.render()
-    at = {(0, 0): COLORS[0], (0.5, 0.5): COLORS[0], (-0.8, 0): COLORS[1], (0, 1.2): COLORS[1], (1, -1): GROUND}
-    for (x, y), color in at.items():
-        assert picture[int((1.6 - y) / 3.2 * SIZE), int((1.6 + x) / 3.2 * SIZE)].tolist() == color.tolist()

@@ -157,31 +157,6 @@ def test_neither_workers_nor_the_order_of_agents_change_a_byte(make: Any, env: E
     assert play(make(multiprocess(2), env), 40) == play(make(SERIAL, env), 40), "in Gymnasium's form"
 
 
-def test_who_is_ready_first_changes_no_worlds_numbers(make: Any) -> None:
-    everyone = make(SERIAL, ALIKE)
-    some = make(multiprocess(2, batch_size=2), ALIKE)
-    A, T = 4, 30
-    actions = np.random.default_rng(0).integers(5, size=(T, W * A))
-    everyone.begin(3)
-    some.begin(3)
-    expected = [everyone.step(one) for one in actions]
-    taken = np.zeros(W, int)
-    some.send(actions[0])
-    while (taken < T).all():
-        obs, reward, terminated, truncated, infos = some.recv()
-        worlds = infos["env_id"][::A] // A
-        assert infos["env_id"].reshape(-1, A).tolist() == [[w * A + s for s in range(A)] for w in worlds]
-        for k, w in enumerate(worlds):
-            mine, there = slice(k * A, k * A + A), slice(w * A, w * A + A)
-            for got, wanted in zip((obs, reward, terminated, truncated), expected[taken[w]], strict=False):
-                assert got[mine].tobytes() == wanted[there].tobytes()
-            assert infos["acts"][mine].tobytes() == expected[taken[w]][4]["acts"][there].tobytes()
-            taken[w] += 1
-        if (taken >= T).any():
-            break
-        some.send(np.concatenate([actions[taken[w], w * A : w * A + A] for w in worlds]))
-
-
 def test_a_key_enters_any_episode_of_a_world(make: Any) -> None:
     venv = make(SERIAL, ALIKE)
     play(venv, 60)
