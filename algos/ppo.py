@@ -28,7 +28,7 @@ from paddock.algos.learning.learner import (
     check_values,
     is_dense,
 )
-from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
+from paddock.algos.learning.onpolicy.normalize import NormalizedLearner
 from paddock.algos.learning.onpolicy.on_policy import Assembly, OnPolicy
 from paddock.algos.learning.returns import gae, vtrace
 from paddock.algos.learning.rollouts.actors import Staleness, check_shares

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.algos.learning.selfplay.sides import are_alike
+from paddock.algos.multiagent.selfplay.sides import are_alike
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.envs.errors import ConfigError, PaddockError, install, require
 from paddock.envs.spaces.views import flatten
 from paddock.envs.spec import EnvSpec

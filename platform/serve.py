@@ -68,7 +68,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         from paddock.envs.remote.server.settings import ServerSettings
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; {install('remote')}") from error
-    from paddock.algos.learning.rollouts.collector import MAX_EPISODE_STEPS
+    from paddock.algos.learning.rollouts.config import MAX_EPISODE_STEPS
     from paddock.envs.vector import Auto, Remote
 
     sections = _compose(arguments)

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 
 from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
 from paddock.algos.learning.policy_episodes import Performance, perform  # noqa: E402
-from paddock.algos.learning.seated import seat_parts  # noqa: E402
+from paddock.algos.multiagent.seated import seat_parts  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
 from paddock.envs.errors import require  # noqa: E402

@@ -11,7 +11,7 @@ import torch
 from conftest import deterministic
 
 from paddock.algos.learning.rollouts.actors import play_here
-from paddock.algos.learning.rollouts.collector import RolloutConfig
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor_critic import ActorCritic

@@ -14,10 +14,10 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.episode_metrics import spell_evaluation, summarize
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
-from paddock.algos.learning.rollouts.collector import RolloutConfig
-from paddock.algos.learning.seated import seat_parts
-from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against
-from paddock.algos.learning.selfplay.opponents import Opponents
+from paddock.algos.learning.rollouts.config import RolloutConfig
+from paddock.algos.multiagent.seated import seat_parts
+from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against
+from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.native_policy import network_of

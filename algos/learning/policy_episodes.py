@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddock.algos.common.threads import one_thread
 from paddock.algos.learning.episodes import Episodes, Moments, Players, play
 from paddock.algos.learning.players import EveryRow, Members, RowByRow, drawn_in_seat
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.flat import FlatPolicy, Population
 from paddock.algos.networks.native_policy import NativePolicy
 from paddock.algos.pool.broadcast import Broadcast

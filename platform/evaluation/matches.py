@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from paddock.algos.learning.selfplay import matches
-from paddock.algos.learning.selfplay.ratings import Ratings, rate
+from paddock.algos.multiagent.selfplay import matches
+from paddock.algos.multiagent.selfplay.ratings import Ratings, rate
 from paddock.algos.pool.protocol import Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import LearnsInEnv

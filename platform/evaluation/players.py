@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.inputs import spaces_of, spaces_of_role
 from paddock.algos.protocol import KeepsVersions, LearnsInEnv, Policy, can_draw
 from paddock.envs.errors import nearest, require
@@ -14,7 +14,7 @@ from paddock.envs.spec import EnvSpec
 from ..config.build import build
 from .load import load
 
-SCRIPTED = "paddock.algos.learning.selfplay.scripted"
+SCRIPTED = "paddock.algos.multiagent.selfplay.scripted"
 SHORT = {
     name: f"{SCRIPTED}.{of}" for name, of in (("random", "random_player"), ("twoply", "TwoPly"), ("perfect", "Perfect"))
 }
@@ -89,7 +89,7 @@ def _find(word: str, env: EnvSpec) -> MatchPlayer:
     require(isinstance(policy, Policy), f"players={word} has no act(obs, state); name a class that has")
     several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
     seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
-    require(seated, f"{several}; name what makes an paddock.algos.learning.seated.SeatedPolicy of one for each")
+    require(seated, f"{several}; name what makes an paddock.algos.multiagent.seated.SeatedPolicy of one for each")
     return MatchPlayer(word, policy, None)
 
 

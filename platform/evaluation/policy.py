@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.inputs import blank, spaces_of, spaces_of_role
 from paddock.algos.protocol import ReadsInputs, can_draw
 from paddock.envs.errors import ConfigError, require

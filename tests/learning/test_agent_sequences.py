@@ -15,9 +15,9 @@ from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
 from paddock.algos.learning.replay.batch import SequenceBatch
 from paddock.algos.learning.replay.sequences import Sequences
-from paddock.algos.learning.rollouts.collector import Collector
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.collector import JointCollector as Collector
 from paddock.algos.multiagent.replay.agent_replay import AgentReplay
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture

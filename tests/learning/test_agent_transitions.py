@@ -9,9 +9,10 @@ import pytest
 from learned import weights
 
 from paddock.algos.learning.returns import gae
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.collector import JointCollector as Collector
 from paddock.algos.multiagent.replay.agent_replay import AgentReplay
 from paddock.algos.multiagent.replay.transitions import TransitionBuilder
 from paddock.algos.networks.architecture import Architecture

@@ -23,15 +23,15 @@ from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
-from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.config import Fused, RolloutConfig, playable
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.learning.seated import seat_parts
+from paddock.algos.multiagent.divide import make_parts
+from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.initial import Initial, InitialPolicies
 from paddock.algos.networks.inputs import seated
-from paddock.algos.networks.multiagent.divide import make_parts
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields

@@ -16,19 +16,18 @@ from paddock.algos.common.timing import Clock
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
 from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.learner import check_rollout, check_turns
-from paddock.algos.learning.onpolicy.normalize import Normalization
-from paddock.algos.learning.onpolicy.normalized_learner import NormalizedLearner
+from paddock.algos.learning.onpolicy.normalize import Normalization, NormalizedLearner
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
-from paddock.algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.config import Fused, RolloutConfig, playable
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from paddock.algos.learning.seated import seat_parts
-from paddock.algos.learning.selfplay.opponents import Opponents
+from paddock.algos.multiagent.divide import make_parts
+from paddock.algos.multiagent.seated import seat_parts
+from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
 from paddock.algos.networks.inputs import seated
-from paddock.algos.networks.multiagent.divide import make_parts
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields

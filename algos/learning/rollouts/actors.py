@@ -18,11 +18,12 @@ from typing import Annotated, Any, Literal
 
 from paddock.algos.common.timing import worker_times
 from paddock.algos.learning.flow import prefetch
-from paddock.algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions, check_memory
+from paddock.algos.learning.rollouts.config import Policies, RolloutConfig, Source, Versions, check_memory
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Played, Rollout
 from paddock.algos.learning.rollouts.thread_actors import play_in_threads
+from paddock.algos.multiagent.collector import make_collector
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
@@ -208,7 +209,7 @@ def count_actors(mode: Mode, num_actors: int) -> int:
 
 def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts first, first + 1, ... in this thread."""
-    with contextlib.closing(Collector(config)) as collector:
+    with contextlib.closing(make_collector(config)) as collector:
         iteration = first
         while True:
             rollouts, end = collector.collect(versions(iteration), start, iteration)

@@ -1,119 +1,43 @@
-"""Play rollouts: T steps of one policy or several in N environments, in this process or on a worker.
+"""Play rollouts: T steps of a policy in N environments, in this process or on a worker.
 
 Episodes start on keyed seeds and actions are drawn from keyed noise, so a rollout depends on where it starts, on the
 weights and on its number alone. Any process can enter there; see `Environments`.
 """
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.learning.offpolicy.exploration import Exploration
+from paddock.algos.learning.rollouts.config import Policies, RolloutConfig
 from paddock.algos.learning.rollouts.environments import Environments
+from paddock.algos.learning.rollouts.recorder import Recorder
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.learning.rollouts.trace import Trace
 from paddock.algos.networks.actor import make_actor
-from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.inputs import offer
-from paddock.algos.networks.multiagent.parts import Parts
-from paddock.algos.networks.multiagent.versions import VersionsActor
 from paddock.algos.networks.native_policy import make_player
-from paddock.envs.errors import require
-from paddock.envs.machine import memory_bytes, spell
-from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Vec, in_groups
-
-Fused = Literal["auto", "never"]
-Policies = Sequence[Weights]  # of each part
-Versions = Callable[[int], Policies]  # those that play rollout k
-Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
-
-MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
-
-
-@dataclass(frozen=True)
-class RolloutConfig:
-    """What stays the same for a whole run: where rollouts are played, and by which networks."""
-
-    env: EnvSpec  # of whole episodes; `in_training` of rollouts
-    vec: Vec
-    architecture: Architecture  # of the policy that acts for all; of several the first one's
-    seed: int
-    num_steps: int  # T
-    groups: int  # parts of the environments that are acted on in turn, while the others step
-    fused: Fused  # whether native environments may choose and step in one call, which changes no number
-    exploration: tuple[Exploration, ...] = ()  # of each part, off-policy: no log-probabilities; (): the head's
-    num_actors: int = 1  # that play so many environments each
-    policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
-    device: str = "cpu"  # that policies act on in threads of the process that learns, which is the learner's
-
-    @property
-    def parts(self) -> Parts:
-        """Who acts for whom."""
-        return self.policies or Parts.alone(self.architecture, self.env.seats)
-
-
-def check_memory(config: RolloutConfig, rows: int) -> None:
-    """Raise ConfigError where the observations of a rollout of so many rows are more than this machine's memory."""
-    inputs = config.architecture.inputs
-    row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
-    nbytes, there = config.num_steps * rows * row, memory_bytes()
-    takes = f"num_steps={config.num_steps} of {rows} rows take {spell(nbytes)}"
-    remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
-    require(nbytes <= there, f"{takes}, and {remedy}")
-
-
-def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
-    """Return the recipe of environments that rollouts are played in: their episodes end.
-
-    Where running episodes are entered again by their actions, an environment that nothing limits is limited to
-    MAX_EPISODE_STEPS.
-
-    Raises:
-        ConfigError: what differs in training changes what is seen or done.
-    """
-    env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
-    training = env.in_training()
-    same = training is env or (training.seats == env.seats and _spaces(training) == _spaces(env))
-    told = f"env.training changes the spaces to {_spaces(training)}"
-    require(same, f"{told}; leave out what does, or say it in env.kwargs")
-    return env
-
-
-def _spaces(env: EnvSpec) -> Any:
-    """Return the spaces that agents have."""
-    return env.spaces if env.seats == 1 else [(role.observation_space, role.action_space) for role in env.roles]
+from paddock.envs.native.steps import Steps
+from paddock.envs.vector import in_groups
 
 
 class Collector:
     """Plays rollouts in one vector of environments, going on where the last one ended."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
-        self._config = config
-        self._index = actor
-        self._parts = config.parts
-        recipe = in_groups(config.vec, config.groups)
-        venv = recipe.make(config.env.in_training(), copy=False, packed=True)
-        self._envs = Environments(venv, self._parts, config.seed, actor, replayed=config.vec.seeded_slots)
-        self._venv = venv
-        self._actors = [
-            VersionsActor(part.architecture, part.versions)
-            if part.versions
-            else make_actor(part.architecture, config.device)
-            for part in self._parts.each
-        ]
-        fused = config.fused == "auto" and self._parts.single and config.device == "cpu"
+        self._config, self._index = config, actor
+        venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
+        self._envs = Environments(venv, config.parts, config.seed, actor, replayed=config.vec.seeded_slots)
+        self._venv, self._num_rows = venv, config.vec.num_envs
+        self._actor = make_actor(config.architecture, config.device)
+        fused = config.fused == "auto" and config.device == "cpu"
         self._player = make_player(config.architecture, venv) if fused else None
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
-        self._num_rows = N = config.vec.num_envs * config.env.seats
-        size = N // config.groups
-        self._groups = [slice(start, start + size) for start in range(0, N, size)]
+        size = self._num_rows // config.groups
+        self._groups = [slice(start, start + size) for start in range(0, self._num_rows, size)]
 
     def is_at(self, point: ResumePoint) -> bool:
         """Return whether the environments stand there."""
@@ -123,123 +47,66 @@ class Collector:
         """Play T steps from `start`, wherever these environments are now.
 
         Args:
-            weights: of each part.
+            weights: of the policy, the only item.
+            start: where the environments stood.
+            iteration: number of the rollout, by which its noise is keyed.
 
         Returns:
-            The rollout of each part that learns, and their end, whose `played` are the actions of these rollouts alone.
+            The rollout, as the only item, and its end, whose `played` are its actions alone.
         """
-        config, parts = self._config, self._parts
-        T = config.num_steps
-        lives: list[dict[str, Any]] = [{}]  # of several agents
-        learn = [k for k, part in enumerate(parts.each) if not part.versions]
+        config, T = self._config, self._config.num_steps
         if not self.is_at(start):
             start = self._envs.enter(start, iteration)
         self._at = None  # until the rollout is whole
-        noise, state = self._draw(iteration, weights), start.state.copy()
-        if self._player is not None:
-            self._player.load(weights[0])
-            steps = self._player.play(noise[0])
-            if config.exploration:
-                steps.logprob[:] = 0
-                offer(config.architecture.inputs.layout, steps.final_obs)  # as traces do
-            played, over = [steps], steps.terminated | steps.truncated
-            action, self._envs.obs = parts.pack([steps.action], [None]), [steps.obs[T]]
-        else:
-            traces, over, env_s, stray = self._step(weights, noise, start, state)
-            # They waited together, which counts once, as do rewards to the dead, whoever would have played there.
-            played = [traces[k].steps(0.0 if k else env_s, len(config.env.metrics)) for k in learn]
-            lives = [{**traces[k].lives, "stray_reward": 0.0 if k else stray} for k in learn]
-            self._envs.obs = [trace.obs[T] for trace in traces]
-            action = parts.pack([trace.action for trace in traces], [trace.played for trace in traces])
+        noise, state = self._draw(iteration, weights[0]), start.state.copy()
+        steps = self._step(weights[0], noise, state) if self._player is None else self._play(weights[0], noise)
+        self._envs.obs = [steps.obs[T]]
+        over = steps.terminated | steps.truncated
         episode = start.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
-        kept = (action,) if config.vec.seeded_slots else ()
+        kept = (steps.action.astype(config.architecture.head.compact_dtype),) if config.vec.seeded_slots else ()
         end = ResumePoint(episode, length, state, (self._envs.save(),), kept)
         self._at = end.light
-        rollouts = []
-        for k, steps, life in zip(learn, played, lives, strict=True):
-            values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-            told = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self._venv.restarts}
-            rollouts.append(Rollout(weights[k].version, **told, **life, **values))
-        return rollouts, end
+        values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
+        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self._venv.restarts}
+        return [Rollout(weights[0].version, **told, **values)], end
 
     def close(self) -> None:
         """Close the environments."""
         self._venv.close()
 
-    def _own(self, point: ResumePoint, k: int) -> ResumePoint:
-        """Return where a part's rows stand."""
-        if self._parts.single:
-            return point
-        width = self._parts.each[k].architecture.state_width
-        state, who = point.state[self._parts.rows(k, len(point.length)), :width], self._envs.who(point.episode)
-        mine = self._parts.mine(k, who)  # the others' memory is nothing to it
-        return replace(point, state=state if mine is None else np.where(mine[:, None], state, 0))
+    def _draw(self, iteration: int, weights: Weights) -> NDArray[np.float32]:
+        """Return the noise of a rollout's actions."""
+        config, rows = self._config, self._num_rows
+        generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
+        head, lead = config.architecture.head, (config.num_steps, rows)
+        if not config.exploration:
+            return head.draw(generator, lead)
+        step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
+        return config.exploration[0].draw(head, generator, lead, step, self._index * rows)
 
-    def _draw(self, iteration: int, weights: Policies) -> list[NDArray[np.float32]]:
-        """Return the noise of a rollout's actions, of each part by keys of its own."""
-        config, worlds, drawn = self._config, self._config.vec.num_envs, []
-        for k, part in enumerate(self._parts.each):
-            generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index + (k << 32))
-            rows, head = worlds * len(part.seats), part.architecture.head
-            lead = config.num_steps, rows
-            if not config.exploration:
-                drawn.append(head.draw(generator, lead))
-                continue
-            step = weights[k].steps
-            if step is None:  # every rollout has as many
-                step = weights[k].version * config.num_steps * rows * config.num_actors
-            drawn.append(config.exploration[k].draw(head, generator, lead, step, self._index * rows))
-        return drawn
+    def _play(self, weights: Weights, noise: NDArray[np.float32]) -> Steps:
+        """Choose and step in one call of native code."""
+        assert self._player is not None
+        self._player.load(weights)
+        steps = self._player.play(noise)
+        if self._config.exploration:
+            steps.logprob[:] = 0
+            offer(self._config.architecture.inputs.layout, steps.final_obs)  # as recorders do
+        return steps
 
-    def _step(
-        self,
-        weights: Policies,
-        noise: Sequence[NDArray[np.float32]],
-        start: ResumePoint,
-        state: NDArray[np.float32],
-    ) -> tuple[list[Trace], NDArray[np.bool_], float, float]:
-        """Choose and step, group by group; the policies' memory [N, S] is changed.
-
-        Returns:
-            What each part met, which environments ended an episode in each step [T, W], the seconds spent waiting for
-            them, and what they paid to agents who did not live.
-        """
-        config, parts, envs = self._config, self._parts, self._envs
-        T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats
-        episode, acts = start.episode.copy(), None if envs.acts is None else envs.acts.copy()
-        who, traces = envs.who(episode), []
-        for k, part in enumerate(parts.each):
-            self._actors[k].load(weights[k])
-            memory = state if parts.single else state[parts.rows(k, W), : part.architecture.state_width]
-            began, explored = (envs.obs[k], acts, who, memory), bool(config.exploration)
-            traces.append(Trace(parts, k, config.groups, self._actors[k], noise[k], *began, explored=explored))
-        over = np.empty((T, W), np.bool_)
-        env_s, stray = 0.0, 0.0
+    def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
+        """Choose and step, group by group; the policy's memory [N, S] is changed."""
+        config, T, env_s = self._config, self._config.num_steps, 0.0
+        self._actor.load(weights)
+        recorder = Recorder(config, self._actor, noise, self._envs.obs[0], state)
         for t in range(T + 1):
-            for group, rows in enumerate(self._groups):
-                worlds = slice(rows.start // seats, rows.stop // seats)
+            for rows in self._groups:
                 if t > 0:
                     before = time.perf_counter()
-                    given = self._venv.recv(rows)
-                    if acts is None:
-                        ended = given[2] | given[3]
-                    else:
-                        acts[rows], ended = given[4]["acts"], given[4]["over"]
-                        stray += float(np.sum(given[4].get("stray_reward", 0.0)))
-                    over[t - 1, worlds] = ended
-                    if who is not None and ended.any():
-                        episode[worlds] += ended
-                        envs.recast(who, episode, worlds.start + np.flatnonzero(ended))
-                    for trace in traces:
-                        trace.enter(t, group, given, None if who is None else who[rows], config.env.metrics)
+                    recorder.record(t, rows, self._venv.recv(rows))
                     env_s += time.perf_counter() - before
                 if t < T:
-                    chosen = [trace.choose(t, group) for trace in traces]
-                    self._venv.send(parts.join(chosen, None if who is None else who[rows]), rows)
-        envs.acts = acts
-        for k, trace in enumerate([] if parts.single else traces):
-            mine = slice(None) if trace.mine is None else trace.mine[T]
-            state[np.arange(len(state))[parts.rows(k, W)][mine], : trace.state.shape[1]] = trace.state[mine]
-        return traces, over, env_s, stray
+                    self._venv.send(recorder.choose(t, rows), rows)
+        return recorder.steps(env_s)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, State
-from paddock.algos.networks.multiagent.parts import Parts
+from paddock.algos.multiagent.parts import Parts
 from paddock.envs.vector import VectorEnv, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
 

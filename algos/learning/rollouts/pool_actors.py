@@ -3,9 +3,11 @@
 import functools
 
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions
+from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.learning.rollouts.config import Policies, RolloutConfig, Source, Versions
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout, join
+from paddock.algos.multiagent.collector import JointCollector, make_collector
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
 
@@ -50,7 +52,7 @@ class RolloutWorker:
     def __init__(self, config: RolloutConfig, index: int) -> None:
         self._config = config
         self._index = index
-        self._collector: Collector | None = None
+        self._collector: Collector | JointCollector | None = None
 
     def play(
         self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
@@ -66,7 +68,7 @@ class RolloutWorker:
         if not whole and (self._collector is None or not self._collector.is_at(start)):
             return None
         if self._collector is None:
-            self._collector = Collector(self._config, self._index)
+            self._collector = make_collector(self._config, self._index)
         try:
             with one_thread():
                 return self._collector.collect(weights.value, start, iteration)

@@ -9,9 +9,10 @@ import itertools
 from collections.abc import Callable, Generator
 
 from paddock.algos.learning.flow import PullThread
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig, Source, Versions
+from paddock.algos.learning.rollouts.config import RolloutConfig, Source, Versions
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout, join
+from paddock.algos.multiagent.collector import make_collector
 
 Share = Generator[tuple[list[Rollout], ResumePoint], None, None]  # of each part, one actor's, and where it ended
 
@@ -52,7 +53,7 @@ def play_in_threads(
 
 def play_share(config: RolloutConfig, index: int, versions: Versions, start: ResumePoint, first: int) -> Share:
     """Play one actor's share of rollouts first, first + 1, ... in the thread that pulls."""
-    with contextlib.closing(Collector(config, index)) as collector:
+    with contextlib.closing(make_collector(config, index)) as collector:
         for iteration in itertools.count(first):
             rollouts, end = collector.collect(versions(iteration), start, iteration)
             yield rollouts, end

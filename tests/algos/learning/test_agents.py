@@ -10,12 +10,13 @@ from learned import advance, algorithm, assert_same, followed, leaves, parameter
 
 from paddock.algos.learning.episode_metrics import summarize
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.multiagent.collector import JointCollector as Collector
+from paddock.algos.multiagent.parts import Parts
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import spaces_of
-from paddock.algos.networks.multiagent.parts import Parts
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Serial

@@ -11,7 +11,8 @@ from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
 
 from paddock.algos.learning.rollouts.actors import play_here
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout

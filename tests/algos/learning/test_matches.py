@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from paddock.algos.learning.seated import SeatedPolicy
-from paddock.algos.learning.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
-from paddock.algos.learning.selfplay.ratings import rate
-from paddock.algos.learning.selfplay.scripted import Perfect, Random, TwoPly, random_player
-from paddock.algos.learning.selfplay.sides import are_alike, sides_of
+from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
+from paddock.algos.multiagent.selfplay.ratings import rate
+from paddock.algos.multiagent.selfplay.scripted import Perfect, Random, TwoPly, random_player
+from paddock.algos.multiagent.selfplay.sides import are_alike, sides_of
 from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.algos.pool.serial import SerialPool

@@ -9,10 +9,10 @@ from learned import advance, algorithm, leaves, parameters
 from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from paddock.algos.common.keys import Stream, episode_seed
-from paddock.algos.learning.selfplay.matches import MatchPlayers, play_match
-from paddock.algos.learning.selfplay.meetings import Draw, Settings
+from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_match
+from paddock.algos.multiagent.selfplay.meetings import Draw, Settings
+from paddock.algos.multiagent.versions import VersionsActor, stack
 from paddock.algos.networks.actor import ActorPolicy
-from paddock.algos.networks.multiagent.versions import VersionsActor, stack
 from paddock.envs.errors import ConfigError
 
 AGAINST = "algo.opponents={keep: 3, every: 2, newest: 0.4}"

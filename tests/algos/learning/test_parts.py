@@ -9,14 +9,15 @@ import pytest
 from learned import assert_same
 
 from paddock.algos.learning.rollouts.actors import play_here
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.multiagent.collector import JointCollector as Collector
+from paddock.algos.multiagent.divide import make_parts
+from paddock.algos.multiagent.parts import Parts
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.multiagent.divide import make_parts
-from paddock.algos.networks.multiagent.parts import Parts
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec

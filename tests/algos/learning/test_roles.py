@@ -8,7 +8,7 @@ from learned import advance, algorithm, leaves
 
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.networks.multiagent.parts import Parts
+from paddock.algos.multiagent.parts import Parts
 from paddock.envs.errors import ConfigError
 
 SMALL = ["algo=ppo", "env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=12", "algo.hidden=[8]"]

@@ -22,7 +22,8 @@ from paddock.algos.learning.async_evaluation import evaluate_on_worker
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.onpolicy.normalize import Normalization
 from paddock.algos.learning.rollouts.actors import Actors
-from paddock.algos.learning.rollouts.collector import Collector, RolloutConfig, playable
+from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.learning.rollouts.config import RolloutConfig, playable
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout, join
@@ -151,7 +152,7 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
 
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddock.algos.learning.rollouts.collector.MAX_EPISODE_STEPS", 40)
+    monkeypatch.setattr("paddock.algos.learning.rollouts.config.MAX_EPISODE_STEPS", 40)
     endless = config("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
         (Serial(num_envs=4), 40),

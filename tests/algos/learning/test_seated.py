@@ -8,7 +8,7 @@ import pytest
 from test_agents import Truthful, config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Serial

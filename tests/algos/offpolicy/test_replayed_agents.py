@@ -9,7 +9,7 @@ import pytest
 from conftest import deterministic
 from learned import leaves
 
-from paddock.algos.learning.rollouts.collector import Collector
+from paddock.algos.multiagent.collector import JointCollector as Collector
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.policy import Policy, can_draw
+from paddock.algos.multiagent.parts import Parts
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.inputs import blank
-from paddock.algos.networks.multiagent.parts import Parts
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec

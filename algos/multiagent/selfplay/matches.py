@@ -15,8 +15,8 @@ from paddock.algos.learning.episodes import Episodes, play
 from paddock.algos.learning.players import RowByRow, drawn_in_seat
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import exact_task, open_env
-from paddock.algos.learning.seated import SeatedPolicy
-from paddock.algos.learning.selfplay.sides import are_alike, sides_of
+from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.selfplay.sides import are_alike, sides_of
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.spec import EnvSpec

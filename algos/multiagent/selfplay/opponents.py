@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from paddock.algos.learning.rollouts.collector import RolloutConfig
-from paddock.algos.learning.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
-from paddock.algos.learning.selfplay.sides import sides_of
+from paddock.algos.learning.rollouts.config import RolloutConfig
+from paddock.algos.multiagent.parts import Parts, PolicyPart
+from paddock.algos.multiagent.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
+from paddock.algos.multiagent.selfplay.sides import sides_of
+from paddock.algos.multiagent.versions import stack
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.flat import check_memory
-from paddock.algos.networks.multiagent.parts import Parts, PolicyPart
-from paddock.algos.networks.multiagent.versions import stack
 from paddock.envs.errors import require
 from paddock.envs.spec import EnvSpec
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.networks.multiagent.divide import NAME
+from paddock.algos.multiagent.divide import NAME
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.ranges import PositiveInt, check_fields
 

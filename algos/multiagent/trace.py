@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.versions import VersionsActor
 from paddock.algos.networks.actor import Actor, DenseActor
 from paddock.algos.networks.inputs import offer
-from paddock.algos.networks.multiagent.parts import Parts
-from paddock.algos.networks.multiagent.versions import VersionsActor
 from paddock.envs.native.steps import Steps
 from paddock.envs.vector.infos import read_numbers
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium
 
+from paddock.algos.multiagent.parts import Parts, PolicyPart
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import spaces_of, spaces_of_role
-from paddock.algos.networks.multiagent.parts import Parts, PolicyPart
 from paddock.envs.errors import nearest, require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec

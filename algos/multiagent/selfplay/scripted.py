@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.seated import SeatedPolicy
+from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
 from paddock.envs.errors import ConfigError

@@ -1,0 +1,78 @@
+"""What stays the same for all rollouts of a run."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from paddock.algos.learning.offpolicy.exploration import Exploration
+from paddock.algos.learning.rollouts.resume_point import ResumePoint
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.parts import Parts
+from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.envs.errors import require
+from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
+
+Fused = Literal["auto", "never"]
+Policies = Sequence[Weights]  # of each part
+Versions = Callable[[int], Policies]  # those that play rollout k
+Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
+
+MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """What stays the same for a whole run: where rollouts are played, and by which networks."""
+
+    env: EnvSpec  # of whole episodes; `in_training` of rollouts
+    vec: Vec
+    architecture: Architecture  # of the policy that acts for all; of several the first one's
+    seed: int
+    num_steps: int  # T
+    groups: int  # parts of the environments that are acted on in turn, while the others step
+    fused: Fused  # whether native environments may choose and step in one call, which changes no number
+    exploration: tuple[Exploration, ...] = ()  # of each part, off-policy: no log-probabilities; (): the head's
+    num_actors: int = 1  # that play so many environments each
+    policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
+    device: str = "cpu"  # that policies act on in threads of the process that learns, which is the learner's
+
+    @property
+    def parts(self) -> Parts:
+        """Who acts for whom."""
+        return self.policies or Parts.alone(self.architecture, self.env.seats)
+
+
+def check_memory(config: RolloutConfig, rows: int) -> None:
+    """Raise ConfigError where the observations of a rollout of so many rows are more than this machine's memory."""
+    inputs = config.architecture.inputs
+    row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
+    nbytes, there = config.num_steps * rows * row, memory_bytes()
+    takes = f"num_steps={config.num_steps} of {rows} rows take {spell(nbytes)}"
+    remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
+    require(nbytes <= there, f"{takes}, and {remedy}")
+
+
+def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
+    """Return the recipe of environments that rollouts are played in: their episodes end.
+
+    Where running episodes are entered again by their actions, an environment that nothing limits is limited to
+    MAX_EPISODE_STEPS.
+
+    Raises:
+        ConfigError: what differs in training changes what is seen or done.
+    """
+    env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
+    training = env.in_training()
+    same = training is env or (training.seats == env.seats and _spaces(training) == _spaces(env))
+    told = f"env.training changes the spaces to {_spaces(training)}"
+    require(same, f"{told}; leave out what does, or say it in env.kwargs")
+    return env
+
+
+def _spaces(env: EnvSpec) -> Any:
+    """Return the spaces that agents have."""
+    return env.spaces if env.seats == 1 else [(role.observation_space, role.action_space) for role in env.roles]

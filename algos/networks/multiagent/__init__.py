@@ -1,1 +1,0 @@
-"""Several policies in one world: whose rows each acts for, and all of them as one."""
