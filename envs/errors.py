@@ -70,7 +70,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _likeness(name: str, other: str) -> float:
-    """How close two names are, whatever their case; from 1 on, one may stand for the other."""
+    """Return how close two names are, whatever their case; from 1 on, one may stand for the other."""
     name, other = name.casefold(), other.casefold()
     alike = difflib.SequenceMatcher(None, name, other).ratio()
     # People abbreviate, and seldom mistype the first letter: a guess that has another one must be closer.

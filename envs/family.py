@@ -1,4 +1,4 @@
-"""What co-evolution asks of a family of environments: where it begins, its neighbours, and how to make a member."""
+"""Families of environments for co-evolution: the first member, neighbours, and recipes of members."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

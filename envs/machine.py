@@ -1,4 +1,4 @@
-"""What there is of this machine: the cores that this process may use, and its memory."""
+"""The cores of this machine that this process may use, and its memory."""
 
 import os
 
@@ -6,8 +6,8 @@ import os
 def usable_cores() -> int:
     """Those that the kernel grants, or fewer where PYTHON_CPU_COUNT says so, as from Python 3.13 on everywhere."""
     granted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = os.environ.get("PYTHON_CPU_COUNT", "")
-    return max(1, min(granted, int(told))) if told.isdecimal() else granted
+    limit = os.environ.get("PYTHON_CPU_COUNT", "")
+    return max(1, min(granted, int(limit))) if limit.isdecimal() else granted
 
 
 def memory_bytes() -> int:

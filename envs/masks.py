@@ -1,4 +1,4 @@
-"""A wrapper for environments that tell in their infos which actions are legal: policies see observations alone."""
+"""Wrapper for environments whose infos have action masks: policies see observations alone."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a process leaves to its parent: how long it lives, seen to by the kernel, and signals that come to all."""
+"""Processes that end with their parent, and leave signals of the whole group to it."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ def die_with_parent(life: int, number: int = signal.SIGKILL) -> None:
 def leave_to_parent(number: int) -> None:
     """Do nothing at a signal that comes to a whole group: the parent, which has it too, says what follows.
 
-    It is not ignored, as programs that this process starts would inherit that, and could not be told to end.
+    It is not ignored, as programs that this process starts would inherit that, and could not be ended by it.
     """
     signal.signal(number, lambda number, frame: None)
     os.register_at_fork(after_in_child=lambda: signal.signal(number, signal.SIG_DFL))

@@ -1,4 +1,4 @@
-"""Wrappers that show a policy less, or more, of what is going on: some numbers alone, or what it did last."""
+"""Wrappers that show a policy some numbers of an observation alone, or its last action and reward too."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -16,7 +16,7 @@ class _Generators:
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Start both anew."""
+        """Restart both."""
         self._python = random.Random(seed).getstate()
         self._numpy = np.random.MT19937(seed)
 
@@ -45,7 +45,7 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._generators = _Generators()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; a seed starts both generators anew."""
+        """Start an episode; a seed restarts both generators."""
         if seed is not None:
             self._generators.seed(seed)
         with self._generators.in_place():
@@ -75,7 +75,7 @@ class OwnGeneratorsOfWorld:
         return getattr(self._env, "unwrapped", self._env)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Start an episode; a seed starts both generators anew."""
+        """Start an episode; a seed restarts both generators."""
         if seed is not None:
             self._generators.seed(seed)
         with self._generators.in_place():

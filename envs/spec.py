@@ -30,7 +30,7 @@ TAKEN = {"return", "length"}  # metrics of every episode
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """How to make an environment.
+    """Recipe for an environment.
 
     Attributes:
         id: a Gymnasium id; ``package:Name-v0`` imports the package that registers it first. Or ``module:factory``: a
@@ -168,7 +168,7 @@ class EnvSpec:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the environment says of itself, such as `render_modes`."""
+        """Metadata of the environment, such as `render_modes`."""
         return self._made.metadata
 
     @property
@@ -183,7 +183,7 @@ class EnvSpec:
 
     @property
     def seating(self) -> Seats:
-        """Who sits there, in order."""
+        """The agents and their spaces, in order."""
         return self._made.seats
 
     @functools.cached_property
@@ -204,12 +204,12 @@ class EnvSpec:
 
     @functools.cached_property
     def observations(self) -> Layout:
-        """How an observation lies in a row; ConfigError where it has no known size."""
+        """Layout of an observation in a row; ConfigError where it has no known size."""
         return self._lay_out(self.raw_spaces[0])
 
     @functools.cached_property
     def actions(self) -> Layout:
-        """How an action lies in a row; ConfigError where it has no known size."""
+        """Layout of an action in a row; ConfigError where it has no known size."""
         return self.lay_out_actions(self.raw_spaces[1])
 
     def keep(self, observation_space: gymnasium.Space) -> tuple[gymnasium.Space, Layout | None]:
@@ -249,7 +249,7 @@ class EnvSpec:
 
     @functools.cached_property
     def _made(self) -> Made:
-        """What an environment made for the purpose says."""
+        """Properties of an environment made for the purpose."""
         return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:

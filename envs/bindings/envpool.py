@@ -55,7 +55,7 @@ class EnvPoolTask(gymnasium.Env[Any, Any]):
         return _only(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
 
     def close(self) -> None:
-        """Let the pool go; its threads end."""
+        """Release the pool; its threads end."""
         self._drop()
 
     def _drop(self) -> None:
@@ -75,7 +75,7 @@ def _make_spec(task: str, options: dict[str, Any]) -> Any:
 
 
 def _only(batch: Any) -> Any:
-    """Return what a batch of one has."""
+    """Return the only element of a batch."""
     if isinstance(batch, Mapping):
         return {key: _only(part) for key, part in batch.items() if key not in BOOKKEEPING}
     return batch[0]

@@ -1,4 +1,4 @@
-"""What MiniGrid's images are: not pixels, but three choices a cell."""
+"""MiniGrid's images as three choices a cell, and not as pixels."""
 
 from typing import Any
 

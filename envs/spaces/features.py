@@ -64,7 +64,7 @@ def numbers_of(leaf: Leaf, octets: Array) -> Array:
 
 
 def width_of(leaf: Leaf) -> int:
-    """How many features a leaf has."""
+    """Return the number of features of a leaf."""
     if leaf.kind == "text":
         return 0
     if leaf.kind in ("choice", "tag", "length"):
@@ -81,7 +81,7 @@ def divisor_of(leaf: Leaf) -> int:
 
 
 def _spread(leaf: Leaf) -> Spread:
-    """What writes the features of a leaf's numbers."""
+    """Return the function that writes the features of a leaf's numbers."""
     if leaf.kind in ("choice", "choices", "tag"):
         sizes = np.array(leaf.sizes)
         repeats = leaf.count // len(sizes)

@@ -44,7 +44,7 @@ class Layout:
 
         Args:
             bounds: by the dotted path of what varies in size, how much of it there is at the most: items of a Sequence,
-                characters of a text of somebody's own class, (nodes, edges) of a Graph. The path of a space that is
+                characters of a text of a custom class, (nodes, edges) of a Graph. The path of a space that is
                 nothing else is "element".
             without: dotted paths of parts to leave out.
             key: what sets the bounds.
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def row(self) -> np.dtype[Any]:
-        """What an array of rows is made of."""
+        """Dtype of an array of rows."""
         return self._root.dtype if self.plain else np.dtype(f"V{self.itemsize}")
 
     def zeros(self, *shape: int) -> Array:
@@ -132,7 +132,7 @@ class _Builder:
         self.unbounded: list[str] = []  # what to say of those that lack a bound
 
     def build(self, space: Space, path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
-        """Return what is kept of the space, and how it lies."""
+        """Return the space without what is left out, and its layout."""
         match space:
             case spaces.Dict():
                 return self._record(space, dict(space.spaces.items()), path, lead)

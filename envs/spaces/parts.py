@@ -1,4 +1,4 @@
-"""How each kind of space lies in a row: its fields, and how elements are written, read and batched.
+"""Each kind of space in a row: its fields, and the writing, reading and batching of elements.
 
 Everything here works on views, never on copies: an array [N, ...] for a leaf, and for a structure a dict or a tuple of
 what its parts have. What comes in numbers, such as the items of a sequence, lies leaf by leaf: [N, bound, ...].
@@ -44,12 +44,12 @@ class Leaf:
 
     @property
     def count(self) -> int:
-        """How many numbers a row has of it."""
+        """Number of its numbers in a row."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of a row it takes."""
+        """Number of its bytes in a row."""
         return np.dtype(self.dtype).itemsize * self.count
 
 
@@ -111,7 +111,7 @@ class Part(abc.ABC):
         """Write a batch in Gymnasium's form.
 
         Args:
-            choices: whether choices have to be those of the space, as actions that nobody looks at have not.
+            choices: whether choices have to be those of the space, which ignored actions need not be.
 
         Raises:
             Misfit: it is not of that form.
@@ -209,8 +209,8 @@ class NumbersPart(Part):
             low, high = self._low, self._high
             for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
-                told = f"{cast[tuple(k)]}{place((*self.path, *own))}"
-                raise Misfit(f"{told} where {low[own]} to {high[own]} is declared")
+                got = f"{cast[tuple(k)]}{place((*self.path, *own))}"
+                raise Misfit(f"{got} where {low[own]} to {high[own]} is declared")
         return cast
 
     def reader(self, views: Views) -> Read:

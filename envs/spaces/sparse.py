@@ -68,7 +68,7 @@ class SparseRows:
 
 @dataclass(frozen=True)
 class SparseFeatures:
-    """How rows of bytes become the features of some leaves, without the zeros among them."""
+    """Map from rows of bytes to the features of some leaves, without the zeros among them."""
 
     leaves: tuple[Leaf, ...]
     itemsize: int  # bytes of a row
@@ -85,7 +85,7 @@ class SparseFeatures:
 
     @cached_property
     def numbers(self) -> Array:
-        """Where each number lies and what it becomes, in the order of their features."""
+        """Place and feature of each number, in the order of their features."""
         found, first = [], 0
         for leaf in self.leaves:
             each = np.dtype(leaf.dtype).itemsize

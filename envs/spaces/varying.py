@@ -1,4 +1,4 @@
-"""What varies in size within a bound: text, one of several spaces, items, graphs."""
+"""Spaces that vary in size within a bound: text, one of several spaces, items, graphs."""
 
 import abc
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ INTEGER = np.dtype(np.int64)
 
 
 class Varying(Part):
-    """What differs in size or structure from row to row: written, read and batched one by one.
+    """A space that differs in size or structure from row to row: written, read and batched one by one.
 
     Attributes:
         depth: how many bounded structures it lies in.

@@ -1,4 +1,4 @@
-"""Trees of arrays: what a row of bytes shows of the parts of a space."""
+"""Trees of arrays: views of the parts of a space in rows of bytes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

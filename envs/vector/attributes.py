@@ -1,4 +1,4 @@
-"""The state of somebody else's vector environment, read from its attributes."""
+"""The state of a custom vector environment, read from its attributes."""
 
 import enum
 from collections.abc import Iterator, Mapping

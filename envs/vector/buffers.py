@@ -164,7 +164,7 @@ class Objects:
             join(self._space, [element])
         except (ValueError, TypeError, LookupError) as error:
             raise Misfit(f"what {self._space} has not: {' '.join(str(error).split())}") from error
-        self.array[row] = deepcopy(element)  # an environment may go on with it
+        self.array[row] = deepcopy(element)  # an environment may change it later
 
 
 @final

@@ -1,4 +1,4 @@
-"""What every vector environment here promises: Gymnasium's vector interface, in two halves and for chosen rows."""
+"""The contract of vector environments: Gymnasium's vector interface, in two halves and for chosen rows."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -67,7 +67,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
 
     @property
     def worlds(self) -> int:
-        """How many environments there are, whatever their seats."""
+        """Number of environments, whatever their seats."""
         return int(self.num_envs) // self.seats
 
     @abstractmethod
@@ -106,7 +106,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Whether somebody lives in each row's seat [rows], as of the latest step that was received."""
+        """Whether an agent lives in each row's seat [rows], as of the latest step that was received."""
         raise NotImplementedError(f"{type(self).__name__} does not say who lives")
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
@@ -155,7 +155,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
 
 @runtime_checkable
 class WaitsForFirst(Protocol):
-    """Environments that step elsewhere, so that whoever waits for some can be called away from it."""
+    """Environments that step elsewhere, so that a wait for them can be ended from another thread."""
 
     def wait_for_first(self, groups: Iterable[slice | NDArray[np.intp]], called: Callable[[], bool]) -> int | None:
         """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
@@ -166,12 +166,12 @@ class WaitsForFirst(Protocol):
         ...
 
     def call_away(self) -> None:
-        """Have whoever waits look at `called`; from any thread."""
+        """Make the thread that waits look at `called`; from any thread."""
         ...
 
 
 def closes_on_interrupt(method: Method) -> Method:
-    """Have Ctrl-C in a method close the vector: it may have come between any two steps of a protocol."""
+    """Make Ctrl-C in a method close the vector: it may have come between any two steps of a protocol."""
 
     @functools.wraps(method)
     def call(self: VectorEnv, *arguments: Any, **named: Any) -> Any:

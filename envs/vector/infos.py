@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.vector.contract import EnvError
 
-OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # what a vector says itself
+OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # keys of the vector itself
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
 
 
@@ -52,13 +52,13 @@ def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
     for key in parents:
         inner = inner.get(key) if isinstance(inner, Mapping) else None
     column = inner.get(last) if isinstance(inner, Mapping) else None
-    told = column is not None and not isinstance(column, Mapping)
-    if told and f"_{last}" in inner:
-        told = bool(inner[f"_{last}"][row])
-    value = np.asarray(column[row] if column is not None and told else None)
+    found = column is not None and not isinstance(column, Mapping)
+    if found and f"_{last}" in inner:
+        found = bool(inner[f"_{last}"][row])
+    value = np.asarray(column[row] if column is not None and found else None)
     if value.shape != () or value.dtype.kind not in "biuf":
         has = sorted(key for key in infos if not key.startswith("_") and key != "episode") or ["nothing"]
-        got = f"it is {value.tolist()!r}" if told else f"it has {', '.join(has)}"
+        got = f"it is {value.tolist()!r}" if found else f"it has {', '.join(has)}"
         raise EnvError(f"env.metrics={name}: the info at an episode's end has no such number; {got}")
     return float(value)
 

@@ -253,8 +253,8 @@ class Native:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
-        told = f"env.metrics={list(spec.metrics)}: native environments tell no numbers of their own"
-        require(not spec.metrics, f"{told}; leave it out, or choose vec=serial")
+        what = f"env.metrics={list(spec.metrics)}: native environments have no infos"
+        require(not spec.metrics, f"{what}; leave it out, or choose vec=serial")
         # Only those who choose it need the compiled library.
         from paddock.envs.native import library
 

@@ -105,8 +105,8 @@ def check_unshared(vec: object, plays: str) -> None:
     Args:
         plays: what makes them, and where, in words.
     """
-    told = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
-    require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
+    what = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
+    require(not is_shared(vec), f"{what}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
 def check_meeting(addresses: Sequence[str], world: str | None) -> None:

@@ -109,7 +109,7 @@ class SerialVectorEnv(VectorEnv):
         return self._table.alive
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each environment's method gives, or its attribute where that is no method."""
+        """Return the result of each environment's method, or its attribute where that is no method."""
         check_open(self, "call")
         return tuple(self._slots.call(name, args, kwargs))
 

@@ -178,7 +178,7 @@ class EnvSlots(ABC):
         check_started(started, self._spec, i)
         return started
 
-    def _tell(
+    def _enter_info(
         self, infos: dict[str, Any], info: dict[str, Any], at: int, size: int, row: int, final: bool = False
     ) -> None:
         """Enter the info of a row of the vector, final or not, at one of so many rows; EnvError as of `check_names`."""
@@ -223,9 +223,9 @@ class Slots(EnvSlots):
                 if same_step and (terminated or truncated):
                     over.append(len(rewards))
                     if info:
-                        self._tell(infos, info, len(rewards), len(envs), i, final=True)
+                        self._enter_info(infos, info, len(rewards), len(envs), i, final=True)
                 elif info:
-                    self._tell(infos, info, len(rewards), len(envs), i)
+                    self._enter_info(infos, info, len(rewards), len(envs), i)
                 observations.append(observation)
                 rewards.append(reward)
                 ends.append(terminated)
@@ -248,7 +248,7 @@ class Slots(EnvSlots):
             observation, info = self._reset(i, seed, {})
             fresh.append(observation)
             if info:
-                self._tell(infos, info, k, len(envs), i)
+                self._enter_info(infos, info, k, len(envs), i)
         # Entered last: where an environment fails above, episodes have not ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += 1
@@ -283,7 +283,7 @@ class Slots(EnvSlots):
         for k, (i, seed) in enumerate(zip(envs, seeds, strict=True)):
             observation, info = self._reset(i, seed, options)
             observations.append(observation)
-            self._tell(infos, info, k, len(envs), i)
+            self._enter_info(infos, info, k, len(envs), i)
         if observations:
             self._write(rows, observations)
         self._arrays.running_return[rows] = 0

@@ -19,7 +19,7 @@ RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice
 
 @dataclass(frozen=True)
 class Layouts:
-    """How observations and actions lie in rows; None where they have no known size, and are objects."""
+    """Layouts of observations and actions in rows; None where they have no known size, and are objects."""
 
     observation: Layout | None
     action: Layout | None
@@ -95,12 +95,12 @@ class Layouts:
 
     @property
     def observation_rows(self) -> Layout | SeatRows | None:
-        """How observations lie, of one role or of several."""
+        """Layout of observations, of one role or of several."""
         return self.observation if self.roles is None else self.roles[0]
 
     @property
     def action_rows(self) -> Layout | SeatRows | None:
-        """How actions lie, of one role or of several."""
+        """Layout of actions, of one role or of several."""
         return self.action if self.roles is None else self.roles[1]
 
     @property
@@ -110,7 +110,7 @@ class Layouts:
 
     @property
     def role_seats(self) -> tuple[int, ...]:
-        """How many seats each role has."""
+        """Number of seats of each role."""
         return (self.seats,) if self.roles is None else tuple(map(len, self.roles[0].seats))
 
     def check_sized(self) -> None:
@@ -127,7 +127,7 @@ class Layouts:
             raise ConfigError(f"actions have no fixed size: {error}") from None
 
     def check_rows(self, spec: EnvSpec) -> None:
-        """Raise ConfigError where somebody else's environments would give other rows than the recipe's."""
+        """Raise ConfigError where an adapted vector would give other rows than the recipe's environment."""
         own, other = spec.observations, self.observation
         require(
             own == other or (own.plain and other is not None and other.plain),

@@ -1,4 +1,4 @@
-"""What N environments and their caller exchange: arrays, which environments have an action, batches."""
+"""Arrays of N environments, the states they are in, and the batches of their caller."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,9 +18,9 @@ NEW, FREE, SENT, READY, LOST, OVER = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
 
 @dataclass(frozen=True)
 class Lives:
-    """Who lives and who acts in worlds of several seats, N rows in all."""
+    """Which agents live and act in worlds of several seats, N rows in all."""
 
-    alive: NDArray[np.bool_]  # [N], whether somebody lives in the seat
+    alive: NDArray[np.bool_]  # [N], whether an agent lives in the seat
     acts: NDArray[np.bool_]  # [N], whether the next step takes its action
     over: NDArray[np.bool_]  # [N / seats], whether the world ended in the step
     seats: int
@@ -132,7 +132,7 @@ class Table:
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """Whether somebody lives in each row's seat, [N]."""
+        """Whether an agent lives in each row's seat, [N]."""
         lives = self.arrays.lives
         return np.ones(self.num_envs, np.bool_) if lives is None else lives.alive
 
@@ -294,8 +294,8 @@ class Table:
             observations = np.empty(len(ended), object)  # of None
             observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
         infos["final_obs"], infos["_final_obs"] = observations, ended
-        told = episode_info(arrays.final_return[rows], arrays.final_length[rows], ended)
-        infos["final_info"], infos["_final_info"] = told, ended
+        final = episode_info(arrays.final_return[rows], arrays.final_length[rows], ended)
+        infos["final_info"], infos["_final_info"] = final, ended
 
     def _collect(self, infos: dict[str, Any], rows: RowIndex, whole: bool = False) -> None:
         """Enter the infos of these environments into those of their batch, or of all; keep the others'."""

@@ -3,10 +3,10 @@
 A seat's row over a step of its world:
 
     lived, lives on    observation and reward
-    lived, ended       flags as told; what it saw last is kept as final, with its life's return and length; then zeros
-    dead, still dead   reward 0, no flag, zeros; its action is not looked at, a reward that comes is told in infos
+    lived, ended       flags as reported; its last observation is kept as final, with its life's return and length; then zeros
+    dead, still dead   reward 0, no flag, zeros; its action is ignored, and a reward for it goes to infos
     dead, born         an observation: a life begins
-    the world is over  who lives and was told nothing is truncated; all seats begin again in the same step
+    the world is over  agents that live without a flag are truncated; all seats restart in the same step
 """
 
 import logging
@@ -29,12 +29,12 @@ from paddock.envs.worlds.world import Step, Told, takes_turns
 
 log = logging.getLogger("paddock.envs.vector")
 
-STRAY = "stray_reward"  # of infos: what somebody was given who did not live
+STRAY = "stray_reward"  # of infos: rewards of agents that do not live
 
 
 @dataclass
 class Given:
-    """What a step gave, row by row in the order of the batch, before it is entered."""
+    """Results of a step, row by row in the order of the batch, before they are entered."""
 
     rewards: list[Any] = field(default_factory=list)  # of each row
     observations: list[Any] = field(default_factory=list)  # of those that have one
@@ -75,15 +75,15 @@ class WorldSlots(EnvSlots):
                 at_work[0] = i
                 k, at, base = i - self._first, len(given.rewards), i * seats
                 env = self.envs[k]
-                mine = actions[at : at + seats]
+                own = actions[at : at + seats]
                 if self._whole[k]:
-                    told: Step = env.step(dict(zip(agents, mine, strict=True)))
-                    if self._enter_whole(env, k, told, given, base, size):
+                    result: Step = env.step(dict(zip(agents, own, strict=True)))
+                    if self._enter_whole(env, k, result, given, base, size):
                         continue
                 else:
                     acts = self._lives.acts[base : base + seats].tolist()
-                    told = env.step({agents[s]: mine[s] for s in range(seats) if acts[s]})
-                self._enter_lives(env, i, told, given, base, size)
+                    result = env.step({agents[s]: own[s] for s in range(seats) if acts[s]})
+                self._enter_lives(env, i, result, given, base, size)
         except RAISED as error:
             raise named(error, self._spec, at_work[0], "step") from error
         try:
@@ -135,9 +135,9 @@ class WorldSlots(EnvSlots):
     def _set_attr(self, env: Any, name: str, value: Any) -> None:
         set_attribute(env, name, value)
 
-    def _enter_whole(self, env: Any, k: int, told: Step, given: Given, base: int, size: int) -> bool:
+    def _enter_whole(self, env: Any, k: int, result: Step, given: Given, base: int, size: int) -> bool:
         """Enter a step of a world in which everybody lives and acts, if that is so after it too."""
-        seen, paid, ended, cut, said = told
+        seen, paid, ended, cut, said = result
         seats = len(self._agents)
         if any(ended.values()) or any(cut.values()) or len(env.agents) != seats:
             return False
@@ -154,11 +154,11 @@ class WorldSlots(EnvSlots):
         given.seen.append(range(base, base + seats))
         return True
 
-    def _enter_lives(self, env: Any, i: int, told: Step, given: Given, base: int, size: int) -> None:
+    def _enter_lives(self, env: Any, i: int, result: Step, given: Given, base: int, size: int) -> None:
         """Enter a step of a world by the table above, seat by seat."""
-        seen, paid, ended, cut, said = told
+        seen, paid, ended, cut, said = result
         at, agents = len(given.rewards), self._agents
-        flagged = {agent for told in (ended, cut) for agent, flag in told.items() if flag}
+        flagged = {agent for flags in (ended, cut) for agent, flag in flags.items() if flag}
         listed = self._known(env, i)
         living = listed - flagged
         acting = self._acting(env, i - self._first, living)
@@ -194,11 +194,11 @@ class WorldSlots(EnvSlots):
             given.over.append(i)
 
     def _say(self, said: Told, given: Given, at: int, size: int, base: int, finals: Any) -> None:
-        """Enter what was told beside by the world whose first row is base, at the rows from `at` on."""
+        """Enter the infos of the world whose first row is base, at the rows from `at` on."""
         for agent, info in said.items():
             if info and agent in self._seat:
                 seat = self._seat[agent]
-                self._tell(given.infos, info, at + seat, size, base + seat, final=agent in finals)
+                self._enter_info(given.infos, info, at + seat, size, base + seat, final=agent in finals)
 
     def _known(self, env: Any, i: int) -> set[Any]:
         """Return the agents that a world lists; EnvError where it has no seat for one."""
@@ -214,7 +214,7 @@ class WorldSlots(EnvSlots):
     def _warn(self, i: int, agent: Any) -> None:
         if not self._warned:
             self._warned = True
-            what = f"world {i} ({self._spec.id}) was left by {agent}, of whom it told neither end nor truncation"
+            what = f"world {i} ({self._spec.id}) dropped {agent}, which was neither terminated nor truncated"
             log.warning("%s; such lives count as truncated", what)
 
     def _note(self, i: int, alive: list[bool], acts: list[bool]) -> None:
@@ -232,13 +232,13 @@ class WorldSlots(EnvSlots):
         arrays.running_return[rows] = 0
         arrays.running_length[rows] = 0
         arrays.observation[rows] = self._blank
-        for at, (i, (observations, told)) in enumerate(zip(worlds, begun, strict=True)):
-            self._begin(i, observations, told, infos, at * seats, len(worlds) * seats)
+        for at, (i, (observations, said)) in enumerate(zip(worlds, begun, strict=True)):
+            self._begin(i, observations, said, infos, at * seats, len(worlds) * seats)
         self._at_work[0] = NOBODY
         return infos
 
-    def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
-        """Enter what a reset gave."""
+    def _begin(self, i: int, observations: Told, said: Told, infos: dict[str, Any], at: int, size: int) -> None:
+        """Enter the results of a reset."""
         env, k = self.envs[i - self._first], i - self._first
         self._turns[k] = takes_turns(env)
         living = self._known(env, i) & observations.keys()
@@ -249,10 +249,10 @@ class WorldSlots(EnvSlots):
             self._write(base + np.array(seats), [observations[self._agents[seat]] for seat in seats])
         alive = [agent in living for agent in self._agents]
         self._note(i, alive, [agent in acting for agent in self._agents])
-        for agent, info in told.items():
+        for agent, info in said.items():
             if agent in living:
                 seat = self._seat[agent]
-                self._tell(infos, info, at + seat, size, base + seat)
+                self._enter_info(infos, info, at + seat, size, base + seat)
 
     def _next_seed(self, i: int) -> int | None:
         """Return the seed of a world's next episode; None where the world goes on from the last one's."""

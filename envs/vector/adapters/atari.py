@@ -36,8 +36,8 @@ MAX_STEPS = 27_000  # of an episode, where the recipe does not say
 class AtariVectorEnv(LockStepVectorEnv):
     """Games of one kind, stepped by ALE's threads.
 
-    What leads others to where they are is the actions of the running episodes, which are kept for that: they are played
-    again, each from the moment on at which all arrive together.
+    A state is the actions of the running episodes: they are played again, each from such a moment that all arrive
+    together.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         self.keyed = keyed
         self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
         self._episode = np.zeros(num_envs, np.int64)  # number of the running one, where they are keyed
-        self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: nobody knows
+        self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: unknown
         self._length = np.zeros(num_envs, np.int64)  # steps of it
         self._return = np.zeros(num_envs)
         self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
@@ -132,7 +132,7 @@ class AtariVectorEnv(LockStepVectorEnv):
         self._length, self._taken = length.copy(), list(taken)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let the games go; their threads end."""
+        """Release the games; their threads end."""
         self.venv.close(**kwargs)
         del self.venv.ale
 
@@ -182,17 +182,17 @@ class AtariVectorEnv(LockStepVectorEnv):
         finals = np.full(N, None, object)
         for i in over:
             finals[i] = observation[i].copy()
-        told = episode_info(self._return, self._length, ended)
+        final = episode_info(self._return, self._length, ended)
         self._episode[ended] += 1
         seeds = np.full(len(over), -1, np.int64) if self._key is None else self._keyed(ended)
         observation, begun = self._start(ended, seeds)
         merged = self._merge_restart(infos, begun, ended)
-        merged["final_info"] |= told
+        merged["final_info"] |= final
         return observation, {**merged, "final_obs": finals, "_final_obs": ended.copy()}
 
 
 def _own(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return what single games tell too, in Gymnasium's form."""
+    """Return the infos that single games have too, in Gymnasium's form."""
     own = {key: value.astype(np.int64) for key, value in infos.items() if key != "env_id"}
     return own | {f"_{key}": np.ones(len(value), np.bool_) for key, value in own.items()}
 
@@ -206,7 +206,7 @@ def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:
         from ale_py.vector_env import AtariVectorEnv as Ale
     except ImportError as error:
         raise ConfigError(f"vec=atari cannot import ale_py ({error}); {provide(error)}") from error
-    spec.spaces  # noqa: B018, whoever reads them finds what is wrong with the arguments
+    spec.spaces  # noqa: B018, which checks the arguments
     given = spec.arguments
     size = given.pop("screen_size")
     return Ale(

@@ -32,7 +32,7 @@ from paddock.envs.vector.infos import episode_info
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
-    """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart what has ended.
+    """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart ended episodes.
 
     It has one seed for all its environments, so `begin` makes the run repeatable and cannot enter a single episode.
     Where its attributes are all that it has, its state is saved as a whole.
@@ -112,8 +112,8 @@ class BatchedVectorEnv(LockStepVectorEnv):
                 observation, infos = self._restart(observation, infos, ended)
             else:
                 infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
-            told = episode_info(self._return, self._length, ended)
-            infos["final_info"] = {**infos.get("final_info", {}), **told}
+            final = episode_info(self._return, self._length, ended)
+            infos["final_info"] = {**infos.get("final_info", {}), **final}
             infos["_final_info"] = ended.copy()
             self._return[ended] = 0.0
             self._length[ended] = 0

@@ -1,7 +1,7 @@
 """EnvPool (Weng et al. 2022, arXiv:2206.10558) behind our contract: the tasks that it has, stepped by C++ threads.
 
 EnvPool restarts an environment in the step after the one that ended its episode. Here that extra step is sent at once,
-for the ended rows alone, and a row is handed on when its next episode has begun: what the caller sees is a restart in
+for the ended rows alone, and a row is handed on when its next episode has begun: the caller sees a restart in
 the same step. EnvPool's environments are its own: close to Gymnasium's, not equal to the bit.
 """
 
@@ -153,7 +153,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return self._table.batch(rows)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let the pool go; its threads end."""
+        """Release the pool; its threads end."""
         self._drop()
 
     def _start(self, seeds: list[int] | None) -> tuple[Any, dict[str, Any]]:

@@ -95,7 +95,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         return self._start(np.ones(self.num_envs, np.bool_), None, None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What each environment's method gives, or its attribute where that is no method."""
+        """Return the result of each environment's method, or its attribute where that is no method."""
         check_open(self, "call")
         return self._call(self.venv.call, name, *args, **kwargs)
 

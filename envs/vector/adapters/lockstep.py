@@ -1,4 +1,4 @@
-"""Base of adapters around somebody else's vector environment that steps all its environments at once."""
+"""Base of adapters around vector environments that step all their environments at once."""
 
 from abc import abstractmethod
 from functools import cached_property
@@ -76,7 +76,7 @@ class LockStepVectorEnv(VectorEnv):
         return self._keep(observation), reward, terminated, truncated, infos
 
     def _choose(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
-        """Return which environments a reset is for [N]; a step that nobody received is dropped."""
+        """Return which environments a reset is for [N]; a step that was not received is dropped."""
         check_open(self, "reset")
         _, chosen = read_mask(options, self.num_envs)
         mask = np.zeros(self.num_envs, np.bool_)
@@ -87,7 +87,7 @@ class LockStepVectorEnv(VectorEnv):
         return mask
 
     def _drain(self) -> None:
-        """Drop a step that nobody received."""
+        """Drop a step that was not received."""
         if self._sent:
             self._finish_step()
         self._sent = False

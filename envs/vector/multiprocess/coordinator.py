@@ -1,6 +1,6 @@
 """W worker processes at shared buffers: orders go out, answers come in, losses are named and replaced.
 
-Each worker has one or more blocks of consecutive rows, and goes on with one block while the caller looks at another.
+Each worker has one or more blocks of consecutive rows, and steps one block while the caller looks at another.
 A block's task, `_task`:
 
     STARTING --- built ---> None <--- done, rows READY --- rows     more rows are queued, and follow at once
@@ -99,7 +99,7 @@ class Coordinator:
         self._await_start(range(len(jobs)))
 
     def step(self, rows: RowIndex) -> None:
-        """Have these environments stepped, whose actions lie on the table."""
+        """Order these environments to step, whose actions lie on the table."""
         table = self._table
         if self._restart:
             table.keep(rows)
@@ -172,7 +172,7 @@ class Coordinator:
         self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
-        """Have blocks' workers call a method of their slots; return the results.
+        """Call a method of the slots of some blocks, in their workers; return the results.
 
         Args:
             insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.
@@ -225,14 +225,14 @@ class Coordinator:
 
     def _say(self, block: int, message: Message) -> None:
         """Ask something of a block whose worker has no task."""
-        data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
+        data = cloudpickle.dumps(message)  # first: a worker that was ordered to listen waits for it
         w = self._worker(block)
         self._give(block, ASKED, ASK)
         if not self._processes[w].send(data):
             self._fail(w, block, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _order(self, block: int, rows: RowIndex) -> None:
-        """Have some of a block's environments stepped, when its worker has done what it was ordered before."""
+        """Order some of a block's environments to step, after its earlier orders."""
         if self._task[block] is not None:
             self._queue[block].append(rows)
         elif isinstance(rows, slice):
@@ -326,7 +326,7 @@ class Coordinator:
                 self._fail(w, busy[0], process.hang(at_work, patience_s))
 
     def _fail(self, w: int, block: int, error: PaddockError) -> None:
-        """End a worker that died or hangs, and note that for whoever waits for it."""
+        """End a worker that died or hangs, and note that for the caller that waits for it."""
         at = self._buffers.at_work[w]
         at_fault = next((own for own in self._jobs[w].own if at in self._jobs[w].envs(own)), block)
         self._failed.setdefault(w, (at_fault, error))
@@ -359,7 +359,7 @@ class Coordinator:
         if not self._restart:
             self._failed.clear()
             raise error
-        self._end(w)  # or it might go on with another block, whose steps are lost
+        self._end(w)  # or it might step another block, whose steps are lost
         ready = self._table.lose(np.concatenate([self._ids[own] for own in self._jobs[w].own]))
         self._arrived |= dict.fromkeys((ready // self._each).tolist())
         while self._losses[block] < LOSSES_IN_A_ROW:
@@ -382,7 +382,7 @@ class Coordinator:
         """Start a process in place of one that ended; failures of others meanwhile are left to the caller.
 
         Raises:
-            PaddockError: it did not start, or one of the environments that its predecessor had could not go on.
+            PaddockError: it did not start, or one of the environments that its predecessor had could not continue.
         """
         self._end(w)
         process = WorkerProcess(self._jobs[w], self._timeout_s)

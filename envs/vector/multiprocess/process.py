@@ -66,7 +66,7 @@ class WorkerProcess:
         except BlockingIOError:
             return False
         except ConnectionError:
-            pass  # as whoever waits for its answer will find
+            pass  # as the wait for its answer will find
         return True
 
     def receive(self, timeout_s: float) -> tuple[int, bytes]:
@@ -82,7 +82,7 @@ class WorkerProcess:
     def death(self, at_work: int) -> EnvError:
         """Return how the process ended, at work on which environment, with the traceback of a fatal signal."""
         cause = describe_end(self.child.kill(ANSWER_S))
-        remedy = "mend the environment, or set vec.restart=true to go on without its episodes"
+        remedy = "fix the environment, or set vec.restart=true to continue without its episodes"
         return EnvError(f"{self._name(at_work)}: the worker process {cause}; {remedy}\n{self._traceback()}".rstrip())
 
     def hang(self, at_work: int, waited_s: float) -> EnvError:
@@ -101,7 +101,7 @@ class WorkerProcess:
             log.warning("%s in time, and is killed; what environments write when closed may be lost", what)
 
     def close(self) -> None:
-        """Kill the process if it still runs, and close what the parent has of it."""
+        """Kill the process if it still runs, and close the parent's files of it."""
         self.child.kill()
         self.child.connection.close()
         self._log.close()
@@ -134,7 +134,7 @@ class WorkerProcess:
 
 
 def loads(message: bytes, number: int) -> Any:
-    """Return what a worker said; EnvError where it cannot be unpickled here."""
+    """Unpickle a message of a worker; EnvError where it cannot be unpickled here."""
     try:
         return pickle.loads(message)
     except Exception as error:

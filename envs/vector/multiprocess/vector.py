@@ -1,6 +1,6 @@
 """Environments in worker processes, on shared memory: observations are written where the caller reads them.
 
-Orders and answers are bytes in shared buffers, and bells beside them tell of them (see `shared`); only infos, resets
+Orders and answers are bytes in shared buffers, and bells beside them announce them (see `shared`); only infos, resets
 and attributes cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
 """
 
@@ -135,7 +135,7 @@ class MultiprocessVectorEnv(VectorEnv):
             chosen_seeds = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
             messages[block] = (self._slots.reset, part, chosen_seeds, options)
         started = self._start(rows, messages)
-        self._key = None  # not before: had some worker not been told, the next reset would tell them all
+        self._key = None  # not before: if a worker was not reached, the next reset reaches all
         return started
 
     def begin(self, seed: int, episodes: Episodes = None) -> Started:
@@ -215,7 +215,7 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
-        """Have workers start episodes in some environments; actions sent to them before are dropped."""
+        """Start episodes in some environments; actions sent to them before are dropped."""
         self._coordinator.settle(messages)
         self._table.mark(NEW, rows)
         self._table.forget(rows)
@@ -259,7 +259,7 @@ class MultiprocessVectorEnv(VectorEnv):
 def count_blocks(num_envs: int, workers: int, batch_size: int, groups: int) -> int:
     """Return in how many blocks of consecutive environments these lie: one for each worker's part of each group.
 
-    Then all workers step each group, and go on with the next one while the caller looks at the last one's results.
+    Then all workers step each group, and the next one while the caller looks at the last one's results.
     Where they do not divide so, or a batch is of whoever comes first, it is one block a worker.
     """
     divide = batch_size == num_envs and num_envs % (groups * workers) == 0

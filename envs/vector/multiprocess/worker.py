@@ -1,4 +1,4 @@
-"""A worker process of `MultiprocessVectorEnv`: it steps its environments when told to, until it or its parent ends."""
+"""A worker process of `MultiprocessVectorEnv`: it steps its environments on order, until it or its parent ends."""
 
 import contextlib
 import faulthandler
@@ -113,7 +113,7 @@ class Worker:
                 slots.close()
             self._say(job.number, FAILED, error)
             return
-        gc.freeze()  # what is there now stays; collections need not look at it
+        gc.freeze()  # all objects so far stay; collections skip them
         for block in job.own:
             self._say(block, SAID, None)
         try:
@@ -170,7 +170,7 @@ class Worker:
             raise EnvError(f"{text}\n{format_traceback(error)}") from error
 
     def _say(self, block: int, state: int, what: Any) -> None:
-        """Send something to the parent, which is told first that it comes: it may be more than the connection holds."""
+        """Send something to the parent, after the state that announces it: it may be more than the connection holds."""
         try:
             message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
