@@ -13,7 +13,7 @@ from pathlib import Path
 from paddock.envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .reports.data import Entry, Material, choose_metric, gather, group
+from .reports.data import Material, choose_metric, gather, group
 from .reports.page import Html, document, join, paragraph, section
 from .reports.section_groups import compare
 from .reports.section_runs import list_commands, list_runs, show_histories, show_speed, show_videos
@@ -72,7 +72,7 @@ def report(folders: Sequence[Path], score: str | None = None, videos_mb: float =
         title,
         _head(title, material),
         *compare(groups),
-        *(_sweep(folder, k, material.entries) for k, folder in enumerate(material.sweeps)),
+        *(_sweep(folder, k) for k, folder in enumerate(material.sweeps)),
         show_speed(groups),
         *show_histories(compared),
         show_videos(material.entries, videos_mb),
@@ -97,9 +97,9 @@ def _head(title: str, material: Material) -> Html:
     return join(parts)
 
 
-def _sweep(folder: Path, k: int, entries: Sequence[Entry]) -> Html:
+def _sweep(folder: Path, k: int) -> Html:
     try:
-        return describe(folder, k, {entry.run.path: entry.run.columns for entry in entries})
+        return describe(folder, k)
     except PaddockError as error:
         return section(f"Sweep: {folder}", "", paragraph(error))
 

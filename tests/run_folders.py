@@ -38,6 +38,7 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
     command = "python -m paddock algo=es --multirun algo.rate=0,1"
     sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
+    sweep |= {"sources": [], "num_envs": None, "parameters": ["algo.kind=a,b", "algo.rate=float"]}
     (folder / "sweep.json").write_text(json.dumps(sweep))
     study = optuna.create_study(study_name="s", storage=open_storage(folder, None), direction="maximize")
     for k in range(trials):

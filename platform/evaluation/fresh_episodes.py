@@ -1,4 +1,4 @@
-"""Fresh episodes of a run's policy: those that training and its evaluations never saw."""
+"""Fresh episodes of a run's policy, which training and its evaluations never saw."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
+from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.episode_metrics import cut_off
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
@@ -24,6 +24,7 @@ from paddock.envs.spec import EnvSpec
 
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
+from ..reports.statistics import interval, mean
 from ..runs.folder import read_config
 from ..runs.loop import Progress
 from .load import load
@@ -37,21 +38,21 @@ RESAMPLES = 10_000  # of the bootstrap
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What E fresh episodes gave, in their order."""
+    """Results of E fresh episodes."""
 
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several agents the mean over seats
     lengths: NDArray[np.int64]  # [E], steps
-    told: dict[str, NDArray[np.float64]]  # [E] each, numbers of the environment's own; NaN where max_steps came first
+    told: dict[str, NDArray[np.float64]]  # [E] each, metrics of the environment; NaN where max_steps came first
     interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
-    cut: int  # of the episodes, by max_steps
+    cut: int  # episodes cut off by max_steps
     seconds: float
-    iteration: int  # that the policy is of
-    progress: Progress  # of the run, at the checkpoint that was played
+    iteration: int  # of the policy
+    progress: Progress  # of the run, at its checkpoint
     env: EnvSpec
-    film: Film | None  # of episode 0, where a video was asked for
-    target: EvaluationTarget | None  # who played where, if it was in a niche
+    film: Film | None  # of episode 0, if a video was asked for
+    target: EvaluationTarget | None  # agent and niche of a POET run
     lives: list[NDArray[np.float64]]  # [E], of several agents: the return of each life
-    seats: list[NDArray[np.int64]]  # [E], and whose it was
+    seats: list[NDArray[np.int64]]  # [E], and its agent
 
     @property
     def mean(self) -> float:
@@ -83,12 +84,12 @@ def evaluate(
 
     Args:
         run: the run's folder; it is only read, and may be in use.
-        episodes: E, played until the environment ends them, or `max_steps` are over.
-        stochastic: draw actions, where the policy has a distribution of them.
+        episodes: E, played until the environment ends them, or for `max_steps`.
+        stochastic: sample actions; the policy needs a distribution of them.
         workers: processes that play; None: this one alone.
         env: another environment, as on the command line: `env=NAME`, `env.KEY=VALUE`.
         seed: episode k depends on (seed, k) alone.
-        which: last or best, where the algorithm keeps one.
+        which: last, or best if the algorithm keeps it.
         video: an MP4 of episode 0.
         niche, agent, on: see `find_target`.
 
@@ -119,13 +120,13 @@ def evaluate(
         write_output("video", video, film.content)
     returns, lengths = played.returns, played.lengths
     told = dict(zip(spec.metrics, played.told.T, strict=True))
-    interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
+    low, high = interval(returns[:, None], mean, seed=seed, resamples=RESAMPLES)
     cut = cut_off(lengths, max_steps, spec)
     return Evaluation(
         returns,
         lengths,
         told,
-        interval,
+        (float(low), float(high)),
         cut,
         seconds,
         iteration,
@@ -160,20 +161,6 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
                 raise as_exception(done.error)
             (parts[done.index],) = done.value
     return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
-
-
-def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Generator) -> tuple[float, float]:
-    """The 95 % interval of the mean by the percentile bootstrap (Efron 1979); NaN where there is but one return."""
-    n = len(returns)
-    if n == 1:
-        return float("nan"), float("nan")
-    block = max(1, 2**20 // n)
-    means = [
-        returns[generator.integers(n, size=(min(block, RESAMPLES - start), n))].mean(axis=1)
-        for start in range(0, RESAMPLES, block)
-    ]
-    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
-    return float(low), float(high)
 
 
 def fresh_seeds(seed: int, episodes: int) -> list[int]:

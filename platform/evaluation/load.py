@@ -1,4 +1,4 @@
-"""The algorithm of a run as it learned, on this machine, whatever machine it learned on."""
+"""The algorithm of a run, loaded on this machine, whatever machine it learned on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,15 +18,13 @@ from ..runs.loop import Progress, restore
 
 @dataclass(frozen=True, kw_only=True)
 class AsMany(Serial):
-    """Environments that are never stepped: as many as a run has, be it more than one process would step."""
+    """Environments that are never stepped, so that there may be more than one process would step."""
 
     num_envs: PositiveInt
 
 
 def load(run: Path) -> tuple[Any, Progress]:
-    """The algorithm of a run as its newest whole checkpoint left it, on this machine's CPU, and where that was.
-
-    It is there to act, not to train on: environments would step in this process, and networks compute on its CPU.
+    """Load the algorithm of a run from its newest whole checkpoint, to act on this machine's CPU, and its progress.
 
     Raises:
         FolderError: there is no run.
@@ -34,22 +32,19 @@ def load(run: Path) -> tuple[Any, Progress]:
     """
     algorithm = build_here(run)
     checkpoints = Checkpoints(run / "checkpoints", keep=read_config(run, ("checkpoint",))["checkpoint"]["keep"])
-    while True:
-        paths = checkpoints.paths()
-        require(bool(paths), f"{run} has no checkpoint yet; a run saves one every checkpoint.every_s and at its end")
-        try:
-            progress = restore(algorithm, checkpoints)
-        except CheckpointError:
-            # A run that is going on may have replaced them in the meantime.
-            if checkpoints.paths() == paths:
-                raise
-        else:
-            # Where a signal ended the wait for an evaluation, the state is that of the row which lacks it.
-            return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
+    require(
+        bool(checkpoints.paths()), f"{run} has no checkpoint yet; a run saves every checkpoint.every_s and at its end"
+    )
+    try:
+        progress = restore(algorithm, checkpoints)
+    except CheckpointError:  # a run that is going on may just have replaced them
+        progress = restore(algorithm, checkpoints)
+    # If a signal ended the wait for an evaluation, the state is that of the row which lacks it.
+    return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
 
 
 def build_here(run: Path) -> Any:
-    """The algorithm of a run as it began, to compute on this machine's CPU.
+    """Build the algorithm of a run in its initial state, on this machine's CPU.
 
     Raises:
         FolderError: there is no run.
@@ -62,7 +57,7 @@ def build_here(run: Path) -> Any:
 
 
 def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with all that computes on the CPU, in this process."""
+    """Return the configuration with everything on the CPU, in this process."""
     ours = {"device": "cpu", "compiled": False, "learners": 1, "microbatches": 1, "threads": 1}
     algo = {
         key: ours.get(key, value) if type(value) is type(ours.get(key)) else value

@@ -1,4 +1,4 @@
-"""A trained policy, as it acts on what its environment gives: one observation or a batch, dictionaries and all.
+"""A trained policy that acts on one observation of its environment or a batch, dictionaries included.
 
 action = policy.act(observation)                                    # the most likely one
 action = policy.act(observation, deterministic=False, seed=generator)
@@ -26,7 +26,7 @@ Seed = int | np.random.Generator | None
 
 
 class TrainedPolicy:
-    """What a run has learned, without its training.
+    """Policy of a run, without its training.
 
     Attributes:
         observation_space: of one observation, as the environment with its wrappers gives it.
@@ -207,15 +207,14 @@ def _read_array(space: gymnasium.Space, value: Any, name: str) -> tuple[NDArray[
     fits = array.ndim - len(shape) in (0, 1) and array.shape[array.ndim - len(shape) :] == shape
     batch = f"({', '.join(map(str, ('B', *shape)))})"
     require(fits, f"{name} has shape {array.shape}; allowed: {shape} for one, or {batch} for a batch")
-    require(array.dtype.kind in "biuf", f"{name} holds {array.dtype}; allowed: numbers, as {dtype}")
-    read = array.astype(dtype, copy=False)
-    exact = dtype.kind == "f" or bool((read == array).all())
+    read = array.astype(dtype, copy=False) if array.dtype.kind in "biuf" else array
+    exact = array.dtype.kind in "biuf" and (dtype.kind == "f" or bool((read == array).all()))
     require(exact, f"{name} holds {array.dtype} that are no {dtype}; give it as the environment does")
     return read, None if array.ndim == len(shape) else len(array)
 
 
 def _read_other(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int | None]:
-    """Text, graphs and sequences: a batch of them is a tuple or a list."""
+    """Read text, graphs and sequences: a batch of them is a tuple or a list."""
     if space.contains(value):
         return value, None
     several = isinstance(value, tuple | list) and bool(value) and all(space.contains(one) for one in value)
@@ -224,7 +223,7 @@ def _read_other(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int
 
 
 def _agree(name: str, batches: Sequence[int | None]) -> int | None:
-    """The batch that all parts have."""
+    """Return the batch size of all parts."""
     found = list(dict.fromkeys(batches))
     spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in found)
     require(len(found) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")

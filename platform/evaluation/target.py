@@ -1,4 +1,4 @@
-"""Who plays where when niches are evaluated: an agent of a POET run, or another run's policy, in any niche."""
+"""The agent and the niche of an evaluation: an agent of a POET run, or another run's policy, in any niche."""
 
 import shlex
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
 from ..runs.results import read_columns
 
-# What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
+# Settings of POET's agents that the control experiment shares (arXiv:1901.01753, section 4.1).
 SHARED = (
     "population",
     "sigma",
@@ -47,11 +47,11 @@ class EvaluationTarget:
 
     @property
     def env(self) -> EnvSpec:
-        """Where it is."""
+        """The niche's environment."""
         return self.niche.problem.env
 
     def describe(self) -> dict[str, str]:
-        """What the niche's run tells of it, and of the agent."""
+        """Return facts of the niche and the agent."""
         niche, learner = self.niche, self.guest or self.niche
         active = "active" if niche.retired is None else f"retired in iteration {niche.retired}"
         facts = [
@@ -65,13 +65,13 @@ class EvaluationTarget:
             "niche": ", ".join(facts),
             "agent": own if self.guest is niche else agent,
             "run's score": f"{niche.score:.2f}, the last mean return of {own} agent there",
-            # What a control experiment takes as its budget (arXiv:1901.01753, section 4.1).
+            # The budget of a control experiment (arXiv:1901.01753, section 4.1).
             "learned": f"{learner.learned:,} environment steps, by niche {learner.number}'s agent in all its niches",
         }
 
 
 def write_control(run: Path, target: EvaluationTarget) -> str:
-    """The command that trains a strategy alone where a niche's own agent has come to, on as many steps."""
+    """Return the command that trains a strategy in a niche alone, for as many steps as its own agent."""
     algo = read_config(run)["algo"]
     settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
     place = ["experiment=es_niche", spell_override("env.run", run), f"env.niche={target.niche.number}"]
@@ -81,16 +81,16 @@ def write_control(run: Path, target: EvaluationTarget) -> str:
 def find_target(
     algorithm: Any, run: Path, niche: int | None, agent: int | None, host: Any, on: Path | None
 ) -> EvaluationTarget | None:
-    """Find who plays where.
+    """Find the agent and the niche of an evaluation.
 
     Args:
         algorithm: of the run that plays.
         niche: number; None is the newest active one.
         agent: number of the niche whose agent plays; None is the niche's own, or of another run's the newest.
-        host: of the run `on`, whose niche is played; `algorithm` itself where that is None.
+        host: of the run `on`, whose niche is played; `algorithm` itself if that is None.
 
     Returns:
-        None if the run has no niches and none is asked for: its policy then plays where it has learned.
+        None if the run has no niches and none is asked for: its policy then plays in its own environment.
 
     Raises:
         ConfigError: there is no such niche or agent, or it cannot play there.
@@ -122,10 +122,10 @@ def find_target(
 def find_policy(
     algorithm: Any, run: Path, which: str, target: EvaluationTarget | None, progress: Progress
 ) -> tuple[Any, int]:
-    """The visiting agent, or the algorithm's policy of that name; and the iteration that it is of.
+    """Return the visiting agent, or the algorithm's policy of that name, and its iteration.
 
     Args:
-        run: the algorithm's, whose end may have evaluated two policies more: its state does not know of that.
+        run: of the algorithm; its journals have evaluations of its end, which its state lacks.
         progress: of the run.
 
     Raises:
@@ -150,7 +150,7 @@ def find_policy(
 
 
 def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvSpec:
-    """Return where the policy plays: a niche, or what the algorithm has made of the run's environment."""
+    """Return the environment of an evaluation: a niche's, or the algorithm's."""
     if target is not None:
         return target.env
     spec: EnvSpec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
@@ -158,17 +158,17 @@ def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvS
 
 
 def _find_best(run: Path, newest: bool) -> int | None:
-    """The iteration whose policy was evaluated best, as journals tell; None where they do not say.
+    """Return the iteration whose policy was evaluated best, from the journals; None if they do not say.
 
     Args:
-        newest: of equals the newest, as `AsyncEvaluation` has it where there are opponents; else the first.
+        newest: of equals the newest, as `AsyncEvaluation` has it with opponents; else the first.
     """
     columns = read_columns(run)
     iterations, returns = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
     if iterations is None or returns is None or np.isnan(returns).all():
         return None
     best = iterations[np.flatnonzero(returns == np.nanmax(returns))[-1 if newest else 0]]
-    return int(best) if np.isfinite(best) else None  # rows of before that was told
+    return int(best) if np.isfinite(best) else None
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:
@@ -187,10 +187,10 @@ def _check_fit(algorithm: Any, run: Path, niche: Niche, on: Path) -> None:
 
 
 def _word(value: Any) -> str:
-    """A value as Hydra reads it."""
+    """Write a value as Hydra reads it."""
     return "null" if value is None else str(value).replace(" ", "")
 
 
 def _spell(space: Any) -> str:
-    """A space without the bounds of each of its numbers."""
+    """Describe a space without the bounds of each of its numbers."""
     return f"Box{space.shape} {space.dtype}" if hasattr(space, "low") else str(space)

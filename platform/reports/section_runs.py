@@ -1,4 +1,4 @@
-"""The parts of a report about single runs: their speed, the history of POET's niches, videos, states and commands."""
+"""The sections of a report about single runs: speed, histories of POET and PBT, videos, states and commands."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ from ..runs.state import WRONG
 from ..runs.sweeps import tell_apart
 from ..runs.units import duration, short
 from .data import Entry, Group
-from .drawing import name_rows
 from .histories import read_pictures
 from .page import (
-    INK,
     Html,
-    axes,
     bar,
     code,
     escape,
@@ -61,7 +58,6 @@ TITLES = {
     "elo": "Elo ratings",
     "points": "Points of whom against whom",
 }
-MOST_GROUPS = 12  # in a picture
 MOST_BARS = 4  # in a line of a table
 MOST_HISTORIES = 3
 MOST_RUNS = 1000  # in a table
@@ -70,17 +66,12 @@ MOST_VIDEOS = 12
 
 
 def show_speed(groups: Sequence[Group]) -> Html:
-    """Environment steps a second, and where the time went."""
-    fast = [group for group in groups if any(entry.run.last("system/steps_per_s") for entry in group.entries)]
-    if not fast:
-        return Html("")
-    note = "median of each run's iterations; line: of its runs"
-    panels = [panel("Steps a second", _draw_speed(fast[:MOST_GROUPS]), note), _tabulate_times(fast)]
-    return section("Speed", "", list_marks(fast), grid(panels))
+    """Return a table of environment steps per second, and of the time that iterations spent on what."""
+    fast = [group for group in groups if _speeds(group)]
+    return section("Speed", "", list_marks(fast), _tabulate_times(fast)) if fast else Html("")
 
 
 def _tabulate_times(groups: Sequence[Group]) -> Html:
-    """A column for each group: what its iterations spent their time on."""
     shares: dict[str, list[float | None]] = {
         **{said: [_share(group, name) for group in groups] for name, said in TIMES.items()},
         "idle workers": [_idle(group) for group in groups],
@@ -91,16 +82,14 @@ def _tabulate_times(groups: Sequence[Group]) -> Html:
         for said, of in shares.items()
         if any(share is not None for share in of)
     ]
-    if not rows:
-        return Html("")
     head = ("", *(key(group.letter, group.color) for group in groups))
-    speeds = ["steps/s", *(short(float(np.median(_speeds(group)))) for group in groups)]
+    speeds = ["steps/s, median", *(short(float(np.median(_speeds(group)))) for group in groups)]
     note = "shares of the time of iterations; what goes on side by side may add up to more than all of it"
     return panel("Where the time goes", table(head, [speeds, *rows]), note)
 
 
 def show_histories(entries: Sequence[Entry]) -> list[Html]:
-    """The pictures of `paddock.plot` of runs that have more than curves, a few of them: a section for each kind."""
+    """Return the pictures of `paddock.plot` of a few runs that have more than curves, a section for each kind."""
     parts: dict[str, list[Html]] = {}
     left_out: list[str] = []
     shown = 0
@@ -134,7 +123,7 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
-    """The videos in run folders, inside the page; of larger ones, and of more than a few, the names.
+    """Return the videos in run folders, embedded; of larger or further ones, the names.
 
     Args:
         most_mb: the largest file that is taken, MB.
@@ -150,7 +139,7 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
                     left_out.append(f"{name} ({size_mb:.1f} MB)")
                     continue
                 content = path.read_bytes()
-            except OSError:  # of a run that goes on, it has gone since
+            except OSError:  # it has gone since
                 continue
             source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(content).decode()}"
             if path.suffix == ".webp":
@@ -163,13 +152,13 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
 
 
 def _find_videos(run: Path) -> list[Path]:
-    """The videos in a run's folder, at any depth; a folder in it may go meanwhile, as those of replayed steps do."""
+    """Find the videos in a run's folder, at any depth."""
     found = (Path(here) / name for here, _, files in os.walk(run) for name in files)
     return sorted(path for path in found if path.suffix in VIDEOS and path.is_file())
 
 
 def list_runs(entries: Sequence[Entry], metric: str) -> Html:
-    """Each run with its state, and what tells it from others of its sweep."""
+    """Return a table of runs with their states, and their differences in a sweep."""
     told = tell_apart({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:
@@ -201,7 +190,7 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
 
 
 def list_commands(entries: Sequence[Entry]) -> Html:
-    """The exact commands, by the commit of the code that they ran."""
+    """Return the exact commands, by the commit of their code."""
     by_commit: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.provenance:
@@ -220,26 +209,12 @@ def list_commands(entries: Sequence[Entry]) -> Html:
 
 
 def _spell(command: str) -> str:
-    """A command without places of this machine, whoever noted it."""
+    """Return a command without paths of the machine."""
     try:
         words = shlex.split(command)
     except ValueError:
         return command
     return spell_command(words) if words else command
-
-
-def _draw_speed(groups: Sequence[Group]) -> Html:
-    ax = axes(height_in=max(0.36 * len(groups) + 0.8, 1.6))
-    for k, group in enumerate(groups):
-        speeds = _speeds(group)
-        ax.barh(k, np.median(speeds), color=group.color, height=0.55, alpha=0.35)
-        ax.plot(speeds, np.full(len(speeds), k), "o", color=group.color, markersize=4, markeredgewidth=0)
-        ax.plot(np.median(speeds), k, "|", color=INK, markersize=13, markeredgewidth=1.5)
-    name_rows(ax, [group.letter for group in groups])
-    ax.set_xlim(left=0)
-    ax.xaxis.set_major_formatter(lambda value, _: short(value))
-    ax.set_xlabel("environment steps a second")
-    return picture(ax.figure, "speed", "environment steps a second")
 
 
 def _speeds(group: Group) -> list[float]:
@@ -248,7 +223,7 @@ def _speeds(group: Group) -> list[float]:
 
 
 def _share(group: Group, name: str) -> float | None:
-    """Of the time of all iterations of all runs."""
+    """Return the share of a metric in the time of all iterations of all runs."""
     columns = [entry.run.columns for entry in group.entries if name in entry.run.columns]
     whole = sum(float(np.nansum(c["system/iteration_s"])) for c in columns if "system/iteration_s" in c)
     return sum(float(np.nansum(c[name])) for c in columns) / whole if whole else None

@@ -1,4 +1,4 @@
-"""The part of a report about one sweep: how the search went, what mattered, and the command that does best."""
+"""The section of a report about a sweep: its history, importances, parameters, and the best command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.late import matplotlib
-from ..runs.results import Columns
 from ..runs.units import duration, short
-from ..sweep.study import StudySettings, hide_passwords, open_study, read_trials
+from ..sweep.study import StudySettings, open_study, read_trials
 from ..sweep.summary import as_command, best_trials, count_ends
 from ..sweep.trial import Note
-from .curves import Line, label_x, read_line
 from .drawing import COLORS, GREY, mark_whole, name_rows
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 
@@ -32,36 +30,28 @@ MOST_PARAMETERS = 7  # in a picture
 MOST_TRIALS = 500  # in a table
 
 
-def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
-    """The section about a sweep.
+def describe(folder: Path, k: int) -> Html:
+    """Return the section about a sweep.
 
     Args:
         k: its number in the page.
-        columns: what its trials' runs measured, by their folders.
 
     Raises:
         PaddockError: its study cannot be read.
     """
     about, study = StudySettings.read(folder), open_study(folder)
     trials = study.get_trials(deepcopy=False)
-    listed = count_ends(trials) or "no trial yet"
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
-    done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     metrics = list(about.objectives)
-    parts = [code(hide_passwords(about.command))]  # a sweep of before they were hidden may hold some
-    if done:
+    parts = [code(about.command)]
+    if any(trial.state.name == "COMPLETE" for trial in trials):
         importances, why_not = _importances(study)
-        lines = {
-            trial.number: line
-            for trial in trials
-            if len((line := read_line(columns.get(folder / str(trial.number), {}), "step", metrics[0]))[0])
-        }
-        panels = _pictures(study, trials, lines, metrics, importances, f"sweep{k}")
+        panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
         if why_not:
             panels.append(panel("Importances", "", why_not))
         parts += [_best(study, folder, about), grid(panels)]
     parts += [heading("Trials"), _table(folder, metrics)] if trials else []
-    return section(f"Sweep: {folder}", f"{aims}; {listed}.", *parts)
+    return section(f"Sweep: {folder}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", *parts)
 
 
 def _best(study: Study, folder: Path, about: StudySettings) -> Html:
@@ -81,7 +71,6 @@ def _best(study: Study, folder: Path, about: StudySettings) -> Html:
 def _pictures(
     study: Study,
     trials: Sequence[FrozenTrial],
-    lines: Mapping[int, Line],
     metrics: Sequence[str],
     importances: Mapping[str, float],
     name: str,
@@ -92,12 +81,6 @@ def _pictures(
         panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by number of the trial")
         for j, metric in enumerate(metrics)
     ]
-    if len(metrics) > 1:
-        drawn = _draw_front(study, done, metrics, f"{name}-front")
-        panels.append(panel("Trade-off", drawn, "trials, and in orange those that no other dominates"))
-    if lines:
-        drawn = _draw_learning(trials, lines, f"{name}-learning")
-        panels.append(panel("Learning", drawn, f"{metrics[0]} over environment steps, each trial a line"))
     if importances:
         drawn = _draw_importances(importances, f"{name}-importances")
         panels.append(panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
@@ -110,7 +93,7 @@ def _pictures(
 
 
 def _importances(study: Study) -> tuple[dict[str, float], str]:
-    """(importances of parameters, the most important first; why there are none)."""
+    """Return the importances of parameters, the most important first, or why there are none."""
     from optuna.importance import get_param_importances
 
     target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
@@ -135,33 +118,6 @@ def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str)
     mark_whole(ax.xaxis)
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     return picture(ax.figure, name, "optimization history")
-
-
-def _draw_front(study: Study, done: Sequence[FrozenTrial], metrics: Sequence[str], name: str) -> Html:
-    ax = axes()
-    for trials, color in ((done, GREY), (study.best_trials, ORANGE)):
-        values = np.array([trial.values[:2] for trial in trials])
-        ax.plot(*values.T, "o", color=color, markersize=5, markeredgewidth=0)
-    ax.set_xlabel(metrics[0], parse_math=False)
-    ax.set_ylabel(metrics[1], parse_math=False)
-    return picture(ax.figure, name, "trade-off between objectives")
-
-
-def _draw_learning(trials: Sequence[FrozenTrial], lines: Mapping[int, Line], name: str) -> Html:
-    """What each trial's run measured on its way; a study repeats it at every percent of the budget in between."""
-    ax = axes()
-    for trial in trials:
-        if trial.number in lines:
-            complete = trial.state.name == "COMPLETE"
-            color, alpha = (BLUE, 0.7) if complete else (GREY, 0.5)
-            x, y = lines[trial.number]
-            ax.plot(x, y, color=color, linewidth=1, alpha=alpha)
-            ax.plot(x[-1], y[-1], "o" if complete else "x", color=color, markersize=4)
-    label_x(ax, "step")
-    for mark, color, label in (("o", BLUE, "complete"), ("x", GREY, "pruned or not complete")):
-        ax.plot([], [], mark, color=color, markersize=4, linestyle="-", linewidth=1, label=label)
-    ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
-    return picture(ax.figure, name, "learning curves of trials")
 
 
 def _draw_importances(importances: Mapping[str, float], name: str) -> Html:
@@ -190,7 +146,7 @@ def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign:
 
 
 def _place(ax: Axes, k: int, key: str, trials: Sequence[FrozenTrial]) -> Array:
-    """Draw the axis of a parameter; returns the height of each trial on it, in [0, 1]."""
+    """Draw the axis of a parameter; return the height of each trial on it, in [0, 1]."""
     distribution: Any = trials[0].distributions[key]
     ax.axvline(k, color=INK, linewidth=0.8, alpha=0.5)
     if choices := getattr(distribution, "choices", None):

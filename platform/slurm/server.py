@@ -11,7 +11,7 @@ from paddock.envs.errors import ConfigError, require
 
 from .. import ROOT
 from ..config.overrides import spell_override
-from .queue import check_options, submit_commands
+from .queue import submit_commands
 from .submit import Resources
 
 
@@ -29,7 +29,6 @@ def submit_server(arguments: Sequence[str], address_file: str | None, resources:
     missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
     remedy = "submit where Slurm is installed, or leave it out to serve here"
     require(not missing, f"serve.submit=slurm needs {', '.join(missing)} on the PATH; {remedy}")
-    check_options(resources.additional, "slurm")
     path = Path(address_file).absolute()
     own = [one for one in arguments if not one.startswith(("serve.submit=", "serve.address_file=", "slurm."))]
     command = [sys.executable, "-m", "paddock.serve", *own, spell_override("serve.address_file", path)]

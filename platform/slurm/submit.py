@@ -1,6 +1,6 @@
-"""Submit the runs of a sweep to Slurm, and leave them: `--multirun ... hydra/launcher=slurm`.
+"""Submit the runs of a sweep to Slurm: `--multirun ... hydra/launcher=slurm`.
 
-Not hydra-submitit-launcher, which waits for its jobs and starts one that met its time limit from scratch.
+Hydra's own submitit launcher waits for its jobs, and starts one that met its time limit from scratch.
 """
 
 import dataclasses
@@ -33,17 +33,17 @@ from ..runs.state import ALIVE, WRONG, Submission
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
-from .queue import check_options, submit_commands
+from .queue import submit_commands
 from .snapshot import find_tree
 from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled
 
-OURS = {  # parameters of sbatch that are not the user's to set, or with which none could look after the jobs
+OURS = {  # parameters of sbatch that Paddock sets, or that would lose sight of the jobs
     *("cluster", "clusters", "no-requeue", "parsable", "quiet", "test-only", "wait", "wrap"),
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
 }
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
-EARLY_S = 60  # that Slurm may signal a job before the time it was asked to, as it looks now and then; see sbatch(1)
+EARLY_S = 60  # Slurm may signal so much earlier than asked; see sbatch(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Resources:
 
 
 class SlurmLauncher(SweepLauncher):
-    """Hydra's launcher of that name: an array of Slurm jobs, each of them one run that goes on when it is requeued."""
+    """Hydra's launcher of that name: an array of Slurm jobs, each one run that resumes when it is requeued."""
 
     keys, verb = Resources, "submit"
 
@@ -122,15 +122,16 @@ class SlurmLauncher(SweepLauncher):
         require(
             config.resume is None, "resume=last is for a run that is started here; name the sweep: hydra.sweep.dir="
         )
-        check_options(self._keys.additional, "hydra.launcher")
-        code = self._sweep / "code"
+        code, n = self._sweep / "code", 2
+        while code.exists():  # of an earlier submission, whose jobs may run
+            code, n = self._sweep / f"code-{n}", n + 1
         trees = [find_tree(ROOT, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
         tops = {tree.top: tree for tree in trees if tree is not None}
         self._code, self._copied = code, False
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
-        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended.
+        """Submit a batch of jobs; with `wait`, wait until all have ended.
 
         Raises:
             ConfigError: Slurm refuses them, or the sweep's folder cannot be written.
@@ -148,18 +149,16 @@ class SlurmLauncher(SweepLauncher):
         return SlurmTarget(self, self._keys.max_parallel or PARALLEL)
 
     def submit(self, plans: Sequence[Plan]) -> Sequence[Submission]:
-        """Put jobs into the queue, as one array.
+        """Submit jobs as one array.
 
         Raises:
             ConfigError: Slurm refuses them.
-            OSError: the sweep's folder takes no copy of the code, or no note.
+            OSError: the sweep's folder cannot be written.
         """
         name = f"paddock-{self._sweep.name}"
-        if self._copies and not self._copied:
-            plans = self._take_code(plans)
         given = self._keys.parameters(name, len(plans), self._environment())
         commands = [plan.command for plan in plans]
-        ends = [read_json(plan.run / "done.json").get("time") for plan in plans]  # before a job of these can have one
+        ends = [read_json(plan.run / "done.json").get("time") for plan in plans]
         try:
             if not self._copied:
                 for copy, tree in self._copies.items():
@@ -168,8 +167,7 @@ class SlurmLauncher(SweepLauncher):
                 self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
             )
         except BaseException:
-            # Once copied, jobs of before run that copy, and start from it again when they are requeued.
-            if self._copies and not self._copied:
+            if self._copies and not self._copied:  # else earlier jobs run that copy
                 shutil.rmtree(self._code, ignore_errors=True)
             raise
         self._copied = True
@@ -188,7 +186,7 @@ class SlurmLauncher(SweepLauncher):
         return submissions
 
     def _leave(self, plans: Sequence[Plan]) -> None:
-        """Submit jobs, and say how to look after them."""
+        """Submit jobs and print how to look after them."""
         submissions = self.submit(plans)
         for plan, submission in zip(plans, submissions, strict=True):
             print(f"job {submission.job}: {shown(plan.run)}")
@@ -197,37 +195,24 @@ class SlurmLauncher(SweepLauncher):
         print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
         print(f"  scancel {submissions[0].array}")
 
-    def _take_code(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Make the folder for the code, which is no other command's at the sweep, and have the jobs look there."""
-        planned, n = self._code, 2
-        while True:
-            try:
-                self._code.mkdir(parents=True)
-                break
-            except FileExistsError:
-                self._code, n = self._sweep / f"code-{n}", n + 1
-        self._copies = {self._code / copy.relative_to(planned): tree for copy, tree in self._copies.items()}
-        moved = [[word.replace(f"{planned}/", f"{self._code}/") for word in plan.command] for plan in plans]
-        return [dataclasses.replace(plan, command=command) for plan, command in zip(plans, moved, strict=True)]
-
     def copy_of(self, path: Path) -> Path | None:
-        """Where a path lies in the copy of the code; None if it is not copied."""
+        """Return where a path lies in the copy of the code; None if it is not copied."""
         copies = (copy / path.relative_to(tree.top) for copy, tree in self._copies.items() if tree.holds(path))
         return next(copies, None)
 
     def _environment(self) -> list[str]:
-        """Lines of shell that have Python import the house, and what else it imports from here, from the copy."""
+        """Return lines of shell that have Python import code from the copy."""
         entries = []
         for entry in (ROOT, *(Path(entry).absolute() for entry in sys.path)):
             copy = self.copy_of(entry)
             if copy is not None or entry == Path.cwd():
                 entries.append(str(copy or entry))
         path = shlex.quote(":".join(dict.fromkeys(entries)))
-        # The second, so that the folder it was submitted in does not come first.
+        # Safe path, or else the folder it was submitted in would come first.
         return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
 
     def _wait(self, runs: Sequence[Path]) -> dict[Path, float | None]:
-        """Wait for the jobs, and tell the last evaluation of each.
+        """Wait for the jobs; return the last evaluation of each.
 
         Raises:
             RunFailed: one of them ended short of its budget.
@@ -252,7 +237,7 @@ class SlurmLauncher(SweepLauncher):
 
 
 class SlurmTarget:
-    """The queue, for a sweep that chooses its runs as it goes; see `placement.LaunchTarget`."""
+    """The queue as a `placement.LaunchTarget`."""
 
     stays = True
 
@@ -261,7 +246,7 @@ class SlurmTarget:
         self.slots = slots
 
     def start(self, plan: Plan) -> "Queued | None":
-        """Submit a run, unless its job of before is still in the queue; None where Slurm does not say."""
+        """Submit a run unless it has a job in the queue; None where Slurm does not answer."""
         alive = find_alive(plan.run)
         if alive is None:
             self._launcher.submit([plan])
@@ -280,7 +265,7 @@ def _check_unclaimed(plans: Sequence[Plan]) -> None:
 
 
 def _note(run: Path, submission: Submission) -> None:
-    """Leave in the run's folder how it was submitted, and the way to what its job prints."""
+    """Write into a run's folder how it was submitted, and link the output of its job."""
     run.mkdir(parents=True, exist_ok=True)
     write_atomically(run / "submission.json", json.dumps(dataclasses.asdict(submission), indent=2).encode())
     log = run / "slurm.log"

@@ -1,4 +1,4 @@
-"""Runs that have been submitted: whether their jobs are in the queue, and how they ended."""
+"""Submitted runs: whether their jobs are in the queue, and how they ended."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from ..sweep.placement import SHOWN, End
 from ..sweep.trial import LACKS
 
 LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
-SETTLE_S = 60.0  # after which a network disk shows what another machine has written; NFS keeps names for as long
+SETTLE_S = 60.0  # until NFS shows what another machine has written
 SILENT = "not known to have ended, as squeue does not answer"
 
 
@@ -32,14 +32,14 @@ class Queued:
     """A run in the queue; see `placement.Running`."""
 
     def __init__(self, run: Path) -> None:
-        """Look after the run in a folder, which says how it was submitted."""
+        """Follow the run in a folder."""
         self._run = run
         self._pause_s = LOOK_S[0]
         self._look_at = time.monotonic() + self._pause_s
         self._lost: dict[Path, float] = {}
 
     def ended(self) -> End | None:
-        """How it ended; Slurm is asked now and then."""
+        """Return how it ended; Slurm is asked now and then."""
         if time.monotonic() < self._look_at:
             return None
         self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
@@ -61,7 +61,7 @@ class Queued:
 
 
 def find_alive(run: Path) -> tuple[str, str] | None:
-    """The run's job and its state, if it is in the queue or may be."""
+    """Return the run's job and its state if it is, or may be, in the queue."""
     before = read_submission(run)
     if before is None:
         return None
@@ -73,10 +73,10 @@ def find_alive(run: Path) -> tuple[str, str] | None:
 
 
 def read_settled(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState]:
-    """Where runs stand, where one is lost only if it has been for a while: its end may not show yet on this machine.
+    """Read the states of runs; one is lost only after a while, as its end may not show yet on this machine.
 
     Args:
-        lost: since when each has been, kept from look to look.
+        lost: since when each is lost; kept from call to call.
     """
     for run in runs:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The folder of a grid of runs: one of its own, though another command may begin in the same second."""
+"""The folder of a grid of runs, which no other command uses."""
 
 import argparse
 import contextlib
@@ -17,18 +17,18 @@ from ..config.command import shown
 from ..config.overrides import spell_override, spell_overrides
 
 KEY = "hydra.sweep.dir"
-NOTE = "multirun.yaml"  # Hydra's, in the folder: the configuration, and the arguments that it is of
+NOTE = "multirun.yaml"  # Hydra's, in the folder: configuration and arguments
 
 
 @contextlib.contextmanager
 def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[None]:
-    """Make the folder of a grid that is named by the time, and have Hydra use it; any other stays as it is.
+    """Make the folder of a grid that is named by the time, and have Hydra use it.
 
-    Where a signal ends the grid, the line is printed that goes on with it.
+    If a signal ends the grid, the command that resumes it is printed.
 
     Args:
-        sweep: its configuration, Hydra's part included, which is told of the folder.
-        arguments: of the command line, which Hydra will read.
+        sweep: the configuration, Hydra's part included; receives the folder.
+        arguments: of the command line; receive the folder.
 
     Raises:
         ConfigError: it cannot be made.
@@ -48,7 +48,7 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
         say_how_grids_go_on([path])
         raise
     finally:
-        with contextlib.suppress(OSError):  # something is in it
+        with contextlib.suppress(OSError):  # not empty
             if made and [entry.name for entry in path.iterdir()] == [NOTE]:
                 (path / NOTE).unlink()
             for folder in made:
@@ -56,7 +56,7 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
 
 
 def check_folder(folder: str) -> None:
-    """Check that the folder of a sweep can be made or written, and leave no trace.
+    """Check that the folder of a sweep can be made or written; leave no trace.
 
     Raises:
         ConfigError: it cannot.
@@ -73,7 +73,7 @@ def check_folder(folder: str) -> None:
 
 
 def say_how_grids_go_on(folders: Iterable[Path]) -> None:
-    """Print the line that goes on with each grid that is in one of these folders."""
+    """Print the command that resumes each grid that is in one of these folders."""
     for folder in dict.fromkeys(folders):
         line = _spell_grid(folder)
         if line is not None:
@@ -95,7 +95,7 @@ def _spell_grid(folder: Path) -> str | None:
 
 
 def _make_new(path: Path) -> Path:
-    """Make a folder that there was not, of this name or of the first one behind it that is free."""
+    """Make a new folder of this name, or of the next free one."""
     free, n = path, 2
     while True:
         try:

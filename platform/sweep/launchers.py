@@ -1,10 +1,10 @@
 """Hydra's launchers that run the jobs of a sweep side by side: on this machine, and on the workers of Dask."""
 
 import contextlib
+import itertools
 import re
 import shlex
 import sys
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from ..config.command import shown
 from ..runs.loop import RunFailed
 from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
-from ..runs.units import duration, short
-from .placement import End, Here, LaunchTarget, OnWorkers, Plan, Running, plan_job, see_through
+from ..runs.units import short
+from .placement import End, Here, LaunchTarget, OnWorkers, Plan, Running, plan_job, supervise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class LocalKeys:
         require(known, f"gpus={list(self.gpus)} must be numbers from 0 on, or names of GPUs; [] shares out none")
 
     def open(self) -> Here:
-        """Get ready to start processes."""
+        """Return the launch target."""
         room = len(self.gpus) or max(1, usable_cores() // self.cpus)
         return Here(self.jobs or room, self.cpus, self.gpus)
 
@@ -68,7 +68,7 @@ class DaskKeys:
         self._recipe()
 
     def open(self) -> OnWorkers:
-        """Join the workers.
+        """Connect to the workers.
 
         Raises:
             PoolError: they are out of reach, or do not match this process.
@@ -76,7 +76,7 @@ class DaskKeys:
         needs = Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
         try:
             pool = self._recipe().open({"paddock"})
-        except PoolError as error:  # which names the key of a run's own pool
+        except PoolError as error:  # it names the keys of a run's pool
             raise PoolError(re.sub(r"(?<![\w=/.-])compute\.", "hydra.launcher.", str(error))) from error
         return OnWorkers(pool, needs)
 
@@ -92,13 +92,13 @@ class DaskKeys:
 
 
 class SweepLauncher(Launcher):
-    """Abstract: a launcher of Hydra's whose jobs are runs in processes of their own."""
+    """Abstract launcher of Hydra's whose jobs are runs in processes of their own."""
 
     keys: Any  # the class of the keys
     verb: str  # what is done with a job
 
     def __init__(self, **_: Any) -> None:
-        """Let Hydra hand over the keys, which `setup` reads and checks."""
+        """Ignore the keys, which `setup` reads from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Check the keys.
@@ -132,22 +132,22 @@ class SweepLauncher(Launcher):
         ]
 
     def copy_of(self, path: Path) -> Path | None:
-        """Where a path of this machine lies for the runs; None for the path itself."""
+        """Return where a path of this machine lies for the runs; None for the path itself."""
         return None
 
     def _plan(self, overrides: list[str], number: int) -> Plan:
         return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
-        """Run jobs, as many at once as there are slots; a table ends it.
+        """Run jobs, as many at once as there are slots, and print a table.
 
         Raises:
-            RunFailed: one ended short of its budget, or its folder takes nothing more.
+            RunFailed: one ended short of its budget, or the sweep's folder cannot be written.
         """
         sweep = Path(self._config.hydra.sweep.dir)
         try:
             _run_all(self.open(), plans, sweep)
-        except BrokenPipeError:  # nobody reads what it says
+        except BrokenPipeError:
             raise
         except OSError as error:
             remedy = f"mend that, and the same command with hydra.sweep.dir={shown(sweep)} goes on"
@@ -168,7 +168,7 @@ class DaskLauncher(SweepLauncher):
 
 
 def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
-    waiting, begun, took = deque(plans), dict[Path, float](), list[float]()
+    waiting, begun, ended = deque(plans), list[Path](), itertools.count(1)
     running: dict[Path, Running] = {}
 
     def fill() -> None:
@@ -178,39 +178,21 @@ def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
             if started is None:
                 raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
             running[plan.run] = started
-            begun[plan.run] = time.monotonic()
+            begun.append(plan.run)
             print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
 
     def conclude(path: Path, end: End, stopping: bool) -> None:
-        took.append(time.monotonic() - begun[path])
-        ages = [time.monotonic() - begun[other] for other in running]
-        left_s = 0 if stopping else estimate_left_s(took, ages, len(waiting), target.slots)
-        _tell(path, end, f"{len(took)} of {len(plans)}" + (f", about {duration(left_s)} left" if left_s else ""))
+        _tell(path, end, f"{next(ended)} of {len(plans)}")
 
     with contextlib.closing(target):
-        caught = see_through("runs", target, running, fill, conclude, lambda: not waiting)
-    run_states = read_run_states(list(begun))
+        caught = supervise("runs", target, running, fill, conclude, lambda: not waiting)
+    run_states = read_run_states(begun)
     print_table(sweep, run_states, 0)
     if caught is not None:
         raise SystemExit(128 + caught)
     wrong = sum(run_state.state in WRONG for run_state in run_states)
     if wrong:
         raise RunFailed(f"{wrong} of {len(plans)} runs did not get to their end; see above")
-
-
-def estimate_left_s(took: Sequence[float], ages: Sequence[float], waiting: int, slots: int) -> float:
-    """Estimate how long the rest of some runs takes, if each takes as long as those did on average that have ended.
-
-    Args:
-        took: seconds of each that has ended, at least one.
-        ages: seconds since each began that still runs.
-        waiting: how many have not begun.
-        slots: how many run at once.
-    """
-    mean = sum(took) / len(took)
-    left = [max(0.0, mean - age) for age in ages] + [mean] * waiting
-    # Neither less than their work on all slots, nor than the longest of them.
-    return max(sum(left) / max(1, min(slots, len(left))), max(left, default=0.0))
 
 
 def _tell(run: Path, end: End, count: str) -> None:

@@ -1,6 +1,6 @@
-"""Where the runs of a sweep go: processes on this machine, or on the workers of a Dask scheduler; the loop over them.
+"""Launch targets of a sweep's runs: processes on this machine or beside Dask's workers; and the loop over the runs.
 
-A third target, Slurm's queue, is in `platform/slurm/submit.py`.
+The third target, Slurm's queue, is in `platform/slurm/submit.py`.
 """
 
 import itertools
@@ -27,10 +27,10 @@ from ..runs.loop import Signals
 from ..runs.state import is_locked, tail
 
 POLL_S = 0.2
-OUTPUT = "output.log"  # in a run's folder: what it printed
+OUTPUT = "output.log"  # in a run's folder
 STOP = ".stop"
 SHOWN = 12  # lines of a failed run's output
-LEFT_OUT = ("run.dir=", "dry_run=", SWEEP_FILE)  # arguments that are the sweep's own affair
+LEFT_OUT = ("run.dir=", "dry_run=", SWEEP_FILE)  # arguments of the sweep that are not passed on
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -39,7 +39,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Plan:
-    """A job of a sweep to be: what its process, here or elsewhere, is started with."""
+    """A job of a sweep, and how its process is started."""
 
     overrides: Sequence[str]
     run: Path  # absolute
@@ -54,13 +54,13 @@ def plan_job(
     run: Path | None = None,
     copy_of: Callable[[Path], Path | None] = lambda path: None,
 ) -> Plan:
-    """The command of one job.
+    """Return the plan of one job.
 
     Args:
         loader: Hydra's, of the sweep.
-        sweep: its configuration, Hydra's part included.
-        overrides: the job's own and those of all jobs.
-        run: the folder of the run; None for what the configuration says.
+        sweep: the configuration, Hydra's part included.
+        overrides: of the job.
+        run: the folder of the run; None for the one in the configuration.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
     config = sweep
@@ -77,7 +77,7 @@ def plan_job(
 class End:
     """How a run's process ended."""
 
-    code: int  # exit code; -n where signal n ended it, or its machine was lost
+    code: int  # exit code; -n after signal n, or if its machine was lost
     said: Sequence[str]  # the last lines it printed
 
 
@@ -85,7 +85,7 @@ class Running(Protocol):
     """A run that has been started."""
 
     def ended(self) -> End | None:
-        """How it ended; None while it goes on."""
+        """Return how it ended; None while it runs."""
         ...
 
     def stop(self) -> None:
@@ -94,30 +94,30 @@ class Running(Protocol):
 
 
 class LaunchTarget(Protocol):
-    """Where runs can be started.
+    """A place where runs can be started.
 
     Attributes:
-        stays: whether runs go on there when this process has ended.
+        stays: whether runs outlive this process.
     """
 
     stays: bool
 
     @property
     def slots(self) -> int:
-        """How many may run at once."""
+        """Number of runs at once."""
         ...
 
     def start(self, plan: Plan) -> Running | None:
-        """Start a run, or go on with it; None while another process is at it."""
+        """Start or resume a run; None while another process is at it."""
         ...
 
     def close(self) -> None:
-        """Leave the target, with what still runs there."""
+        """Leave the target."""
         ...
 
 
 class Here:
-    """Processes on this machine, each with its share of the cores and, in turn, a GPU."""
+    """Processes on this machine, each with some cores and, in turn, a GPU."""
 
     stays = False
 
@@ -138,7 +138,7 @@ class Here:
         return _Process(self._processes[slot], command.log)
 
     def close(self) -> None:
-        """See `LaunchTarget`; the kernel ends what is left when this process ends."""
+        """See `LaunchTarget`; the kernel ends processes that are left with this one."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class _Process:
 class OnWorkers:
     """Processes beside the workers of a Dask scheduler, each a task that occupies what it needs.
 
-    The run folders are on a file system that the workers share. A run whose worker dies goes on from its checkpoint on
-    another one; where this process goes, its runs save and end.
+    The run folders are on a file system that the workers share. A run whose worker dies resumes from its checkpoint on
+    another one; runs save and end with this process.
     """
 
     stays = False
@@ -168,7 +168,6 @@ class OnWorkers:
         self._needs = needs
         self._done: dict[int, Done] = {}
         self._batch = self._open()
-        self._waits = False  # for a worker
 
     @property
     def slots(self) -> int:
@@ -179,10 +178,7 @@ class OnWorkers:
         """
         size = self._pool.size
         if not size:
-            self._open().cancel()  # which a pool that has failed refuses
-            if not self._waits:  # as a run would: one for whose tasks there are refused workers alone fails
-                self._pool.open_batch(bool, lambda ends: None, needs=self._needs).put(None)
-        self._waits = not size
+            self._open().cancel()  # refused by a pool that has failed
         return size
 
     def start(self, plan: Plan) -> "_Task | None":
@@ -207,7 +203,7 @@ class OnWorkers:
 
 @dataclass(frozen=True)
 class _Task:
-    done: dict[int, Done]  # of all tasks, filled by another thread
+    done: dict[int, Done]  # of all tasks; another thread adds to it
     index: int
     command: PythonCommand
 
@@ -215,7 +211,7 @@ class _Task:
         done = self.done.pop(self.index, None)
         if done is None:
             return None
-        if isinstance(done.error, PoolError):  # nobody's own: of no run is it known that its process was lost
+        if isinstance(done.error, PoolError):  # the pool has failed, and not this run
             raise done.error
         said = tail(self.command.log)[-SHOWN:]
         return End(done.value, said) if done.error is None else End(-1, [*said, str(done.error)])
@@ -231,7 +227,7 @@ def _command(plan: Plan, cpus: int, gpu: int | str | None) -> PythonCommand:
     return PythonCommand(plan.command[1:], Path(os.getcwd()), environment, plan.run / OUTPUT, plan.run / STOP)
 
 
-def see_through(
+def supervise(
     what: str,
     target: LaunchTarget,
     running: dict[Key, Running],
@@ -240,18 +236,18 @@ def see_through(
     is_over: Callable[[], bool],
     failed: Callable[[], bool] = lambda: False,
 ) -> int | None:
-    """Have runs started and see to their ends, until there are no more; returns the signal that ended it, if one did.
+    """Start runs and handle their ends until there are no more; return the signal that ended this, if any.
 
     Args:
-        what: the runs are, for the user.
-        running: those that go on; `fill` adds to it as there is room.
-        conclude: takes the end of a run, and whether the others are being stopped.
-        is_over: whether there are no more to come; asked when none goes on.
-        failed: whether to stop.
+        what: `runs` or `trials`, for messages.
+        running: runs under way; `fill` adds to it while there is room.
+        conclude: called with the end of a run, and whether the others are being stopped.
+        is_over: returns whether no run will follow; called when none is under way.
+        failed: returns whether to stop.
     """
 
     def tell(number: int) -> None:
-        # Not by print, which a signal's handler must not call in the midst of another one.
+        # A signal handler must not call print, which it may have interrupted.
         os.write(1, f"stopping: the {what} finish their iterations and save; Ctrl-C again leaves at once\n".encode())
 
     with Signals(tell) as signals:
@@ -264,7 +260,7 @@ def see_through(
             if not stopping and (signals.caught is not None or failed()):
                 stopping = True
                 if target.stays:
-                    print(f"{len(running)} {what} go on where they are", flush=True)
+                    print(f"{len(running)} {what} keep running", flush=True)
                     running.clear()
                 for run in running.values():
                     run.stop()

@@ -1,13 +1,12 @@
-"""Who draws a study's values, and who gives up on its trials: Optuna's samplers and pruners, by their names here."""
+"""Optuna's samplers and pruners by their names in conf/hydra/sweeper/optuna.yaml."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from paddock.envs.errors import ConfigError, nearest, require
-from paddock.envs.ranges import PositiveInt, Range, check_range
 
 from ..runs.late import optuna
 
@@ -27,21 +26,11 @@ PRUNERS = {
     "none": "NopPruner",
 }
 
-# Of options that Optuna itself takes any number for.
-Percent = Annotated[int, Range("must be between 0 and 100 percent", low=0, high=100)]
-RANGES: Mapping[str, Any] = {
-    "tpe.n_startup_trials": PositiveInt,
-    "median.n_warmup_steps": Percent,
-    "percentile.n_warmup_steps": Percent,
-    "hyperband.min_resource": PositiveInt,
-    "hyperband.reduction_factor": Annotated[int, Range("must be at least 2", low=2)],
-}
-
 
 def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) -> optuna.samplers.BaseSampler:
-    """The sampler of a trial, by its name here, with a seed of its own: a resumed sweep draws no value again.
+    """Make the sampler of a trial, with a seed of its own: a resumed sweep draws no value twice.
 
-    A quasi-random sequence has one seed for all of its points, and another sampler draws what has no place in it yet.
+    A quasi-random sequence has one seed for all points; another sampler draws parameters that are not yet part of it.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
@@ -55,7 +44,7 @@ def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) 
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """A pruner by its name here.
+    """Make a pruner.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
@@ -66,9 +55,8 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
 
 def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
     taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
-    for key, value in options.items():
+    for key in options:
         require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
-        check_range(f"options.{name}.{key}", value, RANGES.get(f"{name}.{key}"))
     try:
         return target(**options, **ours)
     except (TypeError, ValueError, ImportError) as error:

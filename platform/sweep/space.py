@@ -1,4 +1,4 @@
-"""The search space of a sweep, in Hydra's own syntax: what varies, between which bounds, and where it matters at all.
+"""The search space of a sweep, in Hydra's own syntax.
 
 algo.learning_rate=tag(log, interval(1e-5, 1e-2))   a float, by its logarithm
 algo.epochs=int(interval(1, 20))                    a whole number, both bounds included
@@ -20,9 +20,7 @@ from optuna.distributions import (
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
-    check_distribution_compatibility,
 )
-from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial
 
 from paddock.envs.errors import ConfigError, nearest, require
@@ -31,7 +29,7 @@ from ..config.hydra_private import write_element
 
 LOG, WHEN = "log", "when:"
 QUOTED, TAG = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1"""), re.compile(r"\btag\s*\(")
-BETWEEN = 0.6180339887  # of an interval: no whole number where both bounds are
+BETWEEN = 0.6180339887  # in an interval: not an integer if both bounds are
 Choice = None | bool | int | float | str
 
 
@@ -42,7 +40,7 @@ class Parameter:
     key: str  # as overridden, with the + of a key that is added
     distribution: BaseDistribution
     texts: Mapping[Choice, str]  # of a categorical one, how each choice is written
-    when: tuple[str, str] | None  # the parameter it depends on, and the text of the value that lets it matter
+    when: tuple[str, str] | None  # the parameter it depends on, and the text of the value
 
     @property
     def name(self) -> str:
@@ -51,9 +49,9 @@ class Parameter:
 
 
 def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter]]:
-    """Part overrides into those that are fixed, as they were written, and the parameters, each after what it needs.
+    """Split overrides into fixed ones, as written, and parameters, each after the one it depends on.
 
-    Of one key the last override holds.
+    The last override of a key counts.
 
     Raises:
         ConfigError: a parameter cannot be searched as it is written.
@@ -65,7 +63,7 @@ def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter
 
 
 def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
-    """Draw a value for every parameter that matters; what comes out are overrides."""
+    """Draw a value for every parameter whose condition holds; return overrides."""
     chosen: dict[str, str] = {}
     for parameter in parameters:
         if parameter.when is None or chosen.get(parameter.when[0]) == parameter.when[1]:
@@ -74,30 +72,18 @@ def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
 
-def spell_parameters(parameters: Sequence[Parameter]) -> tuple[str, ...]:
-    """Return what a study's trials have in common, whatever the bounds: which keys vary, and where they matter."""
-    whens = {one.name: f" when {one.when[0]}={one.when[1]}" if one.when else "" for one in parameters}
-    return tuple(f"{name}{when}" for name, when in sorted(whens.items()))
-
-
-def check_space(study: Study, parameters: Sequence[Parameter]) -> None:
-    """Raise ConfigError if a study has drawn one of the parameters in a way that Optuna cannot go on from."""
-    for trial in study.get_trials(deepcopy=False):
-        for parameter in parameters:
-            before = trial.distributions.get(parameter.name)
-            try:
-                if before is not None:
-                    check_distribution_compatibility(before, parameter.distribution)
-            except ValueError as error:
-                was, now = (_spell(one) for one in (before, parameter.distribution))
-                what = f"{parameter.name} was drawn from {was} in the study {study.study_name}, and is now {now}"
-                raise ConfigError(f"{what}; use its own, or another study=") from error
+def spell_parameters(parameters: Sequence[Parameter]) -> list[str]:
+    """Return what all trials of a study share: its parameters, their kinds, choices and conditions, without bounds."""
+    return sorted(
+        f"{one.name}={_spell(one.distribution)}" + (f" when {one.when[0]}={one.when[1]}" if one.when else "")
+        for one in parameters
+    )
 
 
 def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
-    """A few points of the space that meet every bound and every choice, for a check of all before any is tried.
+    """Return a few points of the space that meet every bound and every choice, to check them before any trial.
 
-    The last one lies between bounds: of a key that takes whole numbers alone, they may be whole, and what is drawn not.
+    The last one lies between bounds: a key of integers refuses the values of an interval whose bounds are integers.
     """
     most = max([2, *(len(parameter.texts) for parameter in parameters)])
     points: list[list[str]] = []
@@ -117,120 +103,88 @@ def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
     return points
 
 
-def suggest_whole(refusal: str, parameters: Sequence[Parameter]) -> str | None:
-    """Say how whole numbers are drawn, where the refusal is of an interval's number that is none."""
-    for parameter in parameters:
-        distribution = parameter.distribution
-        refused = refusal.startswith(f"{parameter.name}=") and "a whole number" in refusal
-        if refused and isinstance(distribution, FloatDistribution) and distribution.step is None:
-            bounds = f"interval({distribution.low:g}, {distribution.high:g})"
-            return f"{bounds} has all numbers between, and int({bounds}) the whole ones"
-    return None
-
-
 def _read(override: Override) -> Parameter:
     key, value, line = override.get_key_element(), override.value(), override.input_line
     tags = sorted(getattr(value, "tags", None) or ())
-    # Hydra keeps the outermost tag of several, and none inside of an int() of a range or of choices.
+    # Hydra keeps the outermost of several tags, and none inside an int() of a range or of choices.
     kept = len(TAG.findall(QUOTED.sub("", line or ""))) <= bool(tags)
     one = 'write a single one around all else, as tag("when:KEY=VALUE", log, interval(low, high))'
     require(kept, f"{line}: a tag in another function is lost; {one}")
-    whens = [tag.removeprefix(WHEN).strip() for tag in tags if tag.startswith(WHEN)]
-    for tag in tags:
-        require(tag == LOG or tag.startswith(WHEN), f"{line}: the tag {tag} is unknown; allowed: log, 'when:KEY=VALUE'")
-    require(len(whens) <= 1, f"{line}: it depends on {len(whens)} values; allowed: one when:KEY=VALUE")
-    when = None
-    if whens:
-        other, equals, text = whens[0].partition("=")
-        require(bool(equals), f"{line}: when:{other} lacks a value; write when:KEY=VALUE")
-        when = other, text
-    require(not getattr(value, "shuffle", False), f"{line}: a sampler needs no shuffle; leave it out")
+    whens = [tag.removeprefix(WHEN).strip().partition("=") for tag in tags if tag.startswith(WHEN)]
+    known = all(tag == LOG or tag.startswith(WHEN) for tag in tags) and len(whens) <= 1 and all(all(w) for w in whens)
+    require(known, f"{line}: tags are log and a single 'when:KEY=VALUE'; got {', '.join(tags)}")
+    when = (whens[0][0], whens[0][2]) if whens else None
     log = LOG in tags
-    if isinstance(value, IntervalSweep):
-        return Parameter(key, _interval(value, log, line), {}, when)
-    if isinstance(value, RangeSweep):
-        return Parameter(key, _range(value, log, line), {}, when)
+    if isinstance(value, IntervalSweep | RangeSweep):
+        try:
+            distribution = _interval(value, log) if isinstance(value, IntervalSweep) else _range(value, log)
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            raise ConfigError(f"{line}: {' '.join(str(error).split())}") from error
+        return Parameter(key, distribution, {}, when)
     require(not log, f"{line}: choices have no logarithm; use interval or range")
     items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())
     texts: dict[Choice, str] = {}
     for item in items:
-        same = texts.setdefault(_as_choice(item), _as_text(item))  # as 1, 1.0 and true are
-        require(same == _as_text(item), f"{line}: {same} and {_as_text(item)} are the same choice; leave one")
-    require(len(texts) > 0, f"{line}: there is nothing to choose from")
+        same = texts.setdefault(_as_choice(item), write_element(item))  # 1, 1.0 and true are equal
+        require(same == write_element(item), f"{line}: {same} and {write_element(item)} are the same choice; leave one")
     return Parameter(key, CategoricalDistribution(list(texts)), texts, when)
 
 
-def _interval(value: IntervalSweep, log: bool, line: str | None) -> BaseDistribution:
+def _interval(value: IntervalSweep, log: bool) -> BaseDistribution:
     low, high = value.start, value.end
     assert low is not None and high is not None
-    require(low < high, f"{line}: {low} is not less than {high}; write interval(low, high)")
-    require(math.isfinite(high - low), f"{line}: the interval has no end; write interval(low, high)")
+    if low >= high or math.isinf(high - low):
+        raise ValueError(f"{low} to {high} is no interval; write interval(low, high)")
     whole = isinstance(low, int) and isinstance(high, int)
-    require(not log or low > 0, f"{line}: with log, {low} must be positive")
     return IntDistribution(int(low), int(high), log) if whole else FloatDistribution(low, high, log)
 
 
-def _range(value: RangeSweep, log: bool, line: str | None) -> BaseDistribution:
+def _range(value: RangeSweep, log: bool) -> BaseDistribution:
     start, stop, step = value.start, value.stop, value.step
     assert start is not None and stop is not None
-    ends = step > 0 and math.isfinite(stop - start)
-    count = math.ceil((stop - start) / step - 1e-9) if ends else 0  # as Hydra counts: stop is left out
-    require(count >= 1, f"{line}: the range is empty, or has no end; write range(start, stop, step)")
-    require(not log or (step == 1 and start > 0), f"{line}: with log, a range starts above 0 and has a step of 1")
+    count = math.ceil((stop - start) / step - 1e-9)  # as Hydra counts, without stop
+    if count < 1:
+        raise ValueError("the range is empty; write range(start, stop, step)")
     high = start + (count - 1) * step
     if all(isinstance(number, int) for number in (start, stop, step)):
         return IntDistribution(int(start), int(high), log, int(step))
-    remedy = "write interval(low, high), or its numbers as start, stop and step of whole ones"
-    require(not log, f"{line}: with log, a range is of whole numbers; {remedy}")
-    return FloatDistribution(start, high, step=step)
+    return FloatDistribution(start, high, log, step)
 
 
-def _spell(distribution: BaseDistribution | None) -> str:
+def _spell(distribution: BaseDistribution) -> str:
     if isinstance(distribution, CategoricalDistribution):
         return ",".join(map(str, distribution.choices))
-    kind = "a whole number" if isinstance(distribution, IntDistribution) else "a number"
-    return f"{kind}, by its logarithm" if getattr(distribution, "log", False) else kind
+    kind = "int" if isinstance(distribution, IntDistribution) else "float"
+    return f"log {kind}" if getattr(distribution, "log", False) else kind
 
 
 def _as_choice(item: Any) -> Choice:
-    """What the study keeps of a choice; lists and the like are kept as they are written."""
-    return item if item is None or isinstance(item, bool | int | float | str) else _as_text(item)
-
-
-def _as_text(item: Any) -> str:
-    return write_element(item)
+    """Return a choice as Optuna takes it: lists and the like as text."""
+    return item if item is None or isinstance(item, bool | int | float | str) else write_element(item)
 
 
 def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Each after the one it depends on."""
-    names = [parameter.name for parameter in parameters]
-    waiting, ordered = list(parameters), list[Parameter]()
+    """Sort parameters so that each follows the one it depends on."""
+    waiting, ordered = list(parameters), dict[str, Parameter]()
     while waiting:
-        placed = {parameter.name for parameter in ordered}
-        ready = [parameter for parameter in waiting if parameter.when is None or parameter.when[0] in placed]
-        for parameter in ready:
-            _check_when(parameter, ordered)
-        ordered += ready
-        waiting = [parameter for parameter in waiting if parameter not in ready]
+        ready = [one for one in waiting if one.when is None or one.when[0] in ordered]
         if not ready:
             stuck = waiting[0]
             assert stuck.when is not None
-            other = stuck.when[0]
-            if other in names:
-                raise ConfigError(f"{stuck.name}: when:{other} goes round in a circle; let one of them always matter")
-            raise ConfigError(f"{stuck.name}: when:{other} is no parameter of the sweep; {nearest(other, names)}")
-    return ordered
-
-
-def _check_when(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
-    if parameter.when is None:
-        return
-    other, text = parameter.when
-    texts = next(known.texts for known in earlier if known.name == other)
-    require(bool(texts), f"{parameter.name}: when:{other} needs choices, and {other} has bounds; give {other} choices")
-    require(
-        text in texts.values(), f"{parameter.name}: when:{other}={text} never holds; {nearest(text, texts.values())}"
-    )
+            names = [one.name for one in parameters if one is not stuck]
+            known = nearest(stuck.when[0], names)
+            raise ConfigError(
+                f"{stuck.name}: when:{stuck.when[0]} needs a parameter that does not depend on it; {known}"
+            )
+        for one in ready:
+            if one.when is not None:
+                other, text = one.when
+                texts = list(ordered[other].texts.values())
+                remedy = nearest(text, texts) if texts else f"give {other} choices"
+                require(text in texts, f"{one.name}: when:{other}={text} never holds; {remedy}")
+        ordered |= {one.name: one for one in ready}
+        waiting = [one for one in waiting if one not in ready]
+    return list(ordered.values())
 
 
 def _draw(trial: BaseTrial, parameter: Parameter) -> str:

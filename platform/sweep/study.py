@@ -1,6 +1,6 @@
-"""The Optuna study of a sweep: what it is about, and where it is stored.
+"""The Optuna study of a sweep: its settings and its storage.
 
-In the sweep's folder `sweep.json` says what the study is about, and `study.journal` holds it unless a URL was given.
+The sweep's folder holds the settings, `sweep.json`, and the study, `study.journal`, unless a URL was given.
 Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
 """
 
@@ -36,7 +36,7 @@ COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a metric of a trial must not be above, or below."""
+    """An upper or lower bound on a metric of a trial."""
 
     metric: str
     sign: int  # 1: not above the bound; -1: not below
@@ -61,7 +61,7 @@ class Constraint:
         return cls(match[1], 1 if match[2] == "<=" else -1, bound)
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond the bound; none is 0 or less."""
+        """Return how far a value is beyond the bound; 0 or less is within."""
         return self.sign * (value - self.bound)
 
 
@@ -116,11 +116,11 @@ class SweepSettings:
 
     @property
     def pruner_options(self) -> Mapping[str, Any]:
-        """Of the chosen pruner."""
+        """Options of the chosen pruner."""
         return self.options.get(self.pruner) or {}
 
     def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """The sampler of a trial, by its number."""
+        """Make the sampler of a trial."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return make_sampler(self.sampler, self.options.get(self.sampler) or {}, self.seed, number)
@@ -128,7 +128,7 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a sweep is about, as its `sweep.json` says."""
+    """The content of `sweep.json`."""
 
     study: str  # its name in the storage
     storage: str | None  # Optuna's URL; None for the journal in the folder
@@ -136,11 +136,11 @@ class StudySettings:
     constraints: tuple[str, ...]
     pruner: str
     pruner_options: Mapping[str, Any]
-    fixed: tuple[str, ...]  # the arguments that all trials have in common
+    fixed: tuple[str, ...]  # the arguments of all trials
     command: str
-    sources: tuple[str, ...] = ()  # the arguments that say where their groups are found
-    num_envs: int | None = None  # environments of each; None: no matter, drawn, or of a sweep before this was kept
-    parameters: tuple[str, ...] | None = None  # what varies, and where it matters; None: of a sweep before this was
+    sources: tuple[str, ...]  # arguments that say where groups are found
+    num_envs: int | None  # environments of each trial; None if that changes no number, or is drawn
+    parameters: tuple[str, ...]  # see `space.spell_parameters`
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:
@@ -151,51 +151,50 @@ class StudySettings:
         """
         path = folder / SETTINGS
         try:
-            noted = {"sources": (), **json.loads(path.read_text())}
+            noted = json.loads(path.read_text())
             noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
-            if noted.get("parameters") is not None:
-                noted["parameters"] = tuple(noted["parameters"])
-            return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources")})
+            tuples = {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources", "parameters")}
+            return cls(**noted | tuples)
         except OSError as error:
             raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); name another folder") from error
 
     def write(self, folder: Path) -> None:
-        """Leave it in a folder."""
+        """Write them into a folder."""
         objectives = [{"metric": metric, "direction": direction} for metric, direction in self.objectives.items()]
         noted = asdict(self) | {"objectives": objectives}
         write_atomically(folder / SETTINGS, json.dumps(noted, indent=2).encode())
 
 
 def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
-    """The storage of a sweep: the journal in its folder, or what the URL names.
+    """Open the storage of a sweep: the journal in its folder, or a URL.
 
     Raises:
         ConfigError: it cannot be opened.
     """
-    optuna.logging.set_verbosity(logging.ERROR)  # who sweeps has lines of his own
+    optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
-        # Its lock is a link, which shared file systems make in one step; one that a killed process left expires.
+        # A link as the lock is atomic on shared file systems; that of a killed process expires.
         lock: Any = _JournalLock(folder / JOURNAL)
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
     try:
         return optuna.storages.get_storage(url)
-    except Exception as error:  # of whatever database, or of the module for it that is missing
+    except Exception as error:  # of any database, or its missing module
         why, safe = " ".join(str(error).split()), hide_passwords(url)
         why = why.replace(url, safe)
-        raise ConfigError(f"storage={safe} cannot be opened ({why}); mend the URL, or leave it out") from error
+        raise ConfigError(f"storage={safe} cannot be opened ({why}); check the URL, or leave it out") from error
 
 
 def hide_passwords(text: str) -> str:
-    """A text without the passwords of the URLs in it."""
+    """Return a text without the passwords of URLs in it."""
     return PASSWORD.sub(r"\1:...@", text)
 
 
 class _JournalLock:
-    """Optuna's own lock of a journal; whoever gets it drops what a full disk, or a kill, left of the last line.
+    """Optuna's lock of a journal, which removes a last line that a full disk or a kill cut off.
 
-    Appended to, that would be a damaged line in the middle, and the study unreadable.
+    Appended to, it would be a damaged line in the middle, and the study unreadable.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -221,11 +220,11 @@ class _JournalLock:
 
 
 def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:
-    """The study of a sweep's folder, with its own pruner; nothing is made that is not there.
+    """Open the study of a sweep's folder with its pruner.
 
     Raises:
-        ConfigError: the folder is no sweep's.
-        FolderError: the study is not there yet, or cannot be read.
+        ConfigError: the folder is not a sweep's.
+        FolderError: the study does not exist yet, or cannot be read.
     """
     about, journal = StudySettings.read(folder), folder / JOURNAL
     pruner = make_pruner(about.pruner, about.pruner_options)
@@ -234,18 +233,18 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
     try:
         storage = open_storage(folder, about.storage)
         return optuna.load_study(study_name=about.study, storage=storage, sampler=sampler, pruner=pruner)
-    except Exception as error:  # whatever the database of a storage raises; its address may hold a password
+    except Exception as error:  # of any database; its message may hold a password
         place = journal if about.storage is None else "its storage"
         raise FolderError(f"the study {about.study} cannot be read from {place} ({type(error).__name__})") from error
 
 
 def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
-    """A row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
+    """Read a row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
 
     Returns:
-        The one objective is called `value`; of several, each bears the name of its metric. A pruned trial has what it
-        reported last. Parameters are called by their keys (`algo.learning_rate`), `steps` counts environment steps,
-        `run` is a path.
+        A single objective is called `value`; several have the names of their metrics. A pruned trial has the value it
+        reported last. Parameters have their keys (`algo.learning_rate`), `steps` counts environment steps, `run` is a
+        path.
 
     Raises:
         ConfigError: the folder is no sweep's.
@@ -279,5 +278,5 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
 
 
 def open_trial(study: optuna.Study, known: optuna.trial.FrozenTrial) -> optuna.Trial:
-    """Return a trial that runs, to report to: Optuna's public ways make new ones alone."""
+    """Return a trial that runs, to report to; Optuna's public functions only make new ones."""
     return optuna.trial.Trial(study, known._trial_id)

@@ -1,4 +1,4 @@
-"""The end of a sweep in a few lines: how the trials ended, the best one as a command, and what mattered."""
+"""The end of a sweep in a few lines: ends of trials, the best one as a command, importances of parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDED = 4  # complete trials, to say what mattered
 
 
 def print_summary(study: optuna.Study, folder: Path) -> None:
-    """Print what the sweep in a folder has come to."""
+    """Print the result of the sweep in a folder."""
     about = StudySettings.read(folder)
     trials = study.get_trials(deepcopy=False)
     steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
@@ -44,13 +44,13 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:
-    """How many trials ended how, in words; what Optuna calls running may have been saved and left."""
+    """Return how many trials ended how; what Optuna calls running may be interrupted."""
     states = [trial.state.name.lower() if trial.state.is_finished() else "unfinished" for trial in trials]
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
 def best_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """The best feasible trial, or of several objectives those that no other one beats in all; may be empty."""
+    """Return the best feasible trial, or the Pareto front of several objectives; may be empty."""
     if len(study.directions) > 1:
         return study.best_trials
     try:
@@ -60,7 +60,7 @@ def best_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def importances(study: optuna.Study) -> dict[str, float]:
-    """Each parameter's share in the differences between trials; empty where there are too few to tell."""
+    """Return the importance of each parameter; empty if there are too few trials."""
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
     if len(study.directions) > 1 or len(complete) < NEEDED:
         return {}
@@ -68,10 +68,10 @@ def importances(study: optuna.Study) -> dict[str, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return optuna.importance.get_param_importances(study)
-    except (RuntimeError, ValueError, UserWarning):  # as where all values are equal
+    except (RuntimeError, ValueError, UserWarning):  # such as equal values
         return {}
 
 
 def as_command(arguments: Sequence[str]) -> str:
-    """A run of these arguments, as one types it."""
+    """Return the command of a run with these arguments."""
     return f"python -m paddock {shlex.join(arguments)}"

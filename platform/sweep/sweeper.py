@@ -1,10 +1,10 @@
-"""Sweeps by Optuna under Hydra's multirun: one trial is asked for as soon as one may start, and told when it has ended.
+"""Sweeps by Optuna under Hydra's multirun.
 
 python -m platform -m hydra/sweeper=optuna algo=ppo env=cartpole 'algo.learning_rate=tag(log, interval(1e-5, 1e-2))'
 
-Each trial is a run of its own in `sweeps/<study>/<number>`, in a process of its own, which reports its evaluations to
-the study itself (`trial.py`). Any number of such commands may work on one study. What one leaves unfinished when it is
-killed, the next one, or another that is still there, takes over and goes on with from its checkpoint.
+Each trial is a run in `sweeps/<study>/<number>`, in a process of its own, which reports its evaluations to the study
+itself (`trial.py`). Several such commands may work on one study. Trials that a killed command leaves unfinished are
+resumed from their checkpoints by the next command, or by one that still runs.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
 from .launchers import LocalKeys, LocalLauncher, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
-from .space import check_space, corners, read_space, spell_parameters, suggest, suggest_whole
+from .space import corners, read_space, spell_parameters, suggest
 from .study import (
     SETTINGS,
     StudySettings,
@@ -46,36 +46,36 @@ from .study import (
     parse_objectives,
 )
 from .summary import print_summary
-from .trials import SweepSession, find_runs_beyond, locked
+from .trials import SweepSession, locked
 
-SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
-# What a study's name does not depend on: where trials compute, who watches them, and the name of the space.
+SWEEPS = "sweeps"  # the folder of sweeps without hydra.sweep.dir=
+# Sections that do not decide the numbers of trials.
 ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
 
 
 def decisive(arguments: Sequence[str]) -> list[str]:
-    """Return those of a sweep's fixed arguments that decide its trials' numbers, in order."""
+    """Return those of a sweep's fixed arguments that decide its trials' numbers, sorted."""
     return sorted(item for item in arguments if item.lstrip("+~").split("=")[0].split(".")[0] not in ASIDE)
 
 
 def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
-    """Raise ConfigError unless a sweep is the one that its folder holds."""
-    remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={before.study}"
-    require(before.study == about.study, f"{where} holds the sweep {before.study}, which this line is not; {remedy}")
-    remedy = "use its own, or another study="
-    # A trial that was never held to a constraint would count as one that fulfils it, and values are told in the order
-    # of the objectives, which dictionaries that are equal need not share.
-    told, tells = ((list(one.objectives.items()), one.constraints, one.storage) for one in (before, about))
-    what = "other objectives (their order counts), constraints or storage"
-    require(told == tells, f"{where} holds a sweep with {what}; {remedy}")
-    counted = None not in (before.num_envs, about.num_envs)
-    fixed = [decisive(one.fixed) + counted * [f"{NUM_ENVS}={one.num_envs}"] for one in (before, about)]
-    # What was drawn of a trial would be dropped where it goes on, and what was not be drawn anew.
-    varied = [[*(one.parameters or about.parameters or ())] for one in (before, about)]
-    for what, (was, now), comma in (("of", fixed, " "), ("that vary", varied, ", ")):
-        lacks, says = (comma.join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
-        held = f"{where} holds trials {what} {lacks or 'nothing else'}"
-        require(was == now, f"{held}, and this line says {says or 'nothing else'}; {remedy}")
+    """Raise ConfigError unless the sweep in a folder is the one that a command describes."""
+
+    def parts(one: StudySettings) -> dict[str, Any]:
+        return {
+            "study": one.study,
+            "objectives": [f"{direction} {metric}" for metric, direction in one.objectives.items()],
+            "constraints": list(one.constraints),
+            "storage": one.storage and hide_passwords(one.storage),
+            "arguments": decisive(one.fixed),
+            NUM_ENVS: one.num_envs,
+            "parameters": list(one.parameters),
+        }
+
+    was, now = parts(before), parts(about)
+    for key in was:
+        what = f"{where} holds a sweep with {key} {was[key]}, and this command has {now[key]}"
+        require(was[key] == now[key], f"{what}; use its own, or another hydra.sweep.dir= or hydra.sweeper.study=")
 
 
 class OptunaSweeper(Sweeper):
@@ -117,18 +117,12 @@ class OptunaSweeper(Sweeper):
 
         Raises:
             ConfigError: a job of the space cannot be built, or the folder holds another sweep.
-            RunFailed: trials failed, and none has a value, or `on_failure` says stop.
+            RunFailed: all trials failed, or one did and `on_failure` is stop.
         """
         settings, points = self._settings, corners(self._parameters)
         check_sweep_file(self._loader, self._config, [*self._fixed, *points[0]])
         for number, point in enumerate(points):
-            try:
-                self._check([*self._fixed, *point], number)
-            except ConfigError as error:
-                remedy = suggest_whole(str(error), self._parameters)
-                if remedy is None:
-                    raise
-                raise ConfigError(f"{error}; {remedy}") from error
+            self._check([*self._fixed, *point], number)
         if self._config.dry_run:
             self._print_space()
             return
@@ -149,10 +143,10 @@ class OptunaSweeper(Sweeper):
             raise RunFailed(f"all trials failed; see above; {remedy}")
 
     def _run(self, session: SweepSession) -> int | None:
-        """Run this process's part; RunFailed where the sweep's folder, or its study's storage, takes nothing more."""
+        """Run this process's part; raise RunFailed if the folder or the storage cannot be written."""
         try:
             return session.run()
-        except BrokenPipeError:  # nobody reads what it says
+        except BrokenPipeError:
             raise
         except (OSError, optuna.exceptions.StorageInternalError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
@@ -160,19 +154,22 @@ class OptunaSweeper(Sweeper):
             raise RunFailed(f"the sweep in {shown(self._folder)} is stopped ({why}); {remedy}") from error
 
     def _make_name(self, config: DictConfig) -> str:
-        """The same for the same line, whatever it says of where and for how long the sweep computes."""
-        kept, count = decisive(self._fixed), count_envs(config)
-        space = sorted(f"{parameter}" for parameter in self._parameters)
+        """Return the same name for the same sweep, wherever and for however many trials it runs."""
         settings = self._settings
-        rest = [list(settings.objectives), list(settings.constraints), settings.sampler, settings.seed, settings.pruner]
-        told = [kept, space, rest, dict(settings.options), *([] if count is None else [count])]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:6]
+        identity = [
+            decisive(self._fixed),
+            sorted(f"{parameter}" for parameter in self._parameters),
+            [list(settings.objectives), list(settings.constraints)],
+            [settings.sampler, settings.seed, settings.pruner, dict(settings.options)],
+            count_envs(config),
+        ]
+        digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:6]
         env = config.env.get("id") or str(config.env._target_).rpartition(".")[2]
         return f"{algorithm_name(config)}_{short_name(env)}_{digest}"
 
     def _check(self, overrides: Sequence[str], number: int) -> None:
         config = load_job(self._loader, self._config, overrides, number)
-        with open_dict(config):  # trials that stand are no business of a check
+        with open_dict(config):  # the folder of no trial
             config.hydra.runtime.output_dir = str(self._folder / "new")
         job = job_config(config)
         bounds = [job.budget.get(name) for name in ("iterations", "steps", "minutes")]
@@ -191,7 +188,7 @@ class OptunaSweeper(Sweeper):
             print(f"{parameter.name}  {parameter.distribution}{when}")
 
     def _create(self) -> None:
-        """Make the folder and the study, unless they are there."""
+        """Make the folder and the study if they do not exist."""
         settings = self._settings
         about = StudySettings(
             study=self._name,
@@ -204,7 +201,7 @@ class OptunaSweeper(Sweeper):
             command=hide_passwords(spell_command(sys.orig_argv)),
             sources=tuple(spell_sources(self._config.hydra)),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
-            parameters=spell_parameters(self._parameters),
+            parameters=tuple(spell_parameters(self._parameters)),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -217,15 +214,12 @@ class OptunaSweeper(Sweeper):
                 names: Any = {"storage": storage, "study_name": self._name}
                 study = optuna.create_study(**names, directions=directions, load_if_exists=True)
                 count = len(study.get_trials(deepcopy=False))
-                # Who is at a trial is told by its folder: without that, those of others would be taken over.
+                # Owners of trials are known from the folder: without it, those of others would be taken over.
                 elsewhere = settings.storage is not None and not known and count > 0
                 what = f"the study {self._name} has trials already, whose runs are not in {shown(self._folder)}"
                 require(not elsewhere, f"{what}; name their folder by hydra.sweep.dir=, or another study=")
-                # A trial whose run has ended is told to the study, and these were drawn for another one.
-                others = ", ".join(find_runs_beyond(self._folder, count))
-                what = f"{shown(self._folder)} has runs that are no trials of the study {self._name}, as {others}"
-                require(not others, f"{what}; name another folder by hydra.sweep.dir=, or take them away")
-                check_space(study, self._parameters)
+                runs = not known and any(self._folder.glob("[0-9]*/config.yaml"))
+                require(not runs, f"{shown(self._folder)} holds other runs; choose another folder by hydra.sweep.dir=")
                 about.write(self._folder)
         except OSError as error:
             remedy = "choose another folder with hydra.sweep.dir="
@@ -234,10 +228,10 @@ class OptunaSweeper(Sweeper):
     def _open_target(self) -> LaunchTarget:
         if isinstance(self._launcher, SweepLauncher):
             return self._launcher.open()
-        return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
+        return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # instead of Hydra's own launcher
 
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
-        """What is drawn for a trial, and its command."""
+        """Draw what a trial lacks; return what is drawn, and how to start it."""
         drawn = suggest(trial, self._parameters)
         overrides, launcher = [*self._fixed, *drawn], self._launcher
         copy_of = (launcher if isinstance(launcher, SweepLauncher) else LocalLauncher()).copy_of

@@ -1,7 +1,7 @@
-"""A run as a trial of a sweep: it reports every evaluation to the study itself, and stops when the study gives it up.
+"""A run as a trial of a sweep: it reports every evaluation to the study, and stops when it is pruned.
 
-`trial.json` in the run's folder says so. Evaluations are reported at whole percents of the run's budget, at all that
-have passed since the last one, so that trials are compared at equal shares whatever their rollouts.
+`trial.json` in the run's folder marks a trial. Evaluations are reported at every percent of the run's budget since the
+last one, so that trials are compared at equal shares of the budget whatever their rollouts.
 """
 
 import json
@@ -20,8 +20,8 @@ from ..runs.journal import EVALUATION, EVALUATION_OF
 log = logging.getLogger(__name__)
 
 NOTE = "trial.json"  # in the run's folder
-PRUNED = "pruned"  # how the reason begins for which a trial ended early
-LACKS = {  # by a trial's exit code: what no trial of the sweep would have, either
+PRUNED = "pruned"  # prefix of the reason for which a trial ended early
+LACKS = {  # exit codes that all trials of the sweep would end with
     NO_ROOM: "the disk of trial {} is full or gone",
     NO_WORKERS: "the workers of trial {} are out of reach",
 }
@@ -29,38 +29,38 @@ LACKS = {  # by a trial's exit code: what no trial of the sweep would have, eith
 
 @dataclass(frozen=True)
 class Note:
-    """What a run knows of the trial that it is."""
+    """The content of `trial.json`."""
 
-    number: int  # the trial's, in the study
-    owner: str  # of the processes that sweep, the one that looks after it
-    overrides: Sequence[str] = field(default_factory=list)  # what was drawn for it
-    starts: int = 0  # times it was started, by each command that went on with it too
-    losses: int = 0  # times its process was lost while whoever started it was there
+    number: int  # of the trial in the study
+    owner: str  # the sweeping process that supervises it
+    overrides: Sequence[str] = field(default_factory=list)  # drawn for it
+    starts: int = 0
+    losses: int = 0  # times its process was lost under supervision
 
     @classmethod
     def read(cls, run: Path) -> "Note | None":
-        """The note in a folder; None where there is none."""
+        """Read the note in a folder, if there is one."""
         try:
             return cls(**json.loads((run / NOTE).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, run: Path) -> None:
-        """Leave it in a run's folder, which is made."""
+        """Write it into a run's folder."""
         run.mkdir(parents=True, exist_ok=True)
         write_atomically(run / NOTE, json.dumps(asdict(self), indent=2).encode())
 
 
 def is_trial(run: Path) -> bool:
-    """Whether a run is one of a sweep's trials."""
+    """Return whether a run is one of a sweep's trials."""
     return (run / NOTE).is_file()
 
 
 class Reporter:
-    """Tells a study how its trial is doing. A study that cannot be reached costs the pruning and not the run."""
+    """Reports to a study; if it cannot be reached, the run continues without pruning."""
 
     def __init__(self, run: Path, note: Note) -> None:
-        # Optuna takes a sixth of a second, which runs that are no trials need not wait.
+        # Optuna is slow to import.
         from .study import StudySettings, open_study, open_trial
 
         self._metrics = list(StudySettings.read(run.parent).objectives)
@@ -68,11 +68,11 @@ class Reporter:
         self._frozen = study.get_trials(deepcopy=False)[note.number]
         self._trial = open_trial(study, self._frozen)
         self._percent = self._frozen.last_step or 0
-        # Optuna judges trials by a single number.
+        # Optuna prunes by a single objective.
         self._off = self._frozen.state.is_finished() or len(self._metrics) > 1
 
     def judge(self, row: Mapping[str, float], share: float | None) -> str | None:
-        """Report an evaluation if the row has one; says why the run should stop, if it should.
+        """Report an evaluation if the row has one; return why the run should stop, or None.
 
         Args:
             share: of the budget that is spent; the policy evaluated may be of an earlier iteration.
@@ -97,7 +97,7 @@ class Reporter:
 
 
 def find_reporter(run: Path) -> Reporter | None:
-    """What reports for the run in a folder; None where it is no trial."""
+    """Return the reporter of the run in a folder; None if it is no trial."""
     note = Note.read(run)
     if note is None:
         return None

@@ -1,8 +1,7 @@
-"""The trials of a sweep while it goes on: asked for as there is room, started, told, and taken over from the dead.
+"""The trials of a running sweep: asked for as there is room, started, told, and taken over from dead processes.
 
-Several processes may do this for one study. What they share is in the sweep's folder: a lock that is held while a trial
-is chosen, and for each process a file that it keeps locked as long as it lives, so that its trials can be told from
-those that nobody looks after any more.
+Several processes may share a study. In the sweep's folder are a lock that is held while a trial is chosen, and for each
+process a file that it keeps locked while it lives, so that trials without a living owner can be found.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,13 +25,13 @@ from paddock.envs.process import keep_from_forks
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
-from .placement import End, LaunchTarget, Plan, Running, see_through
+from .placement import End, LaunchTarget, Plan, Running, supervise
 from .study import Constraint, SweepSettings, open_trial, parse_objectives
-from .trial import LACKS, NOTE, PRUNED, Note
+from .trial import LACKS, PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
-HAVING = (TrialState.COMPLETE, TrialState.PRUNED)  # states of trials that have had their objectives
-REFUSED = PaddockError.exit_code  # as where a run is not that of its folder
+HAVING = (TrialState.COMPLETE, TrialState.PRUNED)  # states of trials that had their objectives
+REFUSED = PaddockError.exit_code
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
 FAR = 1e300  # beyond a bound
@@ -44,7 +43,7 @@ class SweepSession:
     Args:
         study: as it is stored.
         folder: the sweep's, in which trial n has the folder n.
-        plan: draws what is not drawn yet of a trial, and says how to start it.
+        plan: draws what is not drawn yet of a trial, and returns how to start it.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class SweepSession:
         self._waiting = False
 
     def run(self) -> int | None:
-        """Go on until all trials have finished; the signal that ended it, if one did."""
+        """Run until all trials have finished; return the signal that ended this, if any."""
         with _owning(self._folder, self._mine):
             steps = self._fill, self._conclude, self._is_over, lambda: self.ended_by is not None
-            return see_through("trials", self._target, self._running, *steps)
+            return supervise("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
         if sum(trial.state.is_finished() for trial in self._trials()) >= self._settings.n_trials:
@@ -82,7 +81,7 @@ class SweepSession:
         return self._study.get_trials(deepcopy=False)
 
     def _fill(self) -> None:
-        """Start trials while there is room and need."""
+        """Start trials while there is room."""
         room = self._settings.parallel or self._target.slots
         while self.ended_by is None and len(self._running) < room:
             with locked(self._folder):
@@ -93,7 +92,7 @@ class SweepSession:
             self._start(trial, note)
 
     def _next(self) -> tuple[Trial, Note] | None:
-        """A new trial, if there are not enough yet that have finished or may."""
+        """Ask for a new trial if more are needed."""
         trials = self._trials()
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
         if expected >= self._settings.n_trials:
@@ -105,7 +104,7 @@ class SweepSession:
         return trial, note
 
     def _take_over(self) -> tuple[Trial, Note] | None:
-        """A trial that nobody looks after."""
+        """Take over a trial whose owner has gone."""
         if time.monotonic() < self._look_at:
             return None
         living: dict[str, bool] = {}
@@ -119,7 +118,7 @@ class SweepSession:
             if not living[note.owner]:
                 note = replace(note, owner=self._mine)
                 note.write(run)
-                # What was drawn stays, and a sampler that is asked again may take it for another trial's.
+                # Values that were drawn stay.
                 drawn = bool(note.overrides)
                 make = self._settings.make_sampler
                 self._study.sampler = optuna.samplers.RandomSampler() if drawn else make(frozen.number)
@@ -131,10 +130,10 @@ class SweepSession:
         run = self._folder / str(trial.number)
         drawn, plan = self._plan(trial, run)
         if has_ended(run):
-            # Its process came to its end after whoever started it had gone.
+            # It ended after its owner had gone.
             self._tell(trial, run, str(read_end(run)))
             return
-        # Before it is started: it may go on to its end after this process is gone.
+        # Before it starts, as it may outlive this process.
         replace(note, overrides=drawn, starts=note.starts + 1).write(run)
         running = self._target.start(plan)
         if running is None:
@@ -151,12 +150,10 @@ class SweepSession:
             self._tell(trial, run, reason)
         elif stopping and end.code in STOPPED:
             print(f"trial {trial.number} has saved", flush=True)
-        elif end.code in LACKS or (end.code == REFUSED and any(run.glob("checkpoints/*.npz"))):
-            why = LACKS.get(end.code, "trial {} is refused by its own run").format(trial.number)
-            remedy = "mend that, and the same command goes on"
-            if end.code == REFUSED:
-                remedy += f", or delete {shown(run)} to begin it again"
-            self.ended_by = f"{why}; the trial is kept; {remedy}"
+        elif end.code in LACKS:
+            self.ended_by = (
+                f"{LACKS[end.code].format(number)}; the trial is kept; mend that, and the same command goes on"
+            )
             print("".join(f"    | {line}\n" for line in end.said), end="", file=sys.stderr, flush=True)
         elif end.code in (1, REFUSED):
             self._fail(trial, f"exit code {end.code}", end.said)
@@ -180,19 +177,20 @@ class SweepSession:
         trial.set_user_attr("steps", metrics.get("step", 0))
         trial.set_user_attr("seconds", metrics.get("system/seconds", 0.0))
         pruned = reason.startswith(PRUNED)
-        if missing and not pruned:
-            name = missing[0]
-            like = "it was no number" if name in metrics else f"hydra.sweeper.objectives: {nearest(name, metrics)}"
-            why = f"its run in {shown(run)} ended without {name}; {like}"
-            return self._fail(trial, why, [], others_too=self._is_unknown(name, metrics))
         constraints = {} if pruned else {text: Constraint.parse(text) for text in self._settings.constraints}
-        unknown = next((one.metric for one in constraints.values() if self._is_unknown(one.metric, metrics)), None)
-        if unknown is not None:
-            like = f"hydra.sweeper.constraints: {nearest(unknown, metrics)}"
-            return self._fail(trial, f"its run in {shown(run)} ended without {unknown}; {like}", [], others_too=True)
+        lacking = ["objectives", missing[0]] if missing and not pruned else None
+        if lacking is None and not self._has_had_metrics():
+            unknown = [one.metric for one in constraints.values() if one.metric not in metrics]
+            lacking = ["constraints", unknown[0]] if unknown else None
+        if lacking is not None:
+            key, name = lacking
+            like = "it was no number" if name in metrics else f"hydra.sweeper.{key}: {nearest(name, metrics)}"
+            why = f"its run in {shown(run)} ended without {name}; {like}"
+            # As long as no trial has had its metrics, the name is taken for wrong.
+            return self._fail(trial, why, [], others_too=name not in metrics and not self._has_had_metrics())
         for text, constraint in constraints.items():
             excess = constraint.excess(metrics.get(constraint.metric, math.nan))
-            # What was never computed, or is no number, is out of bounds, however far.
+            # A missing value is out of bounds.
             trial.set_constraint(text, FAR if math.isnan(excess) else excess)
         state = TrialState.PRUNED if pruned else TrialState.COMPLETE
         self._study.tell(trial, None if pruned else values, state, skip_if_finished=True)
@@ -202,17 +200,8 @@ class SweepSession:
         print(f"trial {trial.number} {how}: {said}  ({ended} of {self._settings.n_trials})", flush=True)
         return None
 
-    def _is_unknown(self, name: str, metrics: Mapping[str, float]) -> bool:
-        """Whether no trial would have a metric that one lacks: none has had all of its own yet.
-
-        Where one has nothing of episodes, as none ended or all of an evaluation were lost, it takes a second one.
-        """
-        trials = self._trials()
-        if name in metrics or any(trial.state in HAVING for trial in trials):
-            return False
-        group = name.partition("/")[0]
-        by_chance = group in ("eval", "train") and f"{group}/return_mean" not in metrics
-        return not by_chance or any(f"ended without {name};" in trial.user_attrs.get("failure", "") for trial in trials)
+    def _has_had_metrics(self) -> bool:
+        return any(trial.state in HAVING for trial in self._trials())
 
     def _fail(self, trial: Trial, why: str, said: Sequence[str], others_too: bool = False) -> None:
         trial.set_user_attr("run", str(trial.number))
@@ -228,15 +217,9 @@ class SweepSession:
             self.ended_by = f"trial {trial.number} failed: {why}; {remedy}"
 
 
-def find_runs_beyond(folder: Path, count: int) -> list[str]:
-    """The names of runs in a sweep's folder that are of none of the first `count` trials, such as a grid's."""
-    runs = {path.parent.name for file in (NOTE, "config.yaml", "submission.json") for path in folder.glob(f"*/{file}")}
-    return sorted((name for name in runs if name.isdecimal() and int(name) >= count), key=int)
-
-
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a sweep's folder, for which others wait."""
+    """Hold the lock of a sweep's folder."""
     with open(folder / ".lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -244,7 +227,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _owning(folder: Path, name: str) -> Iterator[None]:
-    """Be alive under a name."""
+    """Keep the file of this process locked."""
     path = folder / OWNERS / name
     path.parent.mkdir(exist_ok=True)
     with keep_from_forks(open(path, "w")) as file:

@@ -1,7 +1,7 @@
-"""What a run shows while it goes: one live line on a terminal, plain lines anywhere else.
+"""Progress of a run on the console: one live line on a terminal, plain lines anywhere else.
 
-The console is a mirror too: what it writes goes through a queue, so a stopped terminal or a pager that is not read
-never stops a run, and a stream that breaks is given up in silence.
+The console is a mirror too: it writes through a queue, so that a stopped terminal or an unread pager never stops a run.
+A stream that breaks is given up.
 """
 
 import contextlib
@@ -31,9 +31,6 @@ LEGEND = (
     "mean, best: return of episodes in training, on average and the highest so far; "
     "eval: mean return of an evaluation, eval@N: of iteration N's policy"
 )
-HALF_LIFE_S = 60.0  # of what the pace was, for the time that is left,
-HALF_LIFE_SHARE = 0.1  # or, where that is longer, so much of the time that has passed
-ROWS_SHARE = 0.8  # of what the pace was that a row leaves, at least: a row may take minutes
 
 
 class Console:
@@ -53,37 +50,35 @@ class Console:
         budget: Mapping[str, float | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Python has no stream at all where the shell closed it (`>&-`).
         self._out, self._err = out or io.StringIO(), err or io.StringIO()
         self._budget, self._clock = budget, clock
         self._live = _is_terminal(self._out)
         plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
         self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
         self._known: dict[str, float] = {}  # the last finite value of each key
-        self._pace = RecentPace()
+        self._start = {"system/seconds": 0.0, "iteration": 0.0, "step": 0.0}  # of this session
         self._best = -math.inf
         self._drawn_at = -math.inf
         self._pending = False  # the last row is not shown yet
         self._explained = False
         self._file: logging.Handler | None = None
         self._filed_at, self._filed = -math.inf, True  # whether the last row is in the file
-        # Mirrors speak from their own threads, and a signal handler may in the midst of `log`: hence re-entrant.
+        # Mirrors write from their threads, and a signal handler may interrupt `log`: hence re-entrant.
         self._lock = threading.RLock()
         self._closed = self._stuck = False
         for stream in (self._out, self._err):
             with contextlib.suppress(OSError, ValueError):
-                stream.flush()  # what was printed before comes first: from here on the buffer is passed by
+                stream.flush()  # from here on the buffer is bypassed
         self._queue = WriteQueue("console", WAITING_LINES, on_error=lambda error: None)
 
     def begin(self, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Take over where an earlier session ended: its seconds and last metrics, if there was one."""
-        self._pace = RecentPace(seconds, metrics)
+        """Set where an earlier session ended: its seconds and last metrics."""
+        self._start = {"system/seconds": seconds} | {key: metrics.get(key, 0.0) for key in ("iteration", "step")}
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Show a row, unless the last one was shown a moment ago; a missing or non-finite key shows its last value."""
         with self._lock:
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
-            self._pace.pass_row(metrics)
             self._best = max(self._best, self._known.get("train/return_max", -math.inf))
             self._pending, self._filed = True, False
             now = self._clock()
@@ -154,78 +149,42 @@ class Console:
 
     def _line(self, width: int | None) -> str:
         known = self._known
-        fields = [(0, f"iteration {known['iteration']:.0f}"), (1, f"{short(known['step'])} steps")]
+        fields = [f"iteration {known['iteration']:.0f}", f"{short(known['step'])} steps"]
         if "system/steps_per_s" in known:
-            fields.append((4, f"{short(known['system/steps_per_s'])} steps/s"))
+            fields.append(f"{short(known['system/steps_per_s'])} steps/s")
         if "train/return_mean" in known:
-            fields.append((2, f"mean {short(known['train/return_mean'])}"))
+            fields.append(f"mean {short(known['train/return_mean'])}")
         if self._best > -math.inf:
-            fields.append((5, f"best {short(self._best)}"))
+            fields.append(f"best {short(self._best)}")
         if "eval/return_mean" in known:
             of = known.get("eval/of_iteration", known["iteration"])
             at = "" if of == known["iteration"] else f"@{of:.0f}"
-            fields.append((6, f"eval{at} {short(known['eval/return_mean'])}"))
+            fields.append(f"eval{at} {short(known['eval/return_mean'])}")
         if math.isfinite(left := self._seconds_left()):
-            fields.append((3, f"{duration(left)} left"))
-        # On a narrow terminal the fields of the highest rank go first.
-        while width is not None and len(fields) > 1 and len(" | ".join(text for _, text in fields)) > width:
-            fields.remove(max(fields))
-        return " | ".join(text for _, text in fields)[:width]
+            fields.append(f"{duration(left)} left")
+        return " | ".join(fields)[:width]
 
     def _seconds_left(self) -> float:
-        """Until the budget is spent; infinity where there is none, or no time is known."""
-        seconds = self._known.get("system/seconds")
-        left = [math.inf]
-        if seconds is None:
+        """Estimate the time until the budget is spent from the pace of this session; infinity if there is no budget."""
+        known, left = self._known, [math.inf]
+        if "system/seconds" not in known:
             return math.inf
+        passed = {key: known[key] - start for key, start in self._start.items()}
         for bound, key in (("iterations", "iteration"), ("steps", "step")):
             limit = self._budget.get(bound)
-            rate = self._pace.rate(key)
-            if limit is not None and rate > 0:
-                left.append((limit - self._known[key]) / rate)
+            if limit is not None and passed[key] > 0:
+                left.append((limit - known[key]) * passed["system/seconds"] / passed[key])
         if (minutes := self._budget.get("minutes")) is not None:
-            left.append(60 * minutes - seconds)
+            left.append(60 * minutes - known["system/seconds"])
         return min(left)
 
 
-class RecentPace:
-    """How fast iterations and steps come: what was long ago counts less, and a single row changes little.
-
-    Args:
-        seconds: of earlier sessions, and their last metrics.
-    """
-
-    def __init__(self, seconds: float = 0.0, metrics: Mapping[str, float] | None = None) -> None:
-        self._start_s = self._last_s = seconds
-        self._last = {key: (metrics or {}).get(key, 0.0) for key in ("iteration", "step")}
-        self._passed = dict.fromkeys(self._last, 0.0)  # with weights, in as many
-        self._seconds = 0.0
-
-    def pass_row(self, row: Mapping[str, float]) -> None:
-        """Take note of a row; one without a time, as of a run's end, says nothing."""
-        now = row.get("system/seconds")
-        if now is None:
-            return
-        took = now - self._last_s
-        half_life_s = max(HALF_LIFE_S, HALF_LIFE_SHARE * (now - self._start_s))
-        share = max(0.5 ** (took / half_life_s), ROWS_SHARE)
-        self._seconds = share * self._seconds + took
-        for key, before in self._last.items():
-            self._passed[key] = share * self._passed[key] + row[key] - before
-            self._last[key] = row[key]
-        self._last_s = now
-
-    def rate(self, key: str) -> float:
-        """Iterations or steps a second; 0 where none is known."""
-        return self._passed[key] / self._seconds if self._seconds > 0 else 0.0
-
-
 class LiveLine:
-    """One line on a terminal that says how far something is, and goes at its end; elsewhere now and then a line.
+    """One line of progress on a terminal, which is cleared at the end; elsewhere a line now and then.
 
     Args:
         stream: where it is shown.
-        clock: seconds, to space what is shown.
+        clock: seconds, to space the lines.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -234,7 +193,7 @@ class LiveLine:
         self._shown_at = -math.inf if self._live else clock()
 
     def show(self, text: str) -> None:
-        """Show a text in place of the last one, unless that was a moment ago."""
+        """Show a text in place of the last one, unless that was shown a moment ago."""
         now = self._clock()
         if now - self._shown_at >= (LIVE_INTERVAL_S if self._live else LOG_INTERVAL_S):
             self._shown_at = now
@@ -257,19 +216,19 @@ def _write(stream: TextIO, text: str) -> None:
             stream.write(text)
             stream.flush()
         return
-    # Straight to the descriptor: a thread stuck inside Python's own buffer would break the interpreter's exit.
+    # Straight to the descriptor: a thread stuck in Python's buffer would break the interpreter's exit.
     data = memoryview(text.encode(stream.encoding or "utf-8", errors="replace"))
     try:
         while data:
             data = data[os.write(descriptor, data) :]
     except OSError as error:
-        # The reader is gone for good. Python's own flush at exit would turn a good run's exit status into 120.
+        # The reader has gone. Python's own flush at exit would turn the exit code into 120.
         if error.errno in (errno.EPIPE, errno.EIO):
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _is_notebook(stream: TextIO) -> bool:
-    """Whether what is written appears below a notebook's cell; its descriptor is that of the server's terminal."""
+    """Return whether a stream is shown below a notebook's cell; its descriptor is that of the server's terminal."""
     return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 

@@ -1,4 +1,4 @@
-"""Messages of the program's own: to the console, and to a run's log once it has a folder."""
+"""Log messages on the console, and in a run's log once it has a folder."""
 
 import contextlib
 import io
@@ -11,12 +11,12 @@ from typing import Any
 
 from .console import Console
 
-NAMES = ("paddock",)  # of the loggers whose messages are the program's own
+NAMES = ("paddock",)  # of the loggers
 EARLY = 1000  # messages that may wait for a run's folder
 
 
 class LogFile(logging.FileHandler):
-    """A file of messages, which a full disk costs those messages and nothing else."""
+    """A log file that drops messages on a full disk."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # the file is made with its first message
@@ -32,7 +32,7 @@ class LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def early_warnings() -> Iterator[None]:
-    """Show warnings on the error stream, before a run has a console of its own."""
+    """Show warnings on the error stream before a run has a console."""
     handler = logging.StreamHandler(sys.stderr or io.StringIO())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
@@ -42,7 +42,7 @@ def early_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def messages(console: Console) -> Iterator[Any]:
-    """Send log messages to the console, and to a folder's log file, once that is known: those before, too."""
+    """Send log messages to the console, and, once its path is known, to a log file, earlier ones included."""
 
     class ToConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -69,7 +69,7 @@ def messages(console: Console) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Give a handler the program's messages from a level on; then close it, and leave the levels as they were."""
+    """Give a handler our messages from a level on; then close it and restore the levels."""
     loggers = [logging.getLogger(name) for name in NAMES]
     levels = [logger.level for logger in loggers]
     for name, logger in list(logging.root.manager.loggerDict.items()):  # which other threads add to

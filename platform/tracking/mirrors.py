@@ -1,7 +1,7 @@
 """The mirrors of `conf/track`: TensorBoard, Weights & Biases, MLflow.
 
-None brings TensorFlow or torch into the run: TensorBoard's event file is made of its protobufs and records alone, and
-the other two live in a process of their own each (`child.py`), which can be ended when it hangs.
+None imports TensorFlow or torch into the run: TensorBoard's event file is written with its protobufs and records alone,
+and the other two live in a process each (`child.py`), which can be killed when it hangs.
 """
 
 import importlib.util
@@ -25,13 +25,13 @@ from ..runs.identity import algorithm_name
 from ..runs.sweeps import sweep_name
 from .child import MirrorProcess
 
-MOST_S = 1e6  # twelve days; a clock refuses 68 years, and by one is ended what would never end
+MOST_S = 1e6  # twelve days
 WANDB_MODES = ("online", "offline", "disabled")
 
 
 @dataclass(kw_only=True, eq=False)
 class OfRun:
-    """Abstract: a mirror of the run in a folder."""
+    """Abstract mirror of the run in a folder."""
 
     name: ClassVar[str]  # what messages call it
 
@@ -54,8 +54,7 @@ class OfRun:
 class TensorBoard(OfRun):
     """Event files in RUN/tensorboard, over environment steps; see it with `tensorboard --logdir RUN`.
 
-    A resumed run adds a file that makes TensorBoard forget the steps to come again. Values are float32, as everywhere
-    in TensorBoard.
+    A resumed run adds a file that makes TensorBoard discard the steps that follow. Values are float32.
     """
 
     name = "TensorBoard"
@@ -72,13 +71,12 @@ class TensorBoard(OfRun):
 
         folder = self.run_dir / "tensorboard"
         folder.mkdir(exist_ok=True)
-        # TensorBoard reads files in order of their names, so a later one must not be named by a clock that is behind.
-        times = [int(match[1]) for file in folder.iterdir() if (match := _EVENT_FILE.match(file.name))]
-        second = max([int(time.time()), *(t + 1 for t in times)])
+        # TensorBoard reads files in the order of their names.
+        second = max([int(time.time()), *(int(file.name.split(".")[3]) + 1 for file in folder.glob("events.out.*"))])
         name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(open(folder / name, "xb", buffering=0))  # noqa: SIM115
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        # A second START discards what was read before with this step or a later one.
+        # A second START discards this step and later ones.
         self._write(Event(wall_time=time.time(), step=first_step, session_log=SessionLog(status=SessionLog.START)))
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -105,12 +103,9 @@ class TensorBoard(OfRun):
         self._records.write(event.SerializeToString())
 
 
-_EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
-
-
 @dataclass(kw_only=True, eq=False)
 class InChild(OfRun):
-    """Abstract: a mirror whose `open` starts a process that does the rest."""
+    """Abstract mirror in a process that `open` starts."""
 
     init_timeout_s: float
     _process: MirrorProcess | None = field(default=None, init=False)
@@ -132,7 +127,7 @@ class InChild(OfRun):
             self._process.kill()
 
     def _describe(self) -> dict[str, Any]:
-        """What the process is told: the settings by their names, and what is known of the run."""
+        """Return the settings of the process, and the facts of the run."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "run_dir": str(self.run_dir.absolute()),
             "commit": read_commit(self.run_dir),
@@ -183,8 +178,7 @@ class Wandb(InChild):
             "tags": list(self.tags),
             "config": {**self.config, **({"commit": settings["commit"]} if settings["commit"] else {})},
         }
-        # A service that some other W&B user in this process has started is not ours to use. Copies of the files to be
-        # uploaded are kept in the run's folder, and not in the user's home.
+        # Not the service of another W&B user in this process; and copies of files go into the run's folder.
         environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
         self._process = MirrorProcess(folder, settings, environment, say)
@@ -231,22 +225,19 @@ class Mlflow(InChild):
         self._process = MirrorProcess(self.run_dir / "mlflow", settings, environment, say)
 
 
-# What is known of a run from its folder
-
-
 def read_commit(run_dir: Path) -> str | None:
-    """The commit of the code that a run was made with; None where it is not known."""
+    """Return the commit of the code that a run was made with, if it is known."""
     return read_json(run_dir / "provenance.json").get("commit")
 
 
 def find_policy(run_dir: Path) -> list[Path]:
-    """The files of a run's folder that make its policy: the newest checkpoint and the configuration."""
+    """Return the files of a run's policy: the newest checkpoint and the configuration."""
     newest = Checkpoints(run_dir / "checkpoints", keep=1).paths()[:1]
     return [*newest, run_dir / "config.yaml"] if newest else []
 
 
 def find_videos(run_dir: Path) -> list[Path]:
-    """The films in a run's folder."""
+    """Return the videos in a run's folder."""
     return sorted(run_dir.glob("*.mp4"))
 
 

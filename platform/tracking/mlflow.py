@@ -30,12 +30,9 @@ def mirror(inbox: Inbox) -> None:
     folder = Path(settings["run_dir"])
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
     retries = {RETRIES: os.environ[RETRIES]} if RETRIES in os.environ else {}
-    os.environ[RETRIES] = "0"  # to begin with: MLflow's own are minutes, and somebody waits for the answer
+    os.environ[RETRIES] = "0"  # at first: MLflow's own retries take minutes
     database = folder.parent / "mlflow.db"
     uri = settings["tracking_uri"] or f"sqlite:///{database}"
-    if not settings["tracking_uri"] and {"?", "%"} & set(str(database)):
-        # MLflow would put it elsewhere, and no spelling of the two is read by all that take the URI apart.
-        raise RuntimeError(f"no run at {uri}: ? and % cannot be in it; name another with tracking_uri=sqlite:////FILE")
     try:
         client = MlflowClient(tracking_uri=uri)
         run = open_run(client, settings, folder)
@@ -54,13 +51,13 @@ def mirror(inbox: Inbox) -> None:
         for kind, files in (("policy", find_policy(folder)), ("video", find_videos(folder))):
             for file in files:
                 client.log_artifact(run, str(file), kind)
-    except Exception as error:  # storage without its own package or key, a full disk: the rows are worth more
+    except Exception as error:  # of any storage; the rows are kept
         inbox.say(f"MLflow goes without the run's files ({in_a_line(error)})")
     client.set_terminated(run, "KILLED" if inbox.killed else "FINISHED")
 
 
 def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
-    """The id of the run that the folder names, or of a new one, with all that is known at its beginning."""
+    """Return the id of the run that the folder names, or of a new one, with its params and tags."""
     experiment = find_experiment(client, settings, folder)
     note = folder / "mlflow" / "run_id"
     run = find_run(client, experiment, note.read_text()) if note.exists() else None
@@ -72,7 +69,7 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
         write_atomically(note, run.info.run_id.encode())
     else:
         client.update_run(run.info.run_id, "RUNNING")
-    # A param can be set once: of a resumed run whose budget was raised, the first one stays.
+    # A param can be set once; if a budget was raised, the first one stays.
     leaves = flatten(settings["config"]).items()
     params = [Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves if key not in run.data.params]
     for start in range(0, len(params), BATCH_PARAMS):
@@ -81,7 +78,7 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
 
 
 def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
-    """A run; None where this MLflow does not have it in the experiment."""
+    """Return a run; None if it is not in the experiment."""
     try:
         run = client.get_run(id)
     except MlflowException as error:
@@ -93,9 +90,9 @@ def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
 
 
 def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
-    """The id of the experiment, which is made if it is missing."""
+    """Return the id of the experiment, which is made if it is missing."""
     name = settings["experiment"]
-    # A name with a dot: what looks for runs beside ours does not look there.
+    # A hidden folder, in which `find_runs` does not look.
     files = None if settings["tracking_uri"] else (folder.parent / ".mlflow").as_uri()
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
@@ -109,12 +106,12 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
 
 
 def _named_by(row: Mapping[str, float]) -> str:
-    """What tells a row from all others: its iteration, or, of an evaluation at a run's end, which it evaluated."""
+    """Return the metric that identifies a row."""
     return EVALUATION_OF if is_of_end(row) else "iteration"
 
 
 def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:
-    """Rows as MLflow takes them: each whole in one request, so that where its name has arrived all of it has."""
+    """Yield rows in requests, the identifying metric of each last: if that has arrived, all of the row has."""
     request: list[Metric] = []
     for row in rows:
         metrics = _metrics(row)

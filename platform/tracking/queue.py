@@ -1,7 +1,7 @@
-"""Calls made in order on a daemon thread, so that whoever hands them over never waits.
+"""Calls made in order on a daemon thread, so that the caller never waits.
 
-This is what keeps a mirror that is slow, fails or hangs away from the run: the queue is bounded, a call that
-finds it full is dropped and counted, the first exception ends the thread, and a daemon thread holds up no exit.
+It isolates the run from a mirror that is slow, fails or hangs: the queue is bounded, a call that finds it full is
+dropped and counted, the first exception ends the thread, and a daemon thread delays no exit.
 """
 
 import queue
@@ -47,8 +47,8 @@ class WriteQueue:
         return self._stopped.wait(max(0.0, timeout_s))
 
     def silence(self) -> None:
-        """Report no error from here on: nobody waits for the thread any more."""
-        self._on_error = _ignore
+        """Report no further error."""
+        self._on_error = lambda error: None
 
     def _run(self) -> None:
         try:
@@ -58,7 +58,3 @@ class WriteQueue:
             self._on_error(error)
         finally:
             self._stopped.set()
-
-
-def _ignore(error: Exception) -> None:
-    pass

@@ -1,12 +1,11 @@
 """Where metrics go: two journals on disk, which are the truth, then the console and the mirrors.
 
-`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which was
-killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
-(seconds, steps/s, shares of the time; `algos/common/timing.py` explains each) go to `system.jsonl`. In both, one row is
-one line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written
-as null. A run that has reached its end may add rows of evaluations alone, which repeat iteration and step of its last
-row; if it goes on it drops them. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`,
-a line an event, of which an iteration may have any number.
+`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck: a run that was killed
+and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/` (seconds,
+steps/s, shares of the time; see `algos/common/timing.py`) go to `system.jsonl`. In both, one row is one line of strict
+JSON: `iteration` and `step` first, then the keys in the order given; NaN and infinity are null. The end of a run may add
+rows of evaluations alone, which repeat iteration and step of its last row; they are dropped when it resumes. Events of an
+algorithm (POET's births and transfers) go to `events.jsonl`, any number per iteration.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from paddock.algos.common.disk import sync
 
 from ..runs.checkpoint import storing
 from ..runs.folder import finite
-from ..runs.journal import name_damage, parse_row
+from ..runs.journal import parse_row
 from .console import Console
 from .queue import WriteQueue
 
@@ -40,22 +39,22 @@ class Mirror(Protocol):
     close_timeout_s: float  # how long the end of a run waits for it
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
-        """Start; rows of steps from `first_step` on are to come (again), and `say` shows a line on the console."""
+        """Start; rows of steps from `first_step` on will follow, and `say` shows a line on the console."""
 
     def log(self, metrics: Metrics) -> None: ...
 
     def close(self) -> None: ...
 
     def abandon(self) -> None:
-        """Called without warning, from any thread, once the mirror failed or is overdue; must not block."""
+        """Called from any thread once the mirror failed or is overdue; must not block."""
 
 
 @runtime_checkable
 class Shown(Protocol):
-    """A mirror that can be looked at, or sent on, by commands."""
+    """A mirror that commands can show or upload."""
 
     def commands(self) -> list[str]:
-        """Return the commands, for who reads the end of a run; none where there is nothing to see."""
+        """Return the commands, which are shown at the end of a run."""
         ...
 
 
@@ -67,7 +66,6 @@ class Journal:
 
     Attributes:
         last: iteration and step of the last row kept; None: there is none.
-        damaged: numbers, from 1, of lines before it that are no rows.
 
     Args:
         path: the file; created if missing.
@@ -78,7 +76,6 @@ class Journal:
     def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
         self._single = single
         self.last: tuple[int, int] | None = None
-        self.damaged: list[int] = []
         self.path = path
         with storing(path):
             # Unbuffered: a row is in the kernel's hands once it is written.
@@ -111,19 +108,18 @@ class Journal:
 
     def _end_of(self, iteration: int) -> int:
         end, at = 0, 0
-        damaged: list[int] = []
-        # Rows are in order of iteration, so all that follows the first one to drop goes with it.
+        # Rows are in order of iteration, so all that follows the first one to drop goes with it; damaged lines between
+        # rows stay.
         with open(self.path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
+            for line in lines:
                 row = parse_row(line)
                 at += len(line)
                 if row is None or "step" not in row:
-                    damaged.append(number)
                     continue
                 again = self._single and self.last is not None and row["iteration"] == self.last[0]
                 if row["iteration"] > iteration or again:
                     break
-                end, self.damaged = at, list(damaged)
+                end = at
                 self.last = row["iteration"], row["step"]
         return end
 
@@ -149,15 +145,6 @@ class Tracker:
         self._iteration, self._step = start_iteration, last[1] if last else 0
         self._console = console
         self._closed = False
-        for journal in self._journals():
-            if journal.damaged:
-                console.warn(f"{name_damage(journal.path, journal.damaged)}, and stays so; all rows around it are kept")
-        for journal in (self._metrics, self._system):
-            # A checkpoint is of the iteration of a row, which was on the disk before it.
-            first = journal.last[0] + 1 if journal.last else 1
-            if first <= start_iteration:
-                which = f"iterations {first} to {start_iteration}" if first < start_iteration else f"iteration {first}"
-                console.warn(f"{journal.path}: the rows of {which} are missing; the run goes on without them")
         first_step = last[1] + 1 if last else 0
         self._queues = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
 
@@ -166,7 +153,7 @@ class Tracker:
 
         Args:
             metrics: numbers (Python's, NumPy's or torch's) with `step`, and `iteration` above the last row's.
-            events: what led to it in words: plain data, each with `iteration` and `step`.
+            events: plain data, each with `iteration` and `step`.
 
         Raises:
             ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.

@@ -28,14 +28,13 @@ def mirror(inbox: Inbox) -> None:
     run = start(inbox)
     step, added = None, 0
     for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
-        # Rows that a resumed run writes again are equal to those W&B has, which ignores a step it knows; and two rows
-        # of one step would be made one.
+        # W&B ignores rows of a step that it has, as a resumed run writes them again, and merges rows of one step.
         added = added + 1 if is_of_end(row) else 0
         step = PLACES * int(row["iteration"]) + added
         run.log(row, step=step)
     try:
         keep_files(run, Path(inbox.settings["run_dir"]), step)
-    except Exception as error:  # a full disk, or a file that has gone: the rows are worth more
+    except Exception as error:  # a full disk, or a file that has gone; the rows are kept
         inbox.say(f"W&B goes without the run's files ({in_a_line(error)})")
     finish(run, inbox)
 
@@ -61,7 +60,7 @@ def start(inbox: Inbox) -> Any:
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Kill W&B's service where it is not done with by then: wandb waits for its start and its end without limit."""
+    """Kill W&B's service after a while: wandb waits for its start and its end without limit."""
 
     def kill() -> None:
         for child in psutil.Process().children():
@@ -76,7 +75,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
-    """A W&B run with all that is known at its beginning."""
+    """Open a W&B run with its configuration."""
     run = wandb.init(
         mode=mode,
         name=settings["run_name"],
@@ -85,7 +84,7 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
         **{name: settings[name] for name in NAMED},
         settings=wandb.Settings(
             console="off",
-            silent=True,  # and no look-up of the user, which init_timeout does not bound
+            silent=True,  # no look-up of the user either, which init_timeout does not bound
             init_timeout=settings["init_timeout_s"],
             finish_timeout=settings["close_timeout_s"] / 2,
             finish_timeout_raises=True,
@@ -101,10 +100,9 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
 
 
 def keep_files(run: Any, folder: Path, step: int | None) -> None:
-    """Add the films to the last row, and the policy as it is now as an artifact; W&B stores nothing twice.
+    """Add the videos to the last row, and the policy as an artifact.
 
-    What is to be uploaded, perhaps much later, is linked beside the session's rows: a run that goes on replaces its
-    checkpoints, and copies of W&B's own making would stay under names that say nothing.
+    Files of an offline run are linked beside its rows, as a resumed run replaces its checkpoints before an upload.
     """
     videos, policy = find_videos(folder), find_policy(folder)
     if videos and step is not None:
@@ -120,7 +118,7 @@ def keep_files(run: Any, folder: Path, step: int | None) -> None:
 
 
 def finish(run: Any, inbox: Inbox) -> None:
-    """End the run, or say what is still to be uploaded."""
+    """End the run, or report what is still to be uploaded."""
     try:
         run.finish(exit_code=int(inbox.killed))
     except TimeoutError:
@@ -140,8 +138,8 @@ def _policy_folder(run: Any) -> Path:
 
 
 def _link(file: Path, link: Path) -> None:
-    """Give a file, which is never written again, another name."""
+    """Link a file, or copy it."""
     try:
         os.link(file, link)
-    except OSError:  # a file system that has no such links
+    except OSError:  # a file system without hard links
         shutil.copyfile(file, link)

@@ -1,36 +1,30 @@
-"""Inside of a Slurm job: signals, other processes at its run, the queue at its time limit, its exit code."""
+"""Inside a Slurm job: signals, other processes at its run, its exit code."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 from conftest import ROOT, wait_until
-from slurm_cluster import stand_in_for_slurm
-from submitit.slurm.slurm import SlurmJobEnvironment
 
 from paddock.envs.errors import IN_USE
 from paddock.slurm.job import SlurmJob
 
 CHILD = """
-import os, signal, sys, time
-heard = []
-signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-print("ready", flush=True)
-while not heard:
-    time.sleep(0.01)
-deadline = time.monotonic() + 2.5
-while time.monotonic() < deadline:
-    time.sleep(0.01)
-print("heard", len(heard), flush=True)
+import sys, time
+from paddock.runs.loop import Signals
+told = []
+with Signals(told.append) as signals:
+    print("ready", flush=True)
+    while signals.caught is None:
+        time.sleep(0.01)
+    time.sleep(0.5)
+print("heard", len(told), flush=True)
 sys.exit(143)
 """
 
@@ -64,7 +58,7 @@ def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
 @pytest.mark.real_start
 @pytest.mark.parametrize("everybody", [True, False], ids=["to all processes", "to the first process"])
-def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
+def test_run_saves_once_however_slurm_sends_the_signal(
     everybody: bool, start_job: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     job = start_job(CHILD)
@@ -72,11 +66,30 @@ def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
     (os.killpg if everybody else os.kill)(job.pid, signal.SIGTERM)
     assert job.stdout.readline() == "heard 1\n"
     # It stays until Slurm ends it, so that a preempted job is requeued.
-    wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in psutil.Process(job.pid).children()[1:]))
+    wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in psutil.Process(job.pid).children()))
     assert job.poll() is None
 
 
-def test_a_job_waits_for_another_process_at_its_run(
+def test_job_told_to_end_while_it_waits_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def run(self: SlurmJob) -> int:
+        begun.append(1)
+        signal.raise_signal(signal.SIGTERM)
+        return IN_USE
+
+    monkeypatch.setattr(SlurmJob, "_run", run)
+    monkeypatch.setattr("paddock.slurm.job.PATIENCE_S", 0)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            SlurmJob([], 60.0)()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (begun, end.value.code) == ([1], 143)
+
+
+def test_job_waits_for_another_process_at_its_run(
     start_job: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     # As one that Slurm put into the queue again when it lost sight of a node, where the run still goes on.
@@ -92,49 +105,12 @@ def test_a_job_waits_for_another_process_at_its_run(
     assert job.wait(30) == 0
 
 
-def test_a_job_that_is_told_to_end_while_it_waits_for_another_process_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[int] = []
-
-    def run(self: SlurmJob, witness: Any) -> int:
-        begun.append(1)
-        return IN_USE
-
-    monkeypatch.setattr(SlurmJob, "_run", run)
-    monkeypatch.setattr(SlurmJob, "_rest", lambda self, seconds: signal.raise_signal(signal.SIGTERM))
-    monkeypatch.setattr("paddock.slurm.job.PATIENCE_S", 0)
-    monkeypatch.setattr("paddock.slurm.job._start", lambda command: SimpleNamespace(kill=lambda: None))
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as end:
-            SlurmJob([], 60.0)()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert (begun, end.value.code) == ([1], 143)
-
-
-def test_a_job_at_its_time_limit_is_put_into_the_queue_again_although_slurm_is_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SlurmJobEnvironment, "_requeue", None)  # which submitit calls next
-    monkeypatch.setattr("paddock.slurm.job.RETRY_S", 0.01)
-    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "7"}.items():
-        monkeypatch.setenv(name, value)
-    busy = f"echo $* >> {tmp_path}/tries; [ $(wc -l < {tmp_path}/tries) -ge 3 ]"
-    stand_in_for_slurm(tmp_path / "bin", busy, monkeypatch)
-    (tmp_path / "bin/squeue").write_text("#!/bin/sh\nexec sleep 30\n")
-    begun = time.monotonic()
-    SlurmJob([], 2.0).checkpoint()
-    assert time.monotonic() - begun < 2.0
-    SlurmJobEnvironment()._requeue(3)
-    assert (tmp_path / "tries").read_text() == "requeue 7\n" * 3
-
-
 @pytest.mark.parametrize(
     ("script", "code"), [("exit(0)", 0), ("exit(2)", 2), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_a_job_ends_as_its_run_did(script: str, code: int, start_job: Callable[[str], subprocess.Popen[str]]) -> None:
+def test_job_ends_with_the_exit_code_of_its_run(
+    script: str, code: int, start_job: Callable[[str], subprocess.Popen[str]]
+) -> None:
     job = start_job(script)
     _, err = job.communicate(timeout=30)
     assert job.returncode == code

@@ -23,7 +23,7 @@ ARGUMENTS = ["env=cartpole", "vec=serial", "vec.num_envs=8", "serve.address=127.
 
 @pytest.mark.slurm
 @pytest.mark.timeout(300)
-def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
+def test_client_survives_the_requeue_of_its_server(
     at_slurm: Slurm,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -65,22 +65,19 @@ def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
     ("arguments", "named"),
     [
         (ARGUMENTS, "serve.submit=slurm needs serve.address_file=PATH"),
-        ([*ARGUMENTS[:-1], "serve.submit=pbs"], "serve.submit=pbs must be slurm, or null to serve here"),
         ([*ARGUMENTS, "serve.address_file=a"], "serve.submit=slurm needs sbatch, srun, scontrol, squeue on the PATH"),
         ([*ARGUMENTS, "slurm.time_min=0"], "time_min=0 must be"),
         ([*ARGUMENTS, "slurm.minutes=1"], "slurm.minutes is not a key of"),
     ],
 )
-def test_what_cannot_be_submitted_is_one_line(
-    arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_submission_is_one_line(arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError) as caught:
         serve._command(arguments)
     assert named in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_the_job_finds_the_file_in_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_file_may_lie_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[list[str]] = []
 
     def note(folder: Path, commands: list[list[str]], *rest: Any, **named: Any) -> list[Any]:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from conftest import TINY, Main, call_main
@@ -66,7 +65,7 @@ def read(path: Path) -> tuple[list[str], list[str], list[list[float]]]:
 # One agent
 
 
-def test_newest_active_niche_is_played_where_none_is_named(poet: Path, main: Main) -> None:
+def test_newest_active_niche_is_the_default(poet: Path, main: Main) -> None:
     algorithm, _ = load(poet)
     newest = max(algorithm.niches)
     code, out, _ = main(poet)
@@ -76,7 +75,7 @@ def test_newest_active_niche_is_played_where_none_is_named(poet: Path, main: Mai
     assert evaluate(poet).returns.tolist() == evaluate(poet, niche=newest, agent=newest).returns.tolist()
 
 
-def test_what_the_run_knows_of_the_niche_is_told(poet: Path, main: Main) -> None:
+def test_facts_of_a_niche_are_reported(poet: Path, main: Main) -> None:
     algorithm, _ = load(poet)
     there, learner = algorithm.archive[0], max(algorithm.niches.values(), key=lambda niche: niche.number)
     assert learner.learned > 0
@@ -90,28 +89,20 @@ def test_what_the_run_knows_of_the_niche_is_told(poet: Path, main: Main) -> None
     assert solved.describe()["niche"].endswith("solved in iteration 2")
 
 
-def test_the_control_experiment_is_read_whatever_the_run_is_called(poet: Path, main: Main, tmp_path: Path) -> None:
+def test_control_command_is_valid_for_any_folder_name(poet: Path, main: Main, tmp_path: Path) -> None:
     run = shutil.copytree(poet, tmp_path / "of 2026, (x) [y]")
     _, out, _ = main(run, "niche=0", "episodes=1")
     composed = compose_alone(shlex.split(told(out, "control"))[3:])
     assert (composed.env.run, composed.env.niche) == (str(run), 0)
 
 
-def test_episodes_are_the_same_for_every_agent_and_differ_by_seed(poet: Path) -> None:
+def test_episodes_are_the_same_for_every_agent(poet: Path) -> None:
     own, again = (evaluate(poet, niche=0, episodes=3, seed=seed).returns.tolist() for seed in (0, 0))
     assert own == again == evaluate(poet, niche=0, agent=0, episodes=3).returns.tolist()
     assert (
         evaluate(poet, niche=0, episodes=8, seed=1).returns.tolist()
         != evaluate(poet, niche=0, episodes=8).returns.tolist()
     )
-
-
-def test_video_shows_the_visitor(poet: Path, main: Main) -> None:
-    code, out, _ = main(poet, "niche=0", "agent=1", "episodes=1", "video=film.mp4")
-    length = evaluate(poet, niche=0, agent=1, episodes=1).lengths[0]
-    assert code == 0 and f"{length} frames" in out
-    with av.open("film.mp4") as film:
-        assert film.streams.video[0].frames == length
 
 
 def test_policy_of_another_algorithm_plays_in_a_niche(poet: Path, es: Path, main: Main) -> None:
@@ -126,22 +117,10 @@ def test_policy_of_another_algorithm_plays_in_a_niche(poet: Path, es: Path, main
     assert told(out, "learned").endswith("by niche 1's agent in all its niches")
 
 
-def test_an_agent_visits_the_niches_of_another_run(poet: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    assert call_main(*TINY_POET, "seed=1", "budget.iterations=2", f"run.dir={other}") == 0
-    # Both begin with the same environment.
-    assert (
-        evaluate(poet, on=other, niche=0, agent=1).returns.tolist() == evaluate(poet, niche=0, agent=1).returns.tolist()
-    )
-    target = evaluate(poet, on=other, episodes=1).target
-    assert target is not None and target.guest is not None
-    assert (target.niche.number, target.guest.number) == (max(load(other)[0].niches), max(load(poet)[0].niches))
-
-
 # All agents
 
 
-def test_matrix_is_the_same_for_any_number_of_workers(poet: Path, main: Main) -> None:
+def test_matrix_is_independent_of_worker_count(poet: Path, main: Main) -> None:
     first, second = (
         main(poet, "matrix=1.csv", "episodes=3", "workers=1"),
         main(poet, "matrix=2.csv", "episodes=3", "workers=2"),
@@ -155,7 +134,7 @@ def test_matrix_is_the_same_for_any_number_of_workers(poet: Path, main: Main) ->
     assert scores == serial.scores.tolist()
 
 
-def test_a_cell_is_the_mean_return_of_that_agent_evaluated_there(poet: Path) -> None:
+def test_cell_is_the_mean_return_of_its_agent_there(poet: Path) -> None:
     matrix = play_matrix(load(poet)[0], SerialPool(), SEEDS, 100_000)
     single = [
         [evaluate(poet, niche=niche, agent=agent, episodes=3).returns.mean() for niche in matrix.numbers]
@@ -165,7 +144,7 @@ def test_a_cell_is_the_mean_return_of_that_agent_evaluated_there(poet: Path) -> 
     assert len(np.unique(matrix.scores)) > 10  # or else rows and columns could be exchanged unseen
 
 
-def test_a_lost_task_is_a_nan_and_a_warning(poet: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_task_is_nan_and_a_warning(poet: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Losing(SerialPool):
         def imap_unordered(self, fn: Any, tasks: Iterable[Any], **settings: Any) -> Iterator[Done]:
             for done in super().imap_unordered(fn, tasks, **settings):
@@ -182,7 +161,7 @@ def test_a_lost_task_is_a_nan_and_a_warning(poet: Path, caplog: pytest.LogCaptur
     assert b",nan," in matrix.encode(".csv") and matrix.encode(".png").startswith(b"\x89PNG")
 
 
-def test_table_names_the_best_agent_and_the_rank_of_the_own(poet: Path) -> None:
+def test_table_ranks_the_agents_of_each_niche(poet: Path) -> None:
     algorithm, _ = load(poet)
     niches = tuple((algorithm.archive | algorithm.niches)[number] for number in (0, 1, max(algorithm.niches)))
     newest = niches[2].number
@@ -200,18 +179,11 @@ def test_table_names_the_best_agent_and_the_rank_of_the_own(poet: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("size", [1, 30, 70])
+@pytest.mark.parametrize("size", [1, 70])
 def test_picture_is_drawn_for_few_and_many_niches(size: int, poet: Path) -> None:
     niche = load(poet)[0].archive[0]
     scores = np.arange(float(size * size)).reshape(size, size)
     assert Matrix((niche,) * size, scores, 0, 1.0).encode(".png").startswith(b"\x89PNG")
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
-def test_picture_of_nothing_but_losses_is_drawn_in_each_form(suffix: str, begin: bytes, poet: Path) -> None:
-    niche = load(poet)[0].archive[0]
-    assert Matrix((niche,) * 2, np.full((2, 2), np.nan), 0, 1.0).encode(suffix).startswith(begin)
 
 
 # Bad input
@@ -219,23 +191,14 @@ def test_picture_of_nothing_but_losses_is_drawn_in_each_form(suffix: str, begin:
 BAD = {
     "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; there are 0, 1, "),
     "unknown agent": (["POET", "niche=0", "agent=-1"], "agent=-1 is not a niche of POET; there are 0, 1, "),
-    "agent alone": (["POET", "agent=0"], "agent=0 says who plays, and not where; give niche= too"),
-    "best": (["POET", "which=best"], "which=best is not a policy that POET keeps; allowed: last"),
-    "no number": (["POET", "niche=first"], "niche=first cannot be read; allowed: niche=a niche's number"),
     "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; leave niche= out, or name"),
-    "agent of ES": (["ES", "agent=0"], "agent=0: ES is a run of ES, which has no niches; leave agent= out"),
     "on ES": (["POET", "on=ES", "niche=0"], "on=ES is a run of ES, which has no niches; name the folder of a POET run"),
-    "on nothing": (["ES", "on=nothing", "niche=0"], "nothing is not a run folder"),
     "other spaces": (
         ["PENDULUM", "on=POET"],
         "has observations Box(4,) float32 and actions Discrete(2), and the policy",
     ),
     "matrix of ES": (["ES", "matrix=m.csv"], "matrix=m.csv: ES is a run of ES, which has no niches; name the folder"),
-    "no file": (["POET", "matrix=m.gif"], "allowed: *.csv, *.png, *.pdf, *.svg"),
     "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot go with matrix=, where every agent plays"),
-    "no workers": (["POET", "matrix=m.csv", "workers=0"], "workers=0 must be a whole number between 1 and 1024"),
-    "no episodes": (["POET", "matrix=m.csv", "episodes=0"], "episodes=0 must be at least 1"),
-    "no steps": (["POET", "matrix=m.csv", "max_steps=0"], "max_steps=0 must be at least 1"),
 }
 
 
@@ -248,7 +211,7 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
-def test_bad_input_ends_in_one_line_and_leaves_nothing(
+def test_bad_input_is_one_line_and_leaves_nothing(
     arguments: list[str], said: str, poet: Path, es: Path, pendulum: Path, main: Main
 ) -> None:
     runs = {"POET": poet, "ES": es, "PENDULUM": pendulum}

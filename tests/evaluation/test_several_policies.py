@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return paddock.run(*WORDS, "algo.normalize_observations=true", f"run.dir={folder}", progress=False)
 
 
-def test_a_policy_is_asked_for_by_its_name_or_by_an_agents(run: Any) -> None:
+def test_policy_is_named_by_itself_or_an_agent(run: Any) -> None:
     env = run.make_env()
     seen, _ = env.reset(seed=1)
     for agent in env.agents:
@@ -44,7 +44,7 @@ def test_a_policy_is_asked_for_by_its_name_or_by_an_agents(run: Any) -> None:
             run.policy(of=of)
 
 
-def test_an_evaluation_tells_what_each_role_came_to(run: Any) -> None:
+def test_evaluation_reports_each_role(run: Any) -> None:
     found = run.evaluate(episodes=5)
     each, whose = np.concatenate(found.lives), np.concatenate(found.seats)
     assert found.returns[0] == pytest.approx(found.lives[0].sum() / 4)
@@ -54,7 +54,7 @@ def test_an_evaluation_tells_what_each_role_came_to(run: Any) -> None:
 
 
 @pytest.mark.parametrize(("of", "shape"), [("other", "[B, 13]"), ("one_1", "[B, 3]")])
-def test_each_policy_is_written_down_by_itself(run: Any, tmp_path: Path, of: str, shape: str) -> None:
+def test_each_policy_is_exported_by_itself(run: Any, tmp_path: Path, of: str, shape: str) -> None:
     pytest.importorskip("onnx")
     made = run.export(tmp_path / "policy.onnx", of=of)
     assert made.inputs["observation"].endswith(shape)
@@ -64,7 +64,7 @@ def test_each_policy_is_written_down_by_itself(run: Any, tmp_path: Path, of: str
         run.export(tmp_path / "other.onnx")
 
 
-def test_a_run_begins_with_all_policies_of_another(run: Any, tmp_path: Path) -> None:
+def test_run_begins_with_all_policies_of_another(run: Any, tmp_path: Path) -> None:
     again = paddock.run(
         *WORDS,
         "algo.normalize_observations=true",

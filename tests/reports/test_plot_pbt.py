@@ -76,7 +76,7 @@ def test_members_have_spans_from_takeover_to_takeover(tmp_path: Path) -> None:
     assert found.now == 4
 
 
-def test_a_leader_is_traced_back_to_a_first_member(tmp_path: Path) -> None:
+def test_leader_is_traced_back_to_a_first_member(tmp_path: Path) -> None:
     found = population(write(tmp_path / "run", story()))
     way = [(first, last, span.member, span.settings["rate"]) for first, last, span in trace_back(found, 1)]
     # What 1 took over after the last round has not been used.
@@ -120,14 +120,14 @@ def test_schedule_has_scores_and_the_last_leaders_way(tmp_path: Path) -> None:
     assert members[1].get_xydata().tolist() == [[0.5, 0.01], [3.5, 0.01], [3.5, 0.004], [4.5, 0.004]]
 
 
-def test_a_run_that_has_just_begun_is_drawn(tmp_path: Path) -> None:
+def test_run_that_has_just_begun_is_drawn(tmp_path: Path) -> None:
     found = population(write(tmp_path / "run", story()[:3], leaders=()))
     (ax,) = draw_lineage(found, "pbt").axes
     assert ax.get_title() == "pbt: 0 takeovers, all members descend from 0, 1, 2"
     assert len(draw_schedule(found, "pbt").axes) == 2
 
 
-def test_the_command_draws_all_that_a_run_of_pbt_has(tmp_path: Path, main: Main) -> None:
+def test_plot_draws_all_pictures_of_pbt(tmp_path: Path, main: Main) -> None:
     run = write(tmp_path / "run", story())
     assert main(run) == (0, "".join(f"{run / name}.png\n" for name in ("curves", "lineage", "schedule")), "")
     code, out, err = main(run, "show=annecs")
@@ -135,7 +135,7 @@ def test_the_command_draws_all_that_a_run_of_pbt_has(tmp_path: Path, main: Main)
     assert f"annecs is not a picture of {run}; allowed: curves, lineage, schedule" in err
 
 
-def test_a_report_has_the_pictures_of_both_kinds(tmp_path: Path) -> None:
+def test_report_has_the_pictures_of_pbt(tmp_path: Path) -> None:
     page = report([write(tmp_path / "run", story())]).decode()
     assert "<h2>Population based training</h2>" in page
     assert "Schedule of hyperparameters" in page and "cannot be drawn" not in page

@@ -1,16 +1,11 @@
 """`python -m paddock.report`, by the laws it obeys, on real runs and in a real browser; numbers are worked by hand."""
 
 import json
-import os
 import re
 import shlex
-import shutil
-import subprocess
-import threading
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +17,6 @@ from paddock.reports.curves import common_grid
 from paddock.reports.data import Group, gather, group
 from paddock.reports.page import Html, document, picture, table
 from paddock.reports.page import axes as page_axes
-from paddock.reports.section_runs import show_videos
 from paddock.reports.section_sweep import describe
 from paddock.reports.section_tasks import normalize
 
@@ -118,7 +112,7 @@ def scored(folder: Path, **scores: list[float]) -> list[Group]:
 # The page
 
 
-def test_a_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
+def test_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
     reader = Reader(page)
     assert reader.headings == [
         "Groups",
@@ -134,13 +128,11 @@ def test_a_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
     ]
     for said in (
         "History",
-        "Learning",
         "Importances",
         "Parameters",
         "Lineage",
         "Transfers",
         "ANNECS",
-        "Steps a second",
     ):
         assert said in reader.text
     assert reader.tags.count("video") == 1
@@ -150,7 +142,7 @@ def test_a_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
     assert (provenance["commit"] or "unknown") in reader.text
 
 
-def test_a_page_refers_to_nothing_outside_itself(page: bytes) -> None:
+def test_page_refers_to_nothing_outside(page: bytes) -> None:
     reader = Reader(page)
     assert len(reader.references) > 100
     for reference in reader.references:
@@ -162,35 +154,14 @@ def test_a_page_refers_to_nothing_outside_itself(page: bytes) -> None:
     assert "@import" not in page.decode() and "http" not in re.sub(r"base64,[^\"]*", "", page.decode())
 
 
-def test_runs_that_are_not_as_they_should_be_are_named(page: bytes) -> None:
+def test_damaged_and_unfinished_runs_are_named(page: bytes) -> None:
     text = Reader(page).text
     assert "no row yet: begun" in text
     assert "config.yaml is damaged" in text
     assert "14 done, 1 lost" in text or "1 lost, 14 done" in text
 
 
-def test_a_browser_shows_it_without_complaint_at_any_width(page: bytes, tmp_path: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
-    probe = (
-        "<script>onload = () => console.log('wide', innerWidth, document.documentElement.scrollWidth)</script></body>"
-    )
-    (tmp_path / "page.html").write_bytes(page.replace(b"</body>", probe.encode()))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--v=0"]
-    for width in (360, 1400):
-        # In a frame, since no window is narrower than 500.
-        (tmp_path / "frame.html").write_text(f"<iframe src=page.html style='width: {width}px; border: 0'></iframe>")
-        place = [f"--user-data-dir={tmp_path}/profile", "--window-size=1500,800", "--dump-dom"]
-        done = subprocess.run(
-            [chromium, *flags, *place, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=60
-        )
-        said = [line.partition("CONSOLE")[2] for line in done.stderr.splitlines() if "CONSOLE" in line]
-        assert len(said) == 1, done.stderr
-        assert f'"wide {width} {width}"' in said[0]
-
-
-def test_what_files_say_is_text(tmp_path: Path) -> None:
+def test_content_of_files_is_escaped(tmp_path: Path) -> None:
     evil = "<script>alert('$x$ & co')</script>"
     config = CONFIG | {"algo": {"name": evil, "rate": 1}, "env": {"id": f"a/{evil}"}}
     for seed in range(2):
@@ -212,26 +183,10 @@ def test_what_files_say_is_text(tmp_path: Path) -> None:
     assert "<script" not in picture(ax.figure, "x", evil)
 
 
-def test_a_picture_may_be_called_anything() -> None:
-    label = r"of a\1 and \users"
-    assert f'role="img" aria-label="{label}">' in picture(page_axes().figure, "x", label)
-
-
-def test_the_password_in_a_sweeps_command_is_not_on_the_page(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path / "sweep")
-    told = json.loads((sweep / "sweep.json").read_text())
-    command = (
-        "python -m paddock compute.address=tcp://10.0.0.1:8786 hydra.sweeper.storage=postgresql://me:secret@host/db"
-    )
-    (sweep / "sweep.json").write_text(json.dumps(told | {"command": command}))
-    text = Reader(report([sweep])).text
-    assert "secret" not in text and command.replace("secret", "...") in text
-
-
 # What it says
 
 
-def test_groups_are_told_apart_by_the_keys_that_differ(tmp_path: Path) -> None:
+def test_groups_are_labelled_by_keys_that_differ(tmp_path: Path) -> None:
     for k, (rate, seed) in enumerate([(0.1, 0), (0.1, 1), (0.2, 0)]):
         config = {"algo": {"name": "es", "rate": rate, "same": 3}, "env": {"id": "CartPole-v1"}, "seed": seed}
         write(tmp_path / str(k), [{"eval/return_mean": 10.0 * k}], config)
@@ -246,7 +201,7 @@ def test_groups_are_told_apart_by_the_keys_that_differ(tmp_path: Path) -> None:
     assert "0 to 10" in text
 
 
-def test_the_runs_of_a_grid_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+def test_runs_of_a_grid_show_their_differences(tmp_path: Path) -> None:
     for k, rate in enumerate((0.1, 0.2)):
         write(tmp_path / str(k), [{"eval/return_mean": 1.0}], CONFIG | {"algo": CONFIG["algo"] | {"rate": rate}})
     assert ">with</th>" not in report([tmp_path]).decode()
@@ -263,7 +218,7 @@ def test_curves_are_compared_where_all_seeds_have_come() -> None:
     assert common_grid([first, (first[0] + 21, first[1])])[0].size == 0
 
 
-def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
+def test_scores_of_environments_are_normalized(tmp_path: Path) -> None:
     groups = scored(tmp_path, es_Cart=[0, 50], ppo_Cart=[100, 50], es_Walk=[-4, -2], ppo_Walk=[-2, -3], a2c_Poles=[1])
     found = {first.label: matrix.tolist() for first, matrix in normalize(groups)}
     # Cart spans 0 to 100, Walk -4 to -2.
@@ -272,43 +227,12 @@ def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
     assert normalize([one for one in groups if one.env == "Cart"]) == []
 
 
-def test_a_page_is_written_of_a_run_whose_files_come_and_go(tmp_path: Path) -> None:
-    run, over = write(tmp_path / "run", [{"eval/return_mean": 1.0}], ended=False), threading.Event()
-
-    def write_and_delete() -> None:
-        while not over.is_set():
-            for k in range(20):
-                (run / "replay" / str(k) / "0").mkdir(parents=True)
-            (run / "episode.mp4").write_bytes(b"film")
-            (run / "episode.mp4").unlink()
-            shutil.rmtree(run / "replay")
-
-    entries = gather([tmp_path]).entries
-    writer = threading.Thread(target=write_and_delete)
-    writer.start()
-    try:
-        for _ in range(400):
-            show_videos(entries, 10)
-    finally:
-        over.set()
-        writer.join()
-
-
-def test_environments_of_other_arguments_are_others(tmp_path: Path) -> None:
-    given = [("ppo", "Cart", 0, 5.0), ("es", "Cart", 0, 9.0), ("ppo", "Walk", 0, 100.0), ("es", "Walk", 0, 50.0)]
-    for algo, env, wind, score in [*given, ("ppo", "Walk", 1, 1.0)]:  # which would be the lowest of all on Walk
-        config = {"algo": {"name": algo}, "env": {"id": env, "kwargs": {"wind": wind}}, "seed": 1}
-        write(tmp_path / f"{algo}{env}{wind}", [{"eval/return_mean": score}], config)
-    found = [matrix.tolist() for _, matrix in normalize(group(gather([tmp_path]).entries, "eval/return_mean"))]
-    assert sorted(found) == [[[0, 1]], [[1, 0]]]
-
-
-def test_the_best_command_is_one_of_a_single_run(tmp_path: Path) -> None:
-    page = describe(write_sweep(tmp_path / "sweep"), 0, {})
+def test_best_command_of_a_sweep_is_shown(tmp_path: Path) -> None:
+    page = describe(write_sweep(tmp_path / "sweep"), 0)
     assert "python -m paddock algo=es algo.rate=0.1 algo.kind=a" in Reader(page.encode()).text
 
 
-def test_copies_and_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> None:
+def test_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> None:
     rows = [{"eval/return_mean": 3.0}, {"eval/return_mean": 4.0}]
     for name, seed, length in (("one", 1, 2), ("copy", 1, 2), ("short", 1, 1), ("two", 2, 2)):
         write(tmp_path / name, rows[:length], CONFIG | {"seed": seed})
@@ -322,7 +246,7 @@ def test_copies_and_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> N
     assert f"{said}: one (of copy), short (of copy)" in text
 
 
-def test_a_run_and_its_repetition_begin_with_the_same_policy(tmp_path: Path) -> None:
+def test_run_and_its_rerun_begin_with_the_same_policy(tmp_path: Path) -> None:
     rows, theirs = [{"eval/return_mean": 3.0}], tmp_path / "theirs"
     for name, init_from, iteration in (
         ("run", theirs, 5),
@@ -339,7 +263,7 @@ def test_a_run_and_its_repetition_begin_with_the_same_policy(tmp_path: Path) -> 
     assert [each.label for each in groups] == [f"es, init_from={theirs}@9", f"es, init_from={theirs}@5"]
 
 
-def test_a_group_alone_is_drawn_with_its_training(tmp_path: Path) -> None:
+def test_single_group_is_drawn_with_its_training(tmp_path: Path) -> None:
     rows = [{"train/return_mean": 1.0, "eval/return_mean": 2.0}] * 2
     write(tmp_path / "es", rows, CONFIG)
     assert "grey: mean return in training" in Reader(report([tmp_path])).text
@@ -347,40 +271,20 @@ def test_a_group_alone_is_drawn_with_its_training(tmp_path: Path) -> None:
     assert "grey: mean return in training" not in Reader(report([tmp_path])).text
 
 
-def test_trials_are_drawn_by_what_their_runs_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = write_sweep(tmp_path / "sweep", trials=2)
-    rows = [{"iteration": k, "step": 10 * k, "eval/return_mean": 100.0 * k} for k in (1, 2)]
-    (sweep / "1/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    drawn: list[Any] = []
-
-    def keep(figure: Any, *_: object) -> Html:
-        drawn.append(figure)
-        return Html("<svg></svg>")
-
-    monkeypatch.setattr("paddock.reports.section_sweep.picture", keep)
-    report([tmp_path])
-    (learning,) = (figure.axes[0] for figure in drawn if figure.axes[0].get_xlabel() == "environment steps")
-    lines = [line.get_xydata().tolist() for line in learning.lines if len(line.get_xdata())]
-    # A line and its end each: one evaluation of the first, at all percents up to 40 % of its study, is one point.
-    assert lines == [[[10, 0]], [[10, 0]], [[10, 100], [20, 200]], [[20, 200]]]
-
-
 @pytest.mark.parametrize(
     ("noted", "shown"),
     [
         ("/home/me/.venv/bin/python3.11 -u -m paddock algo=es", "python -m paddock algo=es"),
-        ("python3 /home/me/.venv/bin/paddock algo=es 'a=[1, 2]'", "paddock algo=es 'a=[1, 2]'"),
-        ("python -m platform algo=es", "python -m platform algo=es"),
         ("python 'a", "python 'a"),
     ],
 )
-def test_commands_have_no_places_of_the_machine(noted: str, shown: str, tmp_path: Path) -> None:
+def test_commands_have_no_paths_of_the_machine(noted: str, shown: str, tmp_path: Path) -> None:
     run = write(tmp_path / "run", [{"eval/return_mean": 1.0}])
     (run / "provenance.json").write_text(json.dumps({"command": noted}))
     assert Reader(report([run])).text.rstrip().endswith(shown)
 
 
-def test_rows_of_evaluations_alone_are_no_damage(tmp_path: Path) -> None:
+def test_final_evaluations_are_no_damage(tmp_path: Path) -> None:
     run = write(tmp_path / "run", [{"a": 1.0}, {"a": 2.0, "eval/return_mean": 3.0, "eval/of_iteration": 1}])
     with open(run / "metrics.jsonl", "a") as journal:
         journal.write('{"iteration": 2, "step": 20, "eval/return_mean": 4.0, "eval/of_iteration": 2}\n')
@@ -396,24 +300,7 @@ def test_rows_of_evaluations_alone_are_no_damage(tmp_path: Path) -> None:
 # The command
 
 
-def test_who_writes_the_same_page_meanwhile_disturbs_nobody(
-    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, sync = write(tmp_path / "run", [{"eval/return_mean": 1.0}]), os.fsync
-
-    def report_again(descriptor: int) -> None:
-        monkeypatch.setattr(os, "fsync", sync)
-        assert main(run)[::2] == (0, "")  # while the first one's page is not yet in its place
-        (run / "report.html").unlink()
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", report_again)
-    assert main(run)[::2] == (0, "")
-    assert (run / "report.html").read_bytes().endswith(b"</html>\n")
-    assert not list(run.glob(".*.tmp"))
-
-
-def test_the_command_writes_beside_one_folder_and_here_for_several(main: Main, tmp_path: Path) -> None:
+def test_page_is_written_beside_one_folder_or_here(main: Main, tmp_path: Path) -> None:
     one, two = (write(tmp_path / name, [{"eval/return_mean": 1.0, "a": 2.0}]) for name in ("one", "two"))
     assert main(one) == (0, f"{one / 'report.html'}\n", "")
     assert main(one, two) == (0, "report.html\n", "")
@@ -427,25 +314,18 @@ def test_the_command_writes_beside_one_folder_and_here_for_several(main: Main, t
     [
         ([], "report needs a DIR"),
         (["RUN", "ouf=a.html"], "ouf is not a key of report; did you mean 'out'?"),
-        (["RUN", "out=a.pdf"], "out=a.pdf is not a file that can be made; allowed: *.html"),
-        (["RUN", "out=no/a.html"], "there is no folder no"),
         (
             ["RUN", "score=eval/retrun_mean"],
             "score=eval/retrun_mean is not a metric of these runs; did you mean 'eval/return_mean'?",
         ),
-        (["RUN", "videos_mb=many"], "videos_mb=many cannot be read; allowed: videos_mb=a number of MB"),
         (["RUN", "videos_mb=-1"], "videos_mb=-1 must not be negative"),
         (["nowhere"], "nowhere is not a folder"),
-        ([".."], "report.html"),
         (["."], "there is no run in ."),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], said: str, main: Main, tmp_path: Path) -> None:
+def test_mistake_is_one_line(arguments: list[str], said: str, main: Main, tmp_path: Path) -> None:
     run = write(tmp_path / "run", [{"eval/return_mean": 1.0}])
     code, out, err = main(*(str(run) if argument == "RUN" else argument for argument in arguments))
-    if arguments == [".."]:
-        assert (code, out, err) == (0, "../report.html\n", "")
-        return
     assert (code, out) == (2, "")
     assert said in err and err.count("\n") == 1
     assert not list(tmp_path.rglob("*.html"))

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
-from conftest import ROOT, TINY, rows, wait_until
+from conftest import ROOT, rows, wait_until
 from optuna.trial import TrialState
 from sweep_commands import FINISHED, PACED, PRUNED, SPACE, SWEEP, Desk, desk_fixture  # noqa: F401
 
@@ -21,25 +20,23 @@ from paddock.report import report
 from paddock.sweep.study import open_study
 
 
-def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
+def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
     # None is pruned before its sixth row: one that was slowed down before is still running when it is killed.
     pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=50"]
-    line = [*PACED, SPACE, "budget.iterations=10", "hydra.sweeper.n_trials=12", "hydra.sweeper.parallel=2", *pruned]
+    line = [*PACED, SPACE, "budget.iterations=10", "hydra.sweeper.n_trials=6", "hydra.sweeper.parallel=2", *pruned]
 
     def under_way() -> list[int]:
-        runs = {n: desk.sweep / str(n) for n in range(12)}
+        runs = {n: desk.sweep / str(n) for n in range(6)}
         return [n for n, run in runs.items() if 0 < len(rows(run)) < 6 and not (run / "done.json").exists()]
 
     halted: list[int] = []
     for _ in range(3):  # on a slow disk it may end before the kill all the same: then there is another
         process = desk.begin(*line)
-        wait_until((desk.sweep / "6").exists, 200)  # of seven that began, two go on
+        wait_until((desk.sweep / "3").exists, 200)  # of four that began, two run
         desk.slow.touch()
-        wait_until(lambda: under_way() and desk.count(*FINISHED) >= 5, 200)
+        wait_until(lambda: under_way() and desk.count(*FINISHED) >= 2, 200)
         desk.kill(process)
-        halted = [
-            n for n in range(12) if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()
-        ]
+        halted = [n for n in range(6) if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()]
         if halted:
             break
     desk.slow.unlink()
@@ -55,14 +52,13 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     code, out, err = desk.call(*line)
     assert (code, err) == (0, ""), err
     trials = desk.trials()
-    assert [trial.number for trial in trials] == [*range(12)]
+    assert [trial.number for trial in trials] == [*range(6)]
     assert all(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
-    assert TrialState.PRUNED in {trial.state for trial in trials}
     assert [(trial.number, trial.params) for trial in trials][: len(stood)] == [
         (n, params or trials[n].params)
         for n, (_, _, params) in stood.items()  # a kill may come before they are drawn
     ]
-    assert len({trial.params["algo.learning_rate"] for trial in trials}) == 12  # none was drawn twice
+    assert len({trial.params["algo.learning_rate"] for trial in trials}) == 6  # none was drawn twice
     assert all(path.read_bytes() == content for path, content in kept.items())
     assert cut and all(f"trial {n} goes on: " in out for n in cut)
     for number, content in cut.items():
@@ -74,18 +70,17 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     assert f"algo.learning_rate={best.params['algo.learning_rate']!r}" in out
 
     code, again, err = desk.call(*line)
-    assert (code, err) == (0, "") and again.splitlines()[1].startswith("12 trials: ")
+    assert (code, err) == (0, "") and again.splitlines()[1].startswith("6 trials: ")
     study = re.search(r"^study: optuna (.*)", again, re.M)
     assert study is not None
     asked = [sys.executable, str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
     shown = subprocess.run(asked, cwd=desk.here, check=True, capture_output=True, text=True).stdout
-    assert [trial["number"] for trial in json.loads(shown)] == [*range(12)]
+    assert [trial["number"] for trial in json.loads(shown)] == [*range(6)]
 
 
-@pytest.mark.parametrize("storage", ["null", "sqlite:///study.db"])
-def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
+def test_two_processes_share_a_study(desk: Desk) -> None:
     line = [*PACED, SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
-    line += [f"hydra.sweeper.storage={storage.replace('study', f'{desk.here}/study')}"]
+    line += [f"hydra.sweeper.storage=sqlite:///{desk.here}/study.db"]
     desk.slow.touch()
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
     wait_until((desk.sweep / "1").exists)  # of the later one: the other has not come to the end of its first
@@ -97,7 +92,7 @@ def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
     assert all(starts) and sorted(starts[0] + starts[1]) == ["0", "1", "2"]
 
 
-def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> None:
+def test_ctrl_c_saves_the_trials_and_the_command_resumes_them(desk: Desk) -> None:
     line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=none"]
     desk.slow.touch()
     process = desk.begin(*line)
@@ -117,7 +112,7 @@ def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> Non
     assert desk.count(TrialState.COMPLETE) == 2
 
 
-def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
+def test_failed_trial_is_shown_and_counts(desk: Desk) -> None:
     line = ["env=gymnasium", "env.id=mine:Broken-v0", "+env.kwargs.broken=true,false", "budget.iterations=2"]
     line += ["hydra.sweeper.n_trials=4", "hydra.sweeper.seed=1", "hydra.sweeper.parallel=1"]
     code, _, err = desk.call(*line)
@@ -132,15 +127,7 @@ def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
     assert len(open_study(desk.here / "other").get_trials()) == first + 1
 
 
-def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
-    objective = "hydra.sweeper.objectives=[maximize eval/retrun_mean]"
-    code, out, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.parallel=1")
-    assert code == 1 and "trial 0 failed, as all would: its run in sweep/0 ended without eval/retrun_mean" in err
-    assert out.count(" starts: ") == err.count("\n") == 1
-    assert "hydra.sweeper.objectives: did you mean 'eval/return_mean'?" in err
-
-
-def test_the_best_trials_command_finds_the_users_own_options(desk: Desk) -> None:
+def test_best_command_finds_the_users_options(desk: Desk) -> None:
     (desk.here / "mine/env").mkdir(parents=True)
     shutil.copy(ROOT / "conf/env/cartpole.yaml", desk.here / "mine/env/pole.yaml")
     where = f"hydra.searchpath=[file://{desk.here}/mine]"
@@ -149,15 +136,6 @@ def test_the_best_trials_command_finds_the_users_own_options(desk: Desk) -> None
     command = f"  python -m paddock {shlex.quote(where)} algo=es env=pole "
     assert command in out
     assert command.strip() in html.unescape(report([desk.sweep]).decode())
-
-
-def test_a_trial_shorter_than_the_time_between_evaluations_has_its_last_one(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "algo.eval_every=10", "hydra.sweeper.n_trials=1"]
-    code, _, err = desk.call(*line)
-    assert (code, err) == (0, "")
-    [trial] = desk.trials()
-    last = rows(desk.sweep / "0")[-1]
-    assert (last["eval/of_iteration"], last["eval/return_mean"]) == (2, trial.value)
 
 
 def test_several_objectives_under_a_constraint(desk: Desk) -> None:
@@ -169,26 +147,3 @@ def test_several_objectives_under_a_constraint(desk: Desk) -> None:
     steps = {trial.number: trial.values[1] for trial in desk.trials()}
     assert front and all(steps[number] <= 500 for number in front)
     assert any(value > 500 for value in steps.values())
-
-
-def test_without_a_folder_of_its_own_the_same_line_finds_its_sweep_again(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "~hydra.sweep.dir"]
-    named = [item for item in [*SWEEP, *line] if "hydra.sweep.dir" not in item]
-    for trials in (1, 2):
-        command = [sys.executable, "-m", "paddock", *TINY, *named, f"hydra.sweeper.n_trials={trials}", "compute=serial"]
-        subprocess.run(command, cwd=desk.here, env=desk.environment, check=True, capture_output=True)
-    [folder] = (desk.here / "sweeps").iterdir()
-    assert re.fullmatch(r"es_CartPole-v1_[0-9a-f]{6}", folder.name)
-    assert len(open_study(folder).get_trials()) == 2
-
-
-def test_reports_stand_at_equal_shares_of_the_budget_whatever_the_rollouts(desk: Desk) -> None:
-    code, _, err = desk.call(SPACE, "budget.iterations=5", "hydra.sweeper.n_trials=1", "algo.eval_every=2")
-    assert (code, err) == (0, "")
-    [trial] = desk.trials()
-    evaluated = {
-        row["iteration"]: row["eval/return_mean"] for row in rows(desk.sweep / "0") if "eval/return_mean" in row
-    }
-    # After iteration 2 of 5, 40 % are spent, and after iteration 4 80 %.
-    expected = {step: evaluated[2 if step <= 40 else 4] for step in range(1, 81)}
-    assert trial.intermediate_values == expected

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from run_folders import write_sweep
 from sweep_commands import QUICK
 
 from paddock.algos.pool.late import LatePool
-from paddock.algos.pool.process import run_to_end
 from paddock.algos.pool.protocol import Done, Needs, PoolError
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import NO_ROOM, NO_WORKERS
@@ -76,7 +74,7 @@ class Ending:
         pass
 
 
-def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path) -> None:
+def test_resumed_trials_have_all_their_retries(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     trial = open_study(sweep).ask()
     Note(trial.number, "gone", ["k=1"], starts=9).write(sweep / "1")  # eight times it was stopped and gone on with
@@ -95,7 +93,7 @@ def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path
         ("constraints", {"constraints": ["eval/falls <= 1", "eval/retrun_mean >= 5"]}),
     ],
 )
-def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
+def test_metric_that_no_trial_has_ends_the_sweep(
     key: str, keys: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=0)
@@ -108,22 +106,7 @@ def test_a_metric_that_no_trial_has_ends_the_sweep_at_the_first_without_it(
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("metric", "metrics"),
-    [("eval/return_mean", {"train/return_mean": 1.0}), ("train/return_mean", {"train/episodes": 0})],
-    ids=["all evaluations were lost", "no episode ended"],
-)
-def test_a_first_trial_that_has_nothing_of_episodes_ends_no_sweep_and_a_second_one_does(
-    metric: str, metrics: dict[str, float], tmp_path: Path
-) -> None:
-    sweep = write_sweep(tmp_path / "sweep", trials=0)
-    session = make_session(sweep, Ending(0, 0, metrics=metrics), lambda trial: [], n_trials=9, metric=metric)
-    assert session.run() is None
-    assert session.ended_by is not None and session.ended_by.startswith("trial 1 failed, as all would: its run in ")
-    assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL] * 2
-
-
-def test_a_metric_that_one_trial_alone_lacks_ends_no_sweep(tmp_path: Path) -> None:
+def test_metric_that_one_trial_lacks_ends_no_sweep(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     session = make_session(sweep, Ending(0, 0), lambda trial: [], n_trials=3, metric="eval/length_mean")
     assert session.run() is None and session.ended_by is None
@@ -131,7 +114,7 @@ def test_a_metric_that_one_trial_alone_lacks_ends_no_sweep(tmp_path: Path) -> No
     assert states == [TrialState.PRUNED, TrialState.FAIL, TrialState.FAIL]
 
 
-def test_what_is_no_number_keeps_within_no_bound(tmp_path: Path) -> None:
+def test_missing_value_violates_every_constraint(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     bounds = ["eval/falls <= 9", "eval/falls >= 0", "eval/unknown <= 9", "eval/return_mean <= 9"]
     assert make_session(sweep, Ending(0), lambda trial: [], n_trials=2, constraints=bounds).run() is None
@@ -140,7 +123,7 @@ def test_what_is_no_number_keeps_within_no_bound(tmp_path: Path) -> None:
     assert [trial.constraints[bound] > 0 for bound in bounds] == [True, True, True, False]
 
 
-def test_a_trial_that_ends_after_its_sweep_was_killed_keeps_what_was_drawn(tmp_path: Path) -> None:
+def test_trial_that_outlives_its_sweep_keeps_its_values(tmp_path: Path) -> None:
     class Killed(Ending):
         def start(self, plan: Plan) -> Any:
             super().start(plan)
@@ -155,7 +138,7 @@ def test_a_trial_that_ends_after_its_sweep_was_killed_keeps_what_was_drawn(tmp_p
     assert open_study(sweep).get_trials()[1].value == 7.0
 
 
-def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_before(tmp_path: Path) -> None:
+def test_trial_of_a_killed_sweep_is_drawn_by_its_sampler(tmp_path: Path) -> None:
     def draw(trial: optuna.Trial) -> list[str]:
         return [f"k={trial.suggest_float('k', 0, 1)}"]
 
@@ -180,7 +163,7 @@ def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_befo
         ),
     ],
 )
-def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, says: str, tmp_path: Path) -> None:
+def test_full_disk_or_lost_workers_end_a_sweep_and_keep_the_trial(code: int, says: str, tmp_path: Path) -> None:
     class Refused:
         stays, slots = False, 1
 
@@ -201,23 +184,8 @@ def test_what_no_trial_would_have_ends_a_sweep_and_costs_no_trial(code: int, say
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
-def test_a_trial_that_has_learned_something_is_kept_where_its_run_refuses_to_go_on(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path / "sweep", trials=1)
-    (sweep / "1" / "checkpoints").mkdir(parents=True)
-    (sweep / "1" / "checkpoints" / "00000009.npz").touch()
-    for _ in range(2):
-        session = make_session(sweep, Ending(2), lambda trial: [], n_trials=2)
-        assert session.run() is None
-        remedy = f"mend that, and the same command goes on, or delete {sweep / '1'} to begin it again"
-        assert session.ended_by == f"trial 1 is refused by its own run; the trial is kept; {remedy}"
-        assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
-    shutil.rmtree(sweep / "1")
-    assert make_session(sweep, Ending(2), lambda trial: [], n_trials=2).run() is None
-    assert open_study(sweep).get_trials()[1].state == TrialState.FAIL
-
-
 @pytest.mark.parametrize(("part", "alone"), [(LatePool, 2), (SerialPool, 1)], ids=["at its start", "on its way"])
-def test_a_trial_says_by_its_exit_code_that_workers_are_out_of_reach(
+def test_exit_code_of_a_trial_says_that_workers_are_lost(
     part: Any, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -230,7 +198,7 @@ def test_a_trial_says_by_its_exit_code_that_workers_are_out_of_reach(
         assert call_main(*TINY, *QUICK, "budget.iterations=1", f"run.dir={run}") == code
 
 
-def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
+def test_failed_pool_costs_no_trial_a_retry(tmp_path: Path) -> None:
     class Gone:
         """A pool that fails as a whole once a task is on its way."""
 
@@ -256,35 +224,7 @@ def test_workers_out_of_reach_cost_no_trial_a_try(tmp_path: Path) -> None:
     assert open_study(sweep).get_trials()[1].state == TrialState.RUNNING
 
 
-def test_a_sweep_waits_for_workers_and_not_for_a_pool_that_has_failed(tmp_path: Path) -> None:
-    class Empty:
-        """A pool that fails at the third look, as all workers that it would have were refused what waits for them."""
-
-        size, looks, put_at = 0, 0, 0
-
-        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
-            self.looks += fn is run_to_end
-            if self.looks > 3:
-                assert self.put_at == 2, "nothing waited, and it would have gone on for ever"
-                raise PoolError("lost the scheduler")
-            return self
-
-        def put(self, task: Any) -> int:
-            assert not self.put_at
-            self.put_at = self.looks
-            return 0
-
-        def cancel(self) -> None: ...
-        def close(self) -> None: ...
-
-    sweep = write_sweep(tmp_path / "sweep", trials=1)
-    target = OnWorkers(Empty(), Needs())  # type: ignore[arg-type]
-    with pytest.raises(PoolError, match="lost the scheduler"):
-        make_session(sweep, target, lambda trial: [], n_trials=2, parallel=None).run()
-    assert len(open_study(sweep).get_trials()) == 1
-
-
-def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+def test_full_disk_ends_a_sweep_in_a_line(tmp_path: Path) -> None:
     def refuse() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -296,17 +236,7 @@ def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Pa
         sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
-def test_a_sweep_that_nobody_reads_any_more_complains_of_no_folder() -> None:
-    def write() -> None:
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    with pytest.raises(BrokenPipeError):
-        OptunaSweeper()._run(SimpleNamespace(run=write))  # type: ignore[arg-type]
-
-
-def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreachable_study_disables_pruning_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     trial = open_study(sweep).ask()
     run = sweep / str(trial.number)
@@ -319,7 +249,7 @@ def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(
     assert caplog.text.count("out of reach") == 1
 
 
-def test_an_evaluation_is_reported_at_the_share_of_the_policy_evaluated(tmp_path: Path) -> None:
+def test_evaluation_is_reported_at_the_share_of_its_policy(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     study = open_study(sweep)
     trial = study.ask()

@@ -4,10 +4,7 @@ import io
 import json
 import pkgutil
 import re
-import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import TINY, call_main, wait_until
+from conftest import TINY, call_main
 from hydra import compose, initialize_config_dir
 from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 from omegaconf import OmegaConf
@@ -32,7 +29,7 @@ TRACKS = sorted(path.stem for path in (Path(paddock.CONF) / "track").glob("*.yam
 # TensorBoard
 
 
-def test_tensorboard_reads_back_each_row_once_also_after_a_resume(tmp_path: Path) -> None:
+def test_tensorboard_has_each_row_once_after_a_resume(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
@@ -52,17 +49,6 @@ def test_tensorboard_reads_back_each_row_once_also_after_a_resume(tmp_path: Path
     assert [e.step for e in loader.Tensors("r", "a/session")] == [100, 200, 300, 400, 500]
 
 
-def test_tensorboard_files_are_named_in_the_order_of_writing_whatever_the_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for now in (2000.0, 1000.0):
-        monkeypatch.setattr(time, "time", lambda now=now: now)
-        mirror = tensorboard(tmp_path)
-        mirror.open(0, print)
-        mirror.close()
-    assert [p.name.split(".")[3] for p in sorted((tmp_path / "tensorboard").iterdir())] == ["0000002000", "0000002001"]
-
-
 # Weights & Biases
 
 
@@ -72,9 +58,7 @@ def children_of(mirror: Wandb) -> list[psutil.Process]:
     return [child, *child.children(recursive=True)]
 
 
-def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_same_run(
-    tmp_path: Path, wandb_home: Path
-) -> None:
+def test_wandb_offline_holds_the_rows_and_continues_its_run(tmp_path: Path, wandb_home: Path) -> None:
     run_dir = tmp_path / "run"
     ids = []
     for restored, last in ((0, 4), (2, 5)):
@@ -105,9 +89,7 @@ def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_
     assert not list(wandb_home.glob("wandb"))
 
 
-def test_evaluations_that_a_runs_end_adds_are_rows_of_their_own_also_when_they_come_again(
-    tmp_path: Path, wandb_home: Path
-) -> None:
+def test_final_evaluations_are_rows_of_their_own(tmp_path: Path, wandb_home: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def evaluation(of: int) -> dict[str, float]:
@@ -131,25 +113,15 @@ def test_evaluations_that_a_runs_end_adds_are_rows_of_their_own_also_when_they_c
     assert [e.value for e in events.Scalars("eval/return_mean")][:5] == [0, 10, 20, 20, 30]
 
 
-def test_wandb_steps_are_environment_steps(tmp_path: Path, wandb_home: Path) -> None:
-    tracker = Tracker(tmp_path, [wandb(tmp_path)], 0, quiet())
-    tracker.log(row(1))
-    tracker.close()
-    (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    metrics = [record.metric for record in records(file) if record.WhichOneof("record_type") == "metric"]
-    assert [(m.name, m.glob_name, m.step_metric) for m in metrics][:2] == [("step", "", ""), ("", "*", "step")]
-
-
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
         ({}, "No API key configured"),
-        ({"WANDB_API_KEY": "short"}, "API key"),
         ({"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}, ""),  # a port nobody listens on
     ],
-    ids=["no key", "bad key", "no network"],
+    ids=["no key", "no network"],
 )
-def test_wandb_online_that_cannot_be_turns_offline_and_says_so(
+def test_wandb_goes_offline_without_key_or_network(
     tmp_path: Path, wandb_home: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], says: str
 ) -> None:
     for key, value in environment.items():
@@ -165,40 +137,7 @@ def test_wandb_online_that_cannot_be_turns_offline_and_says_so(
     assert [got["train/return_mean"] for got in rows] == [1 / 3]
 
 
-def test_wandb_that_hangs_is_left_behind_and_no_process_stays(tmp_path: Path, wandb_home: Path) -> None:
-    offline = threading.Event()
-
-    class Watch(io.StringIO):
-        def write(self, text: str) -> int:
-            if text.startswith("W&B is offline"):
-                offline.set()
-            return super().write(text)
-
-    mirror, err = wandb(tmp_path, close_timeout_s=0.2), io.StringIO()
-    tracker = Tracker(tmp_path, [mirror], 0, Console(Watch(), err, {}))
-    tracker.log(row(1))
-    assert offline.wait(60)
-    processes = children_of(mirror)
-    assert len(processes) >= 2  # wandb's service is there
-    processes[0].send_signal(signal.SIGSTOP)
-    tracker.log(row(2))
-    tracker.close()
-    assert "W&B did not close within 0.2 s" in err.getvalue()
-    assert psutil.wait_procs(processes, timeout=60)[1] == []
-    assert len(rows_of(tmp_path / "metrics.jsonl")) == 2
-
-
-def test_wandb_whose_process_dies_says_how_and_where_to_look(tmp_path: Path, wandb_home: Path) -> None:
-    mirror = wandb(tmp_path)
-    mirror.open(0, lambda text: None)
-    assert mirror._process is not None
-    mirror._process.child.popen.kill()
-    mirror._process.child.popen.wait()
-    with pytest.raises(RuntimeError, match=r"process ended with status -9, see .*mirror\.log"):
-        wait_until(lambda: mirror.log(row(1)))  # its end of the connection is closed when its server of forks has gone
-
-
-def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home: Path) -> None:
+def test_wandb_keeps_the_rows_of_a_killed_run(tmp_path: Path, wandb_home: Path) -> None:
     code = """
 mirror = Wandb(mode="offline", project="p", entity=None, group=None, job_type=None, tags=[], init_timeout_s=5,
                queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={"algo": {"name": "es"}})
@@ -223,11 +162,9 @@ threading.Event().wait()
         ({"mode": "onlin"}, "mode='onlin' is unknown; allowed: online, offline, disabled; did you mean 'online'?"),
         ({"queue_rows": 0}, "queue_rows=0 must be positive"),
         ({"close_timeout_s": -1.0}, "close_timeout_s=-1.0 must be positive"),
-        ({"close_timeout_s": 1e10}, "close_timeout_s=10000000000.0 must be positive, and at most 1e+06; try 30"),
-        ({"init_timeout_s": 0}, "init_timeout_s=0 must be positive"),
     ],
 )
-def test_a_wrong_setting_ends_in_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_wrong_setting_is_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         wandb(tmp_path, **changes)
     assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
@@ -236,13 +173,10 @@ def test_a_wrong_setting_ends_in_one_line(tmp_path: Path, changes: dict[str, Any
 @pytest.mark.parametrize(
     ("make", "installed"),
     [
-        (tensorboard, "tensorboard"),
-        (wandb, "wandb"),
         (mlflow, "'paddock[mlflow]'"),
     ],
-    ids=["tensorboard", "wandb", "mlflow"],
 )
-def test_a_missing_package_is_said_with_the_command_that_installs_it(
+def test_missing_package_names_its_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any], installed: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda wanted: None)
@@ -253,7 +187,7 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(
 # The choices
 
 
-def test_the_end_of_a_run_names_what_shows_its_mirrors(
+def test_end_of_a_run_shows_the_commands_of_its_mirrors(
     tmp_path: Path, wandb_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "a run"
@@ -273,7 +207,7 @@ def test_the_end_of_a_run_names_what_shows_its_mirrors(
 
 
 @pytest.mark.parametrize("name", TRACKS)
-def test_every_choice_composes_builds_and_mirrors(
+def test_every_option_of_track_works(
     name: str, tmp_path: Path, wandb_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")  # the YAML decides, not the environment
@@ -297,11 +231,3 @@ def test_every_choice_composes_builds_and_mirrors(
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 3
     folders = {"tensorboard", "wandb"} if name == "all" else {name} - {"none"}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"home"} == folders
-
-
-@pytest.mark.parametrize("name", TRACKS)
-def test_every_key_of_a_choice_says_what_it_is(name: str) -> None:
-    first, *lines = (Path(paddock.CONF) / "track" / f"{name}.yaml").read_text().splitlines()
-    assert first.startswith("# ")
-    keys = [line for line in lines if re.match(r"\s*\w+:", line) and not line.startswith("defaults:")]
-    assert all(" # " in line for line in keys)

@@ -43,7 +43,7 @@ def of_kind(session: list[Any], kind: str) -> list[Any]:
     return [getattr(record, kind) for record in session if record.WhichOneof("record_type") == kind]
 
 
-def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_id(
+def test_wandb_gets_rows_policy_and_videos_of_a_run(
     run: Path,
     wandb_home: Path,
     capsys: pytest.CaptureFixture[str],
@@ -85,19 +85,7 @@ def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_
     assert end.exit_code == 0
 
 
-def test_wandb_group_is_that_of_a_searched_trial_the_sweeps_and_of_a_single_run_none(tmp_path: Path) -> None:
-    from paddock.runs.sweeps import sweep_name
-
-    trial = tmp_path / "search" / "7"
-    trial.mkdir(parents=True)
-    assert sweep_name(trial) is None
-    (trial / "trial.json").touch()
-    assert sweep_name(trial) is None
-    (tmp_path / "search" / "sweep.json").touch()
-    assert sweep_name(trial) == "search"
-
-
-def test_mlflow_gets_every_row_once_also_those_that_it_missed(tmp_path: Path) -> None:
+def test_mlflow_gets_every_row_once(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     run = tmp_path / "runs" / "a"
     run.parent.mkdir()
@@ -155,8 +143,8 @@ class Store:
         pass
 
 
-@pytest.mark.parametrize("lives", range(6))
-def test_mlflow_that_goes_away_between_any_two_requests_has_every_value_once_afterwards(
+@pytest.mark.parametrize("lives", [0, 3])
+def test_mlflow_lost_between_requests_has_each_value_once_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: int
 ) -> None:
     pytest.importorskip("mlflow")
@@ -184,33 +172,7 @@ def test_mlflow_that_goes_away_between_any_two_requests_has_every_value_once_aft
     assert sorted(found) == sorted((key, row["step"], row[key]) for row in rows for key in row if key != "step")
 
 
-@pytest.mark.parametrize("name", ["m?x", "5%23"])
-def test_a_folder_whose_name_mlflow_would_read_otherwise_gets_no_database(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("mlflow")
-    from paddock.tracking import mlflow
-
-    for variable in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
-        monkeypatch.setenv(variable, "1")
-    monkeypatch.setattr(mlflow, "MlflowClient", lambda **_: pytest.fail("it is opened elsewhere"))
-    settings = {"run_dir": str(tmp_path / name / "run"), "init_timeout_s": 1.0, "tracking_uri": None}
-    inbox: Any = SimpleNamespace(settings=settings)
-    with pytest.raises(RuntimeError, match=r"\? and % cannot be in it; name another with tracking_uri=sqlite:////FILE"):
-        mlflow.mirror(inbox)
-
-
-def test_a_row_that_mlflow_takes_in_several_requests_is_named_by_the_last() -> None:
-    pytest.importorskip("mlflow")
-    from paddock.tracking.mlflow import _requests
-
-    row: dict[str, Any] = {"iteration": 1, "step": 1} | {f"score/{j}": j for j in range(2500)}
-    keys = [[metric.key for metric in request] for request in _requests([{"iteration": 0, "step": 0}, row])]
-    assert [len(request) for request in keys] == [1, 1000, 1000, 501] and keys[-1][-1] == "iteration"
-    assert sorted(key for request in keys[1:] for key in request) == sorted(key for key in row if key != "step")
-
-
-def test_tensorboard_shows_each_row_once(run: Path) -> None:
+def test_tensorboard_has_each_row_once(run: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for _ in range(2):
@@ -220,7 +182,7 @@ def test_tensorboard_shows_each_row_once(run: Path) -> None:
     assert returns == [(row["step"], pytest.approx(row["train/return_mean"])) for row in read_rows(run)]
 
 
-def test_a_run_that_was_tracked_is_uploaded_as_it_was(run: Path) -> None:
+def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
     config = run / "config.yaml"
     text = config.read_text()
     settings = "{_target_: paddock.tracking.mirrors.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
@@ -235,15 +197,12 @@ def test_a_run_that_was_tracked_is_uploaded_as_it_was(run: Path) -> None:
         ([], "paddock: name a "),
         (["RUN"], "RUN was tracked nowhere else; choose with track=wandb, mlflow or tensorboard"),
         (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
-        (["RUN", "track=none"], "track=none is not an option; "),
         (["RUN", "projct=farm"], "projct=farm: projct is not a key of upload; did you mean 'project'?"),
-        (["RUN", "track=tensorboard", "project=farm"], "track.mirrors.tensorboard.project is not a key of"),
-        (["RUN", "track=wandb", "mode=[x"], "mode=[x cannot be read; allowed: mode=a value as in conf/track"),
         (["RUN", "track=wandb", "mode=onlin"], "track.mirrors.wandb.mode='onlin' is unknown; allowed: online, "),
         (["RUN/none", "track=wandb"], "RUN/none is not a run folder"),
     ],
 )
-def test_a_mistake_ends_in_one_line(
+def test_mistake_is_one_line(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -255,7 +214,7 @@ def test_a_mistake_ends_in_one_line(
     assert err.count("\n") == 1 and says.replace("RUN", str(run)) in err
 
 
-def test_a_run_without_rows_and_a_server_that_is_away_end_in_one_line(
+def test_absent_server_and_empty_run_are_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("mlflow")
