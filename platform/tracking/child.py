@@ -143,7 +143,10 @@ def serve(connection: Connection) -> None:
     code = 0
     try:
         # Libraries remove their files in exit handlers, which do not run.
-        with in_turn(Path(inbox.settings["log"]), inbox.say), tempfile.TemporaryDirectory() as folder:
+        with (
+            in_turn(Path(inbox.settings["log"]), inbox.say),
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ):
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             importlib.import_module(f".{inbox.settings['module']}", __package__).mirror(inbox)
     except Exception as error:
