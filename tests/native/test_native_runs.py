@@ -50,7 +50,8 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     plain, fallen_back = run("plain", "vec=serial"), run("without")
     numbers = (here / "metrics.jsonl").read_bytes()
     assert numbers.count(b"\n") == (3 if words is POET else 4)  # the last is the evaluation at its end
-    for other in (chosen, box2d, plain, fallen_back):
+    learns_in_torch = words is PPO  # where nothing was compiled
+    for other in (chosen, box2d, *([] if learns_in_torch else [plain, fallen_back])):
         assert (other / "metrics.jsonl").read_bytes() == numbers, other.name
         assert found_state(other) == found_state(here), other.name
     layouts = [yaml.safe_load((path / "config.yaml").read_text())["vec"]["_target_"] for path in (chosen, fallen_back)]

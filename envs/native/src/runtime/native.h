@@ -35,7 +35,7 @@ struct bits {
 
 struct bits bits_of(struct generator *generator);
 
-/* Of the classic tasks, each of which reads what concerns it; envs/native/settings.py has the same fields. */
+/* Of the classic tasks, each of which reads what concerns it; envs/native/originals.py has the same fields. */
 struct classic_settings {
     double gravity, goal_velocity; /* of the pendulum; of the cars */
     int32_t sutton_barto;          /* whether CartPole pays 0 for a step and -1 for the end */

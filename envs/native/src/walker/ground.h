@@ -13,7 +13,7 @@ struct box {
     float corner[CORNERS][2]; /* m, anticlockwise from lower left */
 };
 
-/* What decides a ground, up to chance; envs/native/settings.py has the same fields. Intervals are [low, high]. */
+/* What decides a ground, up to chance; envs/native/originals.py has the same fields. Intervals are [low, high]. */
 struct course {
     int32_t kind;   /* GROUND_... */
     int32_t length; /* points */

@@ -41,7 +41,7 @@ enum grid_map {
     OBSTRUCTED_MAZE_FULL, MAPS,
 };
 
-/* What an episode is drawn by, each map reading what concerns it; envs/native/games/minigrid.py has the same fields. */
+/* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
 struct grid_settings {
     int32_t map, width, height, max_steps, see_through;
     int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
