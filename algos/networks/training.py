@@ -129,38 +129,6 @@ class ParameterVector:
         self._descents.fill_(state["descents"])
 
 
-class FollowedParameters:
-    """Parameters of action values, and targets that follow them; counted in updates."""
-
-    def __init__(self, vector: ParameterVector, targets: Tensor, tau: float, every: int) -> None:
-        """Args:
-        targets: [P].
-        tau: share of their way that targets go after each `every`-th update; 1 copies.
-        """
-        self.vector, self.targets, self.updates = vector, targets, 0
-        self._tau, self._every = tau, every
-
-    def optimizer_step(self, rate: float, max_norm: float | None) -> Tensor:
-        """See `ParameterVector.optimizer_step`; targets follow when it is time."""
-        norm = self.vector.optimizer_step(rate, max_norm)
-        self.updates += 1
-        if self.updates % self._every == 0:
-            follow(self.targets, self.vector.theta, self._tau)
-        return norm
-
-    def state_dict(self) -> dict[str, Any]:
-        """Parameters, targets, Adam's moments, and the number of updates."""
-        state = self.vector.state_dict()
-        del state["descents"]  # as many as updates
-        return {**state, "targets": as_copy(self.targets), "updates": self.updates}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
-        self.updates = int(state["updates"])
-        self.vector.load_state_dict({**state, "descents": self.updates})
-        self.targets.copy_(torch.from_numpy(state["targets"]))
-
-
 def as_copy(tensor: Tensor) -> NDArray[np.float32]:
     """Return a copy as an array."""
     array: NDArray[np.float32] = tensor.detach().cpu().numpy().copy()
