@@ -1,6 +1,5 @@
 """Functions that tests give to pools; workers import them by name."""
 
-import atexit
 import ctypes
 import os
 import signal
@@ -19,10 +18,6 @@ def square(x: int) -> int:
     return x * x
 
 
-def power(base: int, exponent: int = 2) -> int:
-    return int(base**exponent)
-
-
 def fail_on(bad: tuple[int, ...], x: int) -> int:
     if x in bad:
         raise ValueError(x)
@@ -39,25 +34,9 @@ def note(path: str, x: int) -> int:
     return x
 
 
-def process_id(_: Any = None) -> int:
-    return os.getpid()
-
-
 def nap(seconds: float) -> int:
     time.sleep(seconds)
     return os.getpid()
-
-
-def complain_and_die(x: int) -> int:
-    if x == 5:
-        print("the last thing it said", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return x
-
-
-def complain_to_the_end(said: str) -> None:
-    atexit.register(print, "ended", file=sys.stderr)
-    print(said, end="", file=sys.stderr, flush=True)
 
 
 def crash(x: int) -> int:
@@ -73,11 +52,6 @@ def hold(task: tuple[int, str]) -> int:
     while not Path(folder, "go").exists():
         time.sleep(0.01)
     return index
-
-
-def total(task: tuple[Broadcast[list[int]], int]) -> int:
-    numbers, factor = task
-    return factor * sum(numbers.value)
 
 
 class Telltale:
@@ -162,15 +136,6 @@ def leave(code: int | None) -> None:
     """Leave the process, but for None."""
     if code is not None:
         sys.exit(code)
-
-
-class Leaves:
-    """Leaves the process in which it is loaded."""
-
-    def __init__(self, _: Any) -> None: ...
-
-    def __reduce__(self) -> Any:
-        return sys.exit, (5,)
 
 
 def add_shared(shared: Broadcast[int], x: int) -> int:

@@ -56,12 +56,6 @@ def test_chunks_shrink_from_half_a_share_to_single_tasks() -> None:
     assert chunk_size(3, 5, 1, 0.001) == 8  # smaller ones are not worth the message
 
 
-def test_long_tasks_and_unknown_ones_travel_one_by_one() -> None:
-    assert chunk_size(1000, 5, 1, 1.0) == 1
-    assert chunk_size(1000, 5, 1, None) == 1
-    assert chunk_size(1000, 20, 4, None) == 4  # one for each of the worker's threads
-
-
 def test_a_short_task_does_not_wait_behind_a_long_one(two: DaskPool) -> None:
     # The worker that has the long task gives back what waits behind it as soon as the other one is idle.
     values(two.imap_unordered(nap, [0.001] * 400))  # so that the pool takes these tasks for short ones
@@ -178,22 +172,6 @@ def test_what_leaves_its_process_is_a_task_s_own_error_and_ends_nobody(pool: Any
     with pytest.raises(RemoteError, match="SystemExit: 3"):
         counter.call("leave")()
     assert counter.call("add", 1)() == 1
-
-
-def test_an_object_of_a_serial_pool_is_closed() -> None:
-    closed: list[str] = []
-
-    class Closes:
-        def close(self) -> None:
-            closed.append("once")
-            raise OSError("of the object")
-
-    actor = SerialPool().stateful(Closes)
-    actor.call("__len__")
-    actor.close()
-    actor.close()
-    SerialPool().stateful(Closes).close()  # was never made
-    assert closed == ["once"]
 
 
 def test_objects_spread_over_the_workers(two: DaskPool) -> None:
