@@ -117,7 +117,8 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     _check_wrappers(spec, (minigrid.CHOICES,))
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
-    spaces, creator = source.spaces, load_env_creator("minigrid.minigrid_env:MiniGridEnv")
+    spaces = source.spaces
+    creator: Any = load_env_creator("minigrid.minigrid_env:MiniGridEnv")
     settings = minigrid.grid_settings(source)
     leaves = {".".join(map(str, leaf.path)): leaf.offset for leaf in source.observations.leaves}
     require(
@@ -126,9 +127,8 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
         f"env.without=[mission], or {ELSEWHERE}",
     )
     limits = [settings.max_steps, spec.max_episode_steps]
-    metadata = creator.metadata  # type: ignore[attr-defined]
     name = minigrid.task_name(settings)
-    return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"), metadata)
+    return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"), creator.metadata)
 
 
 def _world_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:

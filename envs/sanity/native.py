@@ -38,7 +38,7 @@ def settings(given: Given, **more: Any) -> Settings:
             _check(key, value, value == FIXED[key], str(FIXED[key]))
         if key in MOST:
             _check(key, value, value <= MOST[key], f"{MOST[key]} at most")
-    known = {name for name, _ in SanitySettings._fields_}
+    known = {field[0] for field in SanitySettings._fields_}
     named = {"steps" if key in STEPS else key: value for key, value in given.items()} | more
     return SanitySettings(**{key: value for key, value in named.items() if key in known}), ()
 
@@ -69,7 +69,7 @@ def stochastic(given: Given) -> Settings:
         for zeros in range(moves + 1):
             towards = 0 if zeros / moves < share else 1  # the move that is paid for
             rewards[moves, zeros, towards] = 1 - (share - zeros / moves) ** 2
-    made.rewards = rewards.ctypes.data  # type: ignore[attr-defined]
+    made.rewards = rewards.ctypes.data
     return made, (rewards,)
 
 
