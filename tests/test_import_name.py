@@ -67,9 +67,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = shutil.ignore_patterns("__pycache__", "*.so")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, source / folder, ignore=compiled)
-    settings = (source / "pyproject.toml").read_text()
+    settings = (source / "setup.py").read_text()
     assert '"-O3"' in settings
-    (source / "pyproject.toml").write_text(settings.replace('"-O3"', '"-O0"'))  # compiles in a sixth of the time
+    (source / "setup.py").write_text(settings.replace('"-O3"', '"-O0"'))  # compiles in a sixth of the time
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd=out)
     return next(out.glob("*.whl"))
 
@@ -148,9 +148,9 @@ def test_no_folder_hides_an_editable_install(tmp_path_factory: pytest.TempPathFa
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     # Without the compiled libraries, which take a compiler many seconds.
-    text, libraries = (ROOT / "setup.py").read_text(), ", ext_modules=LIBRARIES"
-    assert libraries in text
-    (source / "setup.py").write_text(text.replace(libraries, ""))
+    settings = (ROOT / "setup.py").read_text()
+    assert "ext_modules=LIBRARIES" in settings
+    (source / "setup.py").write_text(settings.replace("ext_modules=LIBRARIES", "ext_modules=[]"))
     venv.create(environment, symlinks=True)
     packages = next(environment.glob("lib/python3*/site-packages"))
     build = f"from setuptools import build_meta; print(build_meta.build_editable({str(environment)!r}))"
