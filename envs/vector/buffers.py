@@ -45,6 +45,7 @@ class Buffer:
         as_rows = layout.plain or array.dtype.kind == "V"
         self._rows = array if as_rows else array.reshape(len(array), -1).view(layout.row).reshape(len(array))
         self._packed = packed and not layout.plain
+        self._dtype, self._inner = array.dtype, array.shape[1:]
         self._numbers = array.dtype.kind != "V"  # an element is one array of numbers, or a number
         self._sized = not any(leaf.kind in ("length", "tag", "text", "links") for leaf in layout.leaves)
 
@@ -64,16 +65,18 @@ class Buffer:
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
         """Return a batch [len(rows), ...]; without `copy`, consecutive rows come as views."""
-        if self._packed or copy or not isinstance(rows, slice) or not self._sized:
-            batch = self._rows[rows]
-            batch = batch.copy() if copy and isinstance(rows, slice) else batch
-            return batch if self._packed else self._layout.batch(batch)
-        return self.array[rows] if self._numbers else select(self._views, rows)
+        batch = self._rows[rows] if self._packed else self.array[rows]
+        batch = batch.copy() if copy and isinstance(rows, slice) else batch
+        if self._packed or self._numbers:
+            return batch
+        if copy or not isinstance(rows, slice) or not self._sized:
+            return self._layout.batch(batch)
+        return select(self._views, rows)
 
     def take_each(self, rows: RowIndex) -> list[Any]:
         """Return each row's element, apart from the array: an environment may keep its action."""
-        batch = self._rows[rows]
-        return apart(self._space, self._layout.batch(batch.copy() if isinstance(rows, slice) else batch))
+        batch = self.array[rows].copy() if isinstance(rows, slice) else self.array[rows]
+        return list(batch) if self._numbers else apart(self._space, self._layout.batch(batch))
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
         """Return each row as infos have it in Gymnasium's form: an element of the space, apart from the array."""
@@ -85,15 +88,15 @@ class Buffer:
         Raises:
             VectorMisuse: wrong shape, dtype or structure.
         """
+        if self._numbers:
+            actions = np.asarray(actions)
+            if actions.dtype == self._dtype and actions.shape == (count, *self._inner):
+                self.array[rows] = actions
+                return
         if isinstance(actions, np.ndarray) and actions.dtype.kind == "V" and not self._layout.plain:
             check_rows(self._layout, actions, count)
             self._rows[rows] = actions.view(self._layout.row)
             return
-        if self._numbers:
-            actions = np.asarray(actions)
-            if actions.dtype == self.array.dtype and actions.shape == (count, *self.array.shape[1:]):
-                self.array[rows] = actions
-                return
         check_form(self._space, actions, count, "")
         try:
             self.pack(rows, actions, choices=False)  # those of agents that do not act are not looked at

@@ -10,6 +10,7 @@ from paddock.envs.vector.contract import EnvError
 
 OWN = ("acts", "over", "final_obs", "final_info", "env_id", "stray_reward")  # keys of the vector itself
 RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
+ZERO_RETURN, ZERO_LENGTH = np.zeros((), np.float64), np.zeros((), np.int64)  # Python's would be converted each time
 
 
 def check_names(info: Mapping[Any, Any], who: str) -> None:
@@ -65,8 +66,8 @@ def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
 
 def episode_info(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
     """Return the `final_info` of episodes that ended: `episode`, with return `r` and length `l`, 0 elsewhere."""
-    episode = {"r": np.where(ended, returns, 0.0), "l": np.where(ended, lengths, 0)}
-    return {"episode": episode | {f"_{key}": ended.copy() for key in episode}, "_episode": ended.copy()}
+    returns, lengths = np.where(ended, returns, ZERO_RETURN), np.where(ended, lengths, ZERO_LENGTH)
+    return {"episode": {"r": returns, "_r": ended, "l": lengths, "_l": ended}, "_episode": ended}
 
 
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
