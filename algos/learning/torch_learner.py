@@ -151,10 +151,14 @@ class TorchLearner:
             obs = obs.unflatten(0, rollout.start.shape)
             acts, kept = (None if each is None else each[:, own] for each in (rollout.acts, learned))
             sequences = Sequences(rollout.state[own], rollout.start[:, own], acts, kept)
+        logprob, advantage, target, value = (pick(each, own) for each in known)
         return Minibatch(
             obs[:, own] if self.architecture.lstm else obs[own],
             pick(rollout.action, own),
-            *(pick(each, own) for each in known),
+            logprob,
+            advantage,
+            target,
+            value,
             all_advantages=pick(known[1], whole),
             sequences=sequences,
         )

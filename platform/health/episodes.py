@@ -98,8 +98,8 @@ def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
         if value.shape == space.shape and np.can_cast(value.dtype, space.dtype):
             beyond = value[(value < space.low) | (value > space.high) | np.isnan(value)]
             return f"the observation{where} holds {beyond.flat[0]}, which is out of its bounds"
-        declared = f"{space.dtype} {space.shape}"
-        return f"the observation{where} is {value.dtype} {value.shape}, and {declared} is declared"
+        form = f"{space.dtype} {space.shape}"
+        return f"the observation{where} is {value.dtype} {value.shape}, and {form} is declared"
     return f"the observation{where} is {shorten(value)}, which is not of {shorten(space)}"
 
 

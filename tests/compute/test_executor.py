@@ -220,7 +220,8 @@ def test_an_exception_that_cannot_travel_is_told_in_words(error: Exception, text
 
     good, data = perform(fail, b"")
     end = Ended(Item(None, 0, b"", ()), good, data)()
-    assert end.value is None and text in str(end.error) and "in fail" in str(end.error.__cause__)
+    assert end.value is None and end.error is not None
+    assert text in str(end.error) and "in fail" in str(end.error.__cause__)
 
 
 STARVE = """

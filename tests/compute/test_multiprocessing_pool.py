@@ -185,7 +185,7 @@ def test_terminate_ends_running_tasks_and_drops_the_rest() -> None:
     pool.terminate()
     pool.join()
     assert time.monotonic() - started < 30
-    waits: list[Callable[[float], Any]] = [result.get, results.next]
+    waits: list[Callable[[float], Any]] = [result.get, results.next]  # type: ignore[attr-defined]
     for wait in waits:
         with pytest.raises(PoolError, match="terminated"):
             wait(60)
@@ -272,7 +272,7 @@ def test_wrong_arguments_are_refused_before_anything_starts(workers: Any) -> Non
         (1, 1, 3, TypeError),
     ]:
         with pytest.raises(error):
-            Pool(processes, initializer, (), tasks)
+            Pool(processes, initializer, (), tasks)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"compute.adress is not a key of compute; did you mean 'address'"):
         Pool(compute="dask", adress="tcp://127.0.0.1:1")
     with pytest.raises(ConfigError, match="an open pool, which takes no retries="):

@@ -364,7 +364,7 @@ def test_batches_touch_nothing_but_their_own(tmp_path: Path) -> None:
     assert COMPILER is not None
     program, module = tmp_path / "program", extension(BATCHES)
     program.with_suffix(".c").write_text(BATCHES_PROGRAM)
-    folder = f"-I{(ROOT / module['sources'][0]).parent}"
+    folder = f"-I{(ROOT / module.sources[0]).parent}"
     command = [COMPILER, *module.extra_compile_args, "-O1", "-g1", *CHECKED, folder, "-include", "stddef.h"]
     subprocess.run([*command, "-o", str(program), str(program.with_suffix(".c"))], check=True)
     assert run([program]) == "drawn\n"

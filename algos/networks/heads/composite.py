@@ -64,7 +64,7 @@ class Composite(Head):
         return sum(leaf.num_log_std for leaf in self.leaves)
 
     @functools.cached_property
-    def learns_in_c(self) -> bool:  # type: ignore[override]
+    def learns_in_c(self) -> bool:
         return all(leaf.learns_in_c for leaf in self.leaves)
 
     @functools.cached_property

@@ -129,7 +129,7 @@ class LeafHead(Head):
 
     kind: ClassVar[str]  # its name, for `dry_run=true` and for errors
     is_drawn: ClassVar[bool] = True  # training draws actions from it
-    learns_in_c: ClassVar[bool] = True  # type: ignore[misc]  # a constant of each class
+    learns_in_c: ClassVar[bool] = True  # a constant of each class
     acts_in_c: ClassVar[str | None] = None  # what native code calls its most likely actions; None: it has none
     draws_in_c: ClassVar[str | None] = None  # what native code calls its drawn actions; None: it has none
 

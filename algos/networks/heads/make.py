@@ -63,7 +63,7 @@ def find_distribution(name: str) -> type[Numbers]:
     require(name in DISTRIBUTIONS or "." in name, known)
     found: Any = resolve(DISTRIBUTIONS.get(name, name), key)
     require(isinstance(found, type) and issubclass(found, Numbers), f"{key}={name} is no subclass of heads.Numbers")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _leaf(space: gymnasium.Space, path: Path, numbers: type[Numbers] | None, *, chosen: bool) -> LeafHead:

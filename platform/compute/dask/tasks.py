@@ -26,10 +26,19 @@ class Driver(Protocol):
     lock: threading.Lock
     failure: PoolError | None
     timeout_s: float | None
-    wake: Callable[[], None]
-    call: Callable[..., None]  # runs a function in the loop
-    drop: Callable[["DaskBatch"], None]
     placement: Any
+
+    def wake(self) -> None:
+        """Have the loop hand out tasks."""
+        ...
+
+    def call(self, fn: Callable[..., None], *arguments: Any) -> None:
+        """Run a function in the loop."""
+        ...
+
+    def drop(self, batch: "DaskBatch") -> None:
+        """Forget a batch."""
+        ...
 
 
 @dataclass(eq=False, slots=True)

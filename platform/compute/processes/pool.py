@@ -119,7 +119,7 @@ class Pool(multiprocessing.pool.Pool):
         return [self._change_notifier._reader]
 
     @staticmethod
-    def Process(*_: Any, **__: Any) -> "_Worker":  # noqa: N802  called by the base class
+    def Process(*_: Any, **__: Any) -> "_Worker":  # type: ignore[override]  # noqa: N802  called by the base class
         return _Worker()
 
     def join(self) -> None:

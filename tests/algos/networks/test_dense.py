@@ -142,7 +142,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
 
 def minibatch(arch: Architecture, sample: Sample, rows: np.ndarray) -> Minibatch:
     """Rows of a sample in double precision."""
-    given = {
+    given: dict[str, Any] = {
         name: torch.from_numpy(getattr(sample, name)[rows]).double()
         for name in ("action", "logprob", "advantage", "target", "value")
     }

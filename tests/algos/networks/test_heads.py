@@ -103,8 +103,9 @@ def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str
         for low, high in zip(leaf.low, leaf.high, strict=True):
             if gaussian == "beta":
                 parameters = functional.softplus(logits[:, [width, width + len(leaf.low)]].double()) + 1
-                maps = [distributions.AffineTransform(low, high - low)]
-                beta = distributions.Beta(*parameters.unbind(1))
+                maps: list[distributions.Transform] = [distributions.AffineTransform(low, high - low)]
+                alpha, beta_of = parameters.unbind(1)
+                beta = distributions.Beta(alpha, beta_of)
                 taken = low + (high - low) * chosen[:, k].double()
                 logprob = logprob + distributions.TransformedDistribution(beta, maps).log_prob(taken)
                 entropy = entropy + beta.entropy() + math.log(high - low)

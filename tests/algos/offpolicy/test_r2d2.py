@@ -40,7 +40,7 @@ def learner(
 ) -> TorchOffPolicyLearner:
     networks = partial(RecurrentQNetworks, of, 1, dueling=dueling, precision="float32", adam_epsilon=1e-8)
     settings = RecurrentObjective(**vars(objective), burn_in=BURN_IN, rescale=rescale)
-    following = {"tau": objective.tau, "target_every": objective.target_every}
+    following: dict[str, Any] = {"tau": objective.tau, "target_every": objective.target_every}
     return TorchOffPolicyLearner(networks, r2d2_loss, settings, **following, device="cpu", threads=1)
 
 

@@ -69,8 +69,8 @@ def test_projected_shares_are_those_of_the_slow_loop_and_none_is_lost() -> None:
     shares = generator.dirichlet(np.ones(SUPPORT.atoms), 300)
     reward, discount = generator.uniform(-4, 6, 300), generator.choice([0, 0.5, 0.9, 1], 300)
     reward[:100] = np.rint(reward[:100])  # so that at discount 0, 0.5 and 1 atoms meet atoms
-    given = [torch.from_numpy(each).float() for each in (shares, reward, discount)]
-    found = project(*given, SUPPORT, torch.from_numpy(SUPPORT.values)).numpy()
+    shares_, reward_, discount_ = (torch.from_numpy(each).float() for each in (shares, reward, discount))
+    found = project(shares_, reward_, discount_, SUPPORT, torch.from_numpy(SUPPORT.values)).numpy()
     expected = [moved_by_hand(*row, SUPPORT) for row in zip(shares, reward, discount, strict=True)]
     np.testing.assert_allclose(found, expected, atol=2e-6)
     np.testing.assert_allclose(found.sum(1), 1, atol=2e-6)

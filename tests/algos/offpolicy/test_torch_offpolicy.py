@@ -51,7 +51,8 @@ def architecture(observation: spaces.Space = VECTOR, hidden: tuple[int, ...] = (
 
 
 def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> TorchOffPolicyLearner:
-    networks = partial(QNetworks, of, 3, **{"precision": "float32", "adam_epsilon": 1e-8} | changes)
+    given: dict[str, Any] = {"precision": "float32", "adam_epsilon": 1e-8} | changes
+    networks = partial(QNetworks, of, 3, **given)
     loss = c51_loss if of.support else qr_dqn_loss if changes.get("quantiles") else dqn_loss
     return in_torch(networks, loss, objective, objective.max_grad_norm)
 
@@ -140,7 +141,8 @@ def test_actors_play_the_values_in_place_of_their_distribution(
     own.update(batch, 0.01)
     assert isinstance(make_actor(of), DenseActor if observation is VECTOR else TorchActor)
     with torch.no_grad():
-        values = own.networks(torch.from_numpy(batch.obs[0])).mean(2).numpy()
+        networks: Any = own.networks
+        values = networks(torch.from_numpy(batch.obs[0])).mean(2).numpy()
     played = values_of(of, own.weights(1), batch.obs[0])
     common = (played - values).mean(1, keepdims=True)
     np.testing.assert_allclose(played - common, values, atol=1e-5)
@@ -236,7 +238,7 @@ def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR
 
 
 def actor_critic(of: Architecture, objective: ActorCriticObjective, drop: int = 0, **changes: Any) -> Any:
-    given = {"precision": "float32", "adam_epsilon": 1e-5, "objective": objective} | changes
+    given: dict[str, Any] = {"precision": "float32", "adam_epsilon": 1e-5, "objective": objective} | changes
     loss: Any = sac_losses if objective.soft else td3_losses
     if of.head.columns:
         loss = discrete_sac_losses

@@ -200,7 +200,7 @@ def test_tasks_end_when_all_workers_are_refused(kind: str, monkeypatch: pytest.M
         fleet.follow = follow
         fleet.awaits = lambda present: WorkerFleet.awaits(fleet, present - len(coming))
         members = Membership(client, dispatcher, fleet, (), "nowhere")
-        members._welcome = welcome
+        members._welcome = welcome  # type: ignore[method-assign]
         await members.open(1, timeout_s=60)
         present.clear()  # as the scheduler has of a worker that retires, though it ends what it has
         present["tcp://b"] = 1
