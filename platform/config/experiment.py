@@ -220,7 +220,8 @@ def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
 
 def packages(config: Mapping[str, Any]) -> set[str]:
     """Return the packages that tasks import, on whatever worker they run."""
-    sections = [config["algo"], config["algo"].get("member") or {}, config["env"], config["vec"]]
-    paths = [section.get("_target_") for section in (*sections, *config["env"].get("wrappers", ()))]
+    sections = [config["algo"], config["algo"].get("member"), config["env"], config["vec"]]
+    sections += config["env"].get("wrappers", ())
+    paths = [section.get("_target_") for section in sections if isinstance(section, dict)]
     paths += [env_name(config).rpartition(":")[0]]
     return {"paddock", *(re.split("[.:]", path)[0] for path in paths if path)}

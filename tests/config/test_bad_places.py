@@ -131,7 +131,7 @@ distributed.versions.get_system_info = lambda: {**tell(), "python": "3.9.1.final
 def test_a_worker_that_cannot_import_the_project_is_named(
     worker: Callable[..., str], dask: list[str], refused: Refused
 ) -> None:
-    odd = worker(**{"sitecustomize.py": "import sys\nsys.modules['paddock'] = None\n"})
+    odd = worker(**{"sitecustomize.py": "import sys\nsys.modules['paddock.algos'] = None\n"})
     line = refused(*dask)
     assert f"worker {odd} cannot import the project" in line
     assert "pip install -e ." in line

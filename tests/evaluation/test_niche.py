@@ -149,7 +149,7 @@ BAD = {
     "family for es": (["algo=es", "env=poles"], "env: Poles is a family of environments; choose a single one"),
     "one for poet": (
         ["algo=poet", "env=terrain"],
-        "Terrain-v0 is one environment, and poet co-evolves a family of them; choose env=",
+        "Terrain-v0 is one environment, and poet co-evolves a family; choose env=",
     ),
 }
 

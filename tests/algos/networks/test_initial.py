@@ -292,7 +292,7 @@ def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path
             f"npz: it is a file; name {source}, or the initial.npz",
         ),
         ([f"init_from={tmp_path / 'other.txt'}"], "other.txt: it is a file; name a run's folder, or the initial.npz"),
-        (["init_from=3"], "init_from=3 must be the folder of a run, or null"),
+        (["init_from=3"], "init_from=3 has the wrong type; allowed: text or null"),
     ):
         for dry in ("true", "false"):
             with pytest.raises(ConfigError, match=said):
