@@ -74,7 +74,7 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
     with tempfile.TemporaryDirectory() as scratch:
         index = f"{scratch}/index"
         with contextlib.suppress(OSError):
-            shutil.copy(f"{git}/index", index)
+            shutil.copy2(f"{git}/index", index)
         # Added to a copy of the index, new files are part of the diff.
         added = ask("git", "add", "-N", "--", *new[:NEW_FILES], folder=Path(top), timeout_s=GIT_S, index=index)
         known = index if new and added is not None else None

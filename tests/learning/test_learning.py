@@ -11,7 +11,7 @@ from paddock.evaluation.fresh_episodes import evaluate
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
-@pytest.mark.parametrize("algo", ["es", "ppo"])
+@pytest.mark.parametrize("algo", [pytest.param("es", marks=pytest.mark.nightly), "ppo"])
 def test_the_cartpole_recipes_reach_475_within_a_minute(
     algo: str, seed: int, tmp_path: Path, start: Callable[..., Command]
 ) -> None:

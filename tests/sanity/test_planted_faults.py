@@ -135,6 +135,7 @@ def test_without_a_fault_a_task_passes(algo: str, task: str) -> None:
     assert learn(task, algo=algo).level == "ok"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
