@@ -17,7 +17,7 @@ PASSWORD = 5  # bits
 
 
 class SanitySettings(ctypes.Structure):
-    """`struct sanity_settings` of lessons.c."""
+    """`struct sanity_settings` of sanity_tasks.c."""
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("offset", "leave", "stay", "noise", "end")),

@@ -1,5 +1,5 @@
-/* The sanity suite's tasks (envs/sanity) but for those of structured actions: of each where an
- * episode begins, what an action does, and what is seen. */
+/* The tasks of the sanity suite (envs/sanity), except those with structured actions: for each the start of an
+ * episode, a step, and the observation. */
 
 #include "games/game.h"
 
@@ -15,24 +15,24 @@ struct sanity_settings {
 };
 
 /* One environment of any of them. */
-struct lesson {
+struct sanity_env {
     int32_t step, count; /* how many steps there were; what is counted in them */
     uint32_t bits;       /* what was said, or is to be said */
     int32_t number;      /* what was shown, or is owed */
 };
 
-#define LESSON(task) struct lesson *task, const void *memory, struct generator *generator
-#define PLAYED(task) struct lesson *task, const void *memory, struct generator *generator, int choice, double *reward
-#define SHOWN(task) const struct lesson *task, const void *memory, float *seen
+#define ENV(task) struct sanity_env *task, const void *memory, struct generator *generator
+#define PLAYED(task) struct sanity_env *task, const void *memory, struct generator *generator, int choice, double *reward
+#define SHOWN(task) const struct sanity_env *task, const void *memory, float *seen
 #define SETTINGS const struct sanity_settings *settings = memory
 
-static inline void forget(struct lesson *lesson) { *lesson = (struct lesson){0}; }
+static inline void forget(struct sanity_env *env) { *env = (struct sanity_env){0}; }
 static inline int bit_of(uint32_t bits, int k) { return bits >> (k & 31) & 1; }
 
-static inline void begin_plainly(LESSON(lesson))
+static inline void begin_plainly(ENV(env))
 {
     (void)memory, (void)generator;
-    forget(lesson);
+    forget(env);
 }
 
 static inline void show_one(const void *state, const void *memory, float *seen)
@@ -43,184 +43,184 @@ static inline void show_one(const void *state, const void *memory, float *seen)
 
 /* Password: its bits, one a step. */
 #define PASSWORD_BITS 5
-static inline int play_password(PLAYED(lesson))
+static inline int play_password(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    lesson->bits |= (uint32_t)choice << (lesson->step & 31);
-    const int over = ++lesson->step >= PASSWORD_BITS;
-    *reward = over && lesson->bits == settings->password;
+    env->bits |= (uint32_t)choice << (env->step & 31);
+    const int over = ++env->step >= PASSWORD_BITS;
+    *reward = over && env->bits == settings->password;
     return over;
 }
 
-static inline void show_password(SHOWN(lesson))
+static inline void show_password(SHOWN(env))
 {
     (void)memory;
-    for (int k = 0; k < PASSWORD_BITS; k++) seen[k] = k < lesson->step ? (float)bit_of(lesson->bits, k) : -1;
+    for (int k = 0; k < PASSWORD_BITS; k++) seen[k] = k < env->step ? (float)bit_of(env->bits, k) : -1;
 }
 
 /* Blend: so many moves, of which so many are to be 0. */
-static inline int play_blend(PLAYED(lesson))
+static inline int play_blend(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    lesson->count += !choice;
-    const int over = ++lesson->step >= settings->steps;
-    *reward = over && lesson->count == settings->zeros;
+    env->count += !choice;
+    const int over = ++env->step >= settings->steps;
+    *reward = over && env->count == settings->zeros;
     return over;
 }
 
 /* PufferLib's Stochastic: a move that brings the share of zeros to what it should be; looked up, as a division took most of
  * a step. */
-static inline int play_stochastic(PLAYED(lesson))
+static inline int play_stochastic(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    lesson->step += lesson->step < settings->steps, lesson->count += !choice && lesson->count < lesson->step;
-    *reward = settings->rewards[2 * (lesson->step * (settings->steps + 1) + lesson->count) + (choice != 0)];
-    return lesson->step == settings->steps;
+    env->step += env->step < settings->steps, env->count += !choice && env->count < env->step;
+    *reward = settings->rewards[2 * (env->step * (settings->steps + 1) + env->count) + (choice != 0)];
+    return env->step == settings->steps;
 }
 
-static inline void show_nothing(SHOWN(lesson))
+static inline void show_nothing(SHOWN(env))
 {
-    (void)lesson, (void)memory;
+    (void)env, (void)memory;
     seen[0] = 0;
 }
 
 /* Delay: what was answered in the first step pays in the last one. */
 #define DELAY_NUMBERS 8
-static inline void begin_delay(LESSON(lesson))
+static inline void begin_delay(ENV(env))
 {
     (void)memory;
-    forget(lesson);
-    lesson->number = (int32_t)draw_integer(generator, 0, DELAY_NUMBERS);
+    forget(env);
+    env->number = (int32_t)draw_integer(generator, 0, DELAY_NUMBERS);
 }
 
-static inline int play_delay(PLAYED(lesson))
+static inline int play_delay(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    if (!lesson->step) lesson->bits = choice == lesson->number % 2;
-    const int over = lesson->step >= settings->delay;
-    *reward = over && lesson->bits;
-    lesson->step++;
+    if (!env->step) env->bits = choice == env->number % 2;
+    const int over = env->step >= settings->delay;
+    *reward = over && env->bits;
+    env->step++;
     return over;
 }
 
-static inline void show_delay(SHOWN(lesson))
+static inline void show_delay(SHOWN(env))
 {
     SETTINGS;
-    for (int k = 0; k < DELAY_NUMBERS; k++) seen[k] = !lesson->step && k == lesson->number;
-    seen[DELAY_NUMBERS] = lesson->step < settings->delay ? (float)((double)lesson->step / settings->delay) : 1;
+    for (int k = 0; k < DELAY_NUMBERS; k++) seen[k] = !env->step && k == env->number;
+    seen[DELAY_NUMBERS] = env->step < settings->delay ? (float)((double)env->step / settings->delay) : 1;
 }
 
 /* Cutoff: leave, or stay; who stays is cut off by the vector, or with `terminates` here. */
-static inline int play_cutoff(PLAYED(lesson))
+static inline int play_cutoff(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    const int left = !lesson->step && !choice;
+    const int left = !env->step && !choice;
     *reward = left ? settings->leave : settings->stay;
-    lesson->step++;
-    return left || (settings->terminates && lesson->step == settings->steps);
+    env->step++;
+    return left || (settings->terminates && env->step == settings->steps);
 }
 
-static inline void show_cutoff(SHOWN(lesson))
+static inline void show_cutoff(SHOWN(env))
 {
     (void)memory;
-    seen[0] = !lesson->step;
+    seen[0] = !env->step;
 }
 
 /* Copy: digits are seen, and after a while said. */
-static inline void begin_digits(LESSON(lesson))
+static inline void begin_digits(ENV(env))
 {
     SETTINGS;
-    forget(lesson);
-    for (int k = 0; k < settings->digits; k++) lesson->bits |= (uint32_t)draw_integer(generator, 0, 2) << k;
+    forget(env);
+    for (int k = 0; k < settings->digits; k++) env->bits |= (uint32_t)draw_integer(generator, 0, 2) << k;
 }
 
-static inline int play_copy(PLAYED(lesson))
+static inline int play_copy(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    const int asked = lesson->step - settings->digits - settings->delay;
-    *reward = asked >= 0 && choice == bit_of(lesson->bits, asked) ? 1.0 / settings->digits : 0;
-    return ++lesson->step >= 2 * settings->digits + settings->delay;
+    const int asked = env->step - settings->digits - settings->delay;
+    *reward = asked >= 0 && choice == bit_of(env->bits, asked) ? 1.0 / settings->digits : 0;
+    return ++env->step >= 2 * settings->digits + settings->delay;
 }
 
-static inline void show_copy(SHOWN(lesson))
+static inline void show_copy(SHOWN(env))
 {
     SETTINGS;
-    seen[0] = lesson->step < settings->digits ? (float)(2 * bit_of(lesson->bits, lesson->step) - 1) : 0;
-    seen[1] = lesson->step >= settings->digits + settings->delay;
+    seen[0] = env->step < settings->digits ? (float)(2 * bit_of(env->bits, env->step) - 1) : 0;
+    seen[1] = env->step >= settings->digits + settings->delay;
 }
 
 /* Forget: whether there was a signal, which only the last answer says; `count` steps are left. */
-static inline void begin_forget(LESSON(lesson))
+static inline void begin_forget(ENV(env))
 {
     SETTINGS;
     struct bits bits = bits_of(generator);
-    forget(lesson);
-    lesson->number = (int32_t)draw_integer(generator, 0, 2);
+    forget(env);
+    env->number = (int32_t)draw_integer(generator, 0, 2);
     const int64_t more = settings->geometric(&bits, settings->end);
-    lesson->count = more < settings->steps ? 1 + (int32_t)more : settings->steps;
+    env->count = more < settings->steps ? 1 + (int32_t)more : settings->steps;
 }
 
-static inline int play_forget(PLAYED(lesson))
+static inline int play_forget(PLAYED(env))
 {
     (void)generator, (void)memory;
-    lesson->step = 1;
-    const int over = --lesson->count <= 0;
-    *reward = over && choice == lesson->number;
+    env->step = 1;
+    const int over = --env->count <= 0;
+    *reward = over && choice == env->number;
     return over;
 }
 
-static inline void show_forget(SHOWN(lesson))
+static inline void show_forget(SHOWN(env))
 {
     (void)memory;
-    seen[0] = lesson->step ? 0 : (float)lesson->number;
+    seen[0] = env->step ? 0 : (float)env->number;
 }
 
 /* PufferLib's Memory: its ticks are steps and 1. */
-static inline int play_memory(PLAYED(lesson))
+static inline int play_memory(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    const int tick = lesson->step + 1, asked = tick - settings->digits - settings->delay;
-    *reward = asked >= 0 ? choice == bit_of(lesson->bits, asked) : tick < settings->digits && !choice;
-    lesson->step++;
+    const int tick = env->step + 1, asked = tick - settings->digits - settings->delay;
+    *reward = asked >= 0 ? choice == bit_of(env->bits, asked) : tick < settings->digits && !choice;
+    env->step++;
     return tick + 1 >= 2 * settings->digits + settings->delay;
 }
 
-static inline void show_memory(SHOWN(lesson))
+static inline void show_memory(SHOWN(env))
 {
     SETTINGS;
-    seen[0] = lesson->step < settings->digits ? (float)bit_of(lesson->bits, lesson->step) : 0;
+    seen[0] = env->step < settings->digits ? (float)bit_of(env->bits, env->step) : 0;
 }
 
 /* Recall: a cue, and a question later. */
-static inline void begin_recall(LESSON(lesson))
+static inline void begin_recall(ENV(env))
 {
     (void)memory;
-    forget(lesson);
-    lesson->number = (int32_t)draw_integer(generator, 0, 2);
+    forget(env);
+    env->number = (int32_t)draw_integer(generator, 0, 2);
 }
 
-static inline int play_recall(PLAYED(lesson))
+static inline int play_recall(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    const int asked = lesson->step > settings->delay;
-    *reward = asked ? choice == (lesson->number & 1) ? 1 : -1 : 0;
-    lesson->step++;
+    const int asked = env->step > settings->delay;
+    *reward = asked ? choice == (env->number & 1) ? 1 : -1 : 0;
+    env->step++;
     return asked;
 }
 
-static inline void show_recall(SHOWN(lesson))
+static inline void show_recall(SHOWN(env))
 {
     SETTINGS;
-    seen[0] = lesson->step ? 0 : (float)(2 * (lesson->number & 1) - 1);
-    seen[1] = lesson->step == settings->delay + 1;
+    seen[0] = env->step ? 0 : (float)(2 * (env->number & 1) - 1);
+    seen[1] = env->step == settings->delay + 1;
 }
 
 /* In place of NumPy's own, which other NumPys may change. */
@@ -246,21 +246,21 @@ static uint64_t fingerprint_sanity(const struct task *task)
     return play_recorded(task, &settings, 60, 40, 1);
 }
 
-#define LESSON_TASK(task, begin, show, shown, most_choices, bits)                                                      \
+#define SANITY_TASK(task, begin, show, shown, most_choices, bits)                                                      \
     GAME_OF(                                                                                                           \
-        sanity_##task, struct lesson, begin, play_##task, show, .choices = most_choices, .observations = shown,        \
+        sanity_##task, struct sanity_env, begin, play_##task, show, .choices = most_choices, .observations = shown,        \
         .row_bytes = (shown) * sizeof(float), .fingerprint = fingerprint_sanity, .recorded = bits                      \
     )
 
-LESSON_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2, 0xd03e93eba0b8d31c)
-LESSON_TASK(blend, begin_plainly, show_one, 1, 2, 0x6b5bd6dc0a5025a5)
-LESSON_TASK(stochastic, begin_plainly, show_nothing, 1, 2, 0xbfcce866fc7c6afd)
-LESSON_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2, 0x5d4cf0b0f1ddc6e0)
-LESSON_TASK(cutoff, begin_plainly, show_cutoff, 1, 2, 0xcd8486b6edb98e40)
-LESSON_TASK(copy, begin_digits, show_copy, 2, 2, 0x5e7f0f764296621d)
-LESSON_TASK(forget, begin_forget, show_forget, 1, 2, 0xff60074803eecd44)
-LESSON_TASK(memory, begin_digits, show_memory, 1, 2, 0xa152fcadac2e55f6)
-LESSON_TASK(recall, begin_recall, show_recall, 2, 2, 0x8b955d554d164445)
+SANITY_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2, 0xd03e93eba0b8d31c)
+SANITY_TASK(blend, begin_plainly, show_one, 1, 2, 0x6b5bd6dc0a5025a5)
+SANITY_TASK(stochastic, begin_plainly, show_nothing, 1, 2, 0xbfcce866fc7c6afd)
+SANITY_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2, 0x5d4cf0b0f1ddc6e0)
+SANITY_TASK(cutoff, begin_plainly, show_cutoff, 1, 2, 0xcd8486b6edb98e40)
+SANITY_TASK(copy, begin_digits, show_copy, 2, 2, 0x5e7f0f764296621d)
+SANITY_TASK(forget, begin_forget, show_forget, 1, 2, 0xff60074803eecd44)
+SANITY_TASK(memory, begin_digits, show_memory, 1, 2, 0xa152fcadac2e55f6)
+SANITY_TASK(recall, begin_recall, show_recall, 2, 2, 0x8b955d554d164445)
 
 /* Squared: walk from the middle of a grid to a target on its rim. */
 #define SQUARED_SIDE 7
