@@ -1,5 +1,6 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
+import asyncio
 import contextlib
 import errno
 import gc
@@ -362,6 +363,21 @@ def launch_scheduler(folder: Path, *options: str, host: str = "127.0.0.1") -> tu
         stop(process)
         raise
     return process, found[1]
+
+
+def assert_refuses_strangers(address: str) -> None:
+    """Assert that a process of a cluster answers neither plain connections nor those with other certificates."""
+    from distributed import Security, comm
+
+    async def ask(address: str, security: Security) -> object:
+        connection = await comm.connect(address, 2, **security.get_connection_args("client"))
+        await connection.write({"op": "identity"})
+        return await asyncio.wait_for(connection.read(), 2)
+
+    place = address.removeprefix("tls://")
+    for caller, security in (f"tcp://{place}", Security()), (f"tls://{place}", Security.temporary()):
+        with pytest.raises(OSError):
+            asyncio.run(ask(caller, security))
 
 
 @pytest.fixture(scope="module")

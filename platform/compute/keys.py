@@ -42,9 +42,6 @@ class SlurmKeys:
         self.bounds  # noqa: B018
         check_fields(self)
         check_tls(self.tls)
-        for name, path in (self.tls or {}).items():
-            spaced = path is not None and path.split() != [path]
-            require(not spaced, f"tls: {name}={path} has a space in it, which the jobs' script cannot; move it")
 
     @property
     def bounds(self) -> Bounds:

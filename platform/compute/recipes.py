@@ -15,7 +15,7 @@ from paddock.envs.ranges import check_fields
 
 from .dask.autoscale import Bounds
 from .keys import Count, Retries, SlurmKeys, Timeout, Tls, read_bounds
-from .tls import check_encrypted, check_tls, security
+from .tls import check_encrypted, check_tls, read_security
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Dask:
         """
         from .dask import cluster
 
-        secret = security(self.tls)
+        secret = read_security(self.tls)
         address = self.address
         if self.scheduler_file is not None:
             address = cluster.read_scheduler_file(Path(self.scheduler_file))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import logging
 import os
 import shlex
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client
+from distributed import Client, Security
 
 from paddock.algos.pool.protocol import PoolError
 
@@ -24,7 +25,7 @@ from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import configure_dask, open_pool
 from .dask.pool import DaskPool
 from .keys import SlurmKeys
-from .tls import security
+from .tls import open_certificates, read_security
 
 _heard = signal.getsignal(signal.SIGINT)
 from dask_jobqueue import SLURMCluster  # noqa: E402
@@ -51,14 +52,17 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
     with contextlib.ExitStack() as undo:
         undo.enter_context(dask.config.set({"distributed.worker.daemon": False}))
         undo.callback(_tidy, folder)
-        cluster = _cluster(recipe, folder)
+        logs = Path.cwd() if folder is None else folder.absolute() / "workers"
+        logs.mkdir(parents=True, exist_ok=True)
+        secret = read_security(undo.enter_context(open_certificates(recipe.tls, logs)))
+        cluster = _cluster(recipe, None if folder is None else logs, secret)
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
         fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, recipe.cpus)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
-        logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
+        shown = f"the logs in {logs}" if folder else "their logs"
         where = f"in {recipe.bounds} Slurm jobs"
         try:
             workers, limit_s = recipe.cpus, recipe.task_timeout_s
@@ -66,10 +70,10 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
         except NoneCame as error:
             if fleet.came:
                 raise
-            raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {logs}") from error
+            raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {shown}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"
-            raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {logs}") from error
+            raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {shown}") from error
 
 
 class SlurmWorkerJob(SLURMJob):
@@ -88,6 +92,13 @@ class Jobs(SLURMCluster):
 
     job_cls = SlurmWorkerJob
 
+    def _get_worker_security(self, security: Security) -> Security:
+        """Return the paths that Dask writes on the jobs' command line, which it does not quote."""
+        quoted = copy.copy(security)
+        for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
+            setattr(quoted, name, shlex.quote(getattr(quoted, name)))
+        return quoted
+
     def scale(self, n: int | None = None, jobs: int = 0, **limits: Any) -> Any:  # type: ignore[override]
         """Have n jobs."""
         return super().scale(jobs=jobs if n is None else n)
@@ -99,7 +110,7 @@ class Jobs(SLURMCluster):
         return [] if queue is None else [name for name in names if queue.get(ids[name], ("",))[0] not in ACTIVE]
 
 
-def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
+def _cluster(recipe: SlurmKeys, logs: Path | None, security: Security) -> Jobs:
     # A worker retires while there is time to finish what it runs, and not all of them in the same minute. Its lifetime
     # begins when it has imported what it needs, which takes ten seconds of a job on a busy machine.
     limit_s = 60 * recipe.time_min
@@ -112,12 +123,9 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
     for name, value in recipe.additional.items():
         option = f"--{name.replace('_', '-')}"
         directives.append(option if value is True else f"{option}={value}")
-    if folder is not None:
-        logs = folder.absolute() / "workers"
-        logs.mkdir(parents=True, exist_ok=True)
+    if logs is not None:
         # Dask's own setting for it does not quote.
         directives += [f"--{name}={shlex.quote(f'{logs}/paddock-%j.{name[:3]}')}" for name in ("error", "output")]
-    secret = security(recipe.tls)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return Jobs(
         queue=recipe.partition,
@@ -137,8 +145,8 @@ def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
         python=shlex.quote(sys.executable),
         death_timeout=ORPHAN_S,
         job_name="paddock",
-        security=secret,
-        protocol="tls://" if secret else "tcp://",
+        security=security,
+        protocol="tls://",
         scheduler_options={"host": recipe.host, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
         silence_logs="critical",
     )

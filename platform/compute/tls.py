@@ -1,7 +1,9 @@
-"""Encryption of connections between machines: certificates named in the configuration, used by Dask."""
+"""Mutual TLS of Dask clusters: certificates named in the configuration, or made for one cluster."""
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,28 @@ def check_encrypted(setting: str, address: str, tls: Paths) -> None:
     require(encrypted or not named, f"{setting} is not encrypted, but compute.tls is set; try tls://{place}")
 
 
-def security(tls: Paths) -> Any:
+@contextlib.contextmanager
+def open_certificates(tls: Paths, folder: Path) -> Iterator[Paths]:
+    """Yield these certificates or, where none are named, new ones for one cluster.
+
+    Args:
+        tls: paths of PEM files.
+        folder: where the new ones are until this closes, in files that this user alone can read.
+    """
+    if _given(tls):
+        yield tls
+        return
+    from distributed import Security
+
+    made = Security.temporary().get_tls_config_for_role("worker")
+    with tempfile.TemporaryDirectory(prefix=".tls-", dir=folder) as place:
+        files = {name: Path(place, f"{name}.pem") for name in KEYS}
+        for name, file in files.items():
+            file.write_text(made["ca_file" if name == "ca" else name])
+        yield {name: str(file) for name, file in files.items()}
+
+
+def read_security(tls: Paths) -> Any:
     """Return Dask's settings for these certificates, which then refuse plain connections; None if none are named."""
     from distributed import Security
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -12,7 +13,18 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
-from conftest import CERTIFICATES, ROOT, TINY, Command, assert_same_run, call_main, job_recipe, rows, wait_until
+from conftest import (
+    CERTIFICATES,
+    ROOT,
+    TINY,
+    Command,
+    assert_refuses_strangers,
+    assert_same_run,
+    call_main,
+    job_recipe,
+    rows,
+    wait_until,
+)
 from own_package import write_package
 from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
@@ -101,6 +113,7 @@ def test_a_killed_job_is_replaced_and_the_numbers_are_the_same(
     (new,) = wait_until(lambda: jobs(slurm) - before)
     wait_until(lambda: slurm.state(new) == "RUNNING")
     wait_until(lambda: "Registered to" in said(run, new))
+    assert_refuses_strangers(re.search(r"Registered to: +(tls://[\d.:]+)", said(run, new))[1])  # type: ignore[index]
     slow.unlink()
     assert "lost" in finished(command)
     wait_until(lambda: not jobs(slurm))

@@ -1,18 +1,17 @@
 """Encrypted clusters: started here, joined, and refused in one line where certificates are missing or do not fit."""
 
-import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import distributed.comm
 import pytest
 from conftest import CERTIFICATES as KEYS
-from conftest import ROOT, TINY, call_main, job_recipe, launch, launch_scheduler, rows, stop
+from conftest import ROOT, TINY, assert_refuses_strangers, call_main, job_recipe, launch, launch_scheduler, rows, stop
 
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.recipes import Dask
 from paddock.compute.slurm import _cluster
+from paddock.compute.tls import read_security
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def tls(certificates: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scheduler(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A scheduler that speaks TLS alone, with a worker; its address."""
     options = [f"--tls-{'ca-file' if name == 'ca' else name}={certificates / file}" for name, file in KEYS.items()]
     process, address = launch_scheduler(tmp_path_factory.mktemp("scheduler"), *options, host="tls://127.0.0.1")
@@ -32,47 +31,48 @@ def scheduler(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         stop(one)
 
 
-def test_a_cluster_started_here_is_encrypted_and_refuses_a_plain_caller(certificates: Path) -> None:
-    paths = {name: str(certificates / file) for name, file in KEYS.items()}
+@pytest.mark.parametrize("named", [False, True], ids=["its own certificates", "compute.tls"])
+def test_a_cluster_started_here_refuses_strangers(named: bool, certificates: Path) -> None:
+    paths = {name: str(certificates / file) for name, file in KEYS.items()} if named else None
     recipe = Dask(address=None, scheduler_file=None, workers=1, retries=3, task_timeout_s=None, tls=paths)
     pool = recipe.open(())
     assert isinstance(pool, DaskPool)
     try:
         assert [done.value for done in pool.imap_unordered(abs, [-1])] == [1]
-        scheduler = pool._client.scheduler
-        assert scheduler is not None
-        for address in (str(scheduler.address), *pool._dispatcher.workers):
-            protocol, _, place = address.partition("://")
-            assert protocol == "tls"
-            with pytest.raises(OSError):
-                asyncio.run(_ask_plainly(f"tcp://{place}"))
+        cluster = pool._client.cluster
+        nannies = [nanny.address for nanny in cluster.workers.values()]
+        for address in (cluster.scheduler_address, *pool._dispatcher.workers, *nannies):
+            assert_refuses_strangers(address)
     finally:
         pool.close()
 
 
-async def _ask_plainly(address: str) -> object:
-    comm = await distributed.comm.connect(address, 2)
-    await comm.write({"op": "identity"})
-    return await asyncio.wait_for(comm.read(), 2)
+def test_a_scheduler_without_certificates_is_joined_with_a_warning(
+    worker: Callable[..., str], scheduler: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker()
+    recipe = Dask(address=scheduler, scheduler_file=None, workers=1, retries=3, task_timeout_s=None, tls=None)
+    recipe.open(()).close()
+    assert [record.getMessage() for record in caplog.records if "is not encrypted" in record.getMessage()]
 
 
-def test_an_encrypted_scheduler_is_joined_with_its_certificates(scheduler: str, tls: list[str], tmp_path: Path) -> None:
+def test_an_encrypted_scheduler_is_joined_with_its_certificates(encrypted: str, tls: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert (
-        call_main(*TINY, "compute=dask", f"compute.address={scheduler}", *tls, "budget.iterations=1", f"run.dir={run}")
+        call_main(*TINY, "compute=dask", f"compute.address={encrypted}", *tls, "budget.iterations=1", f"run.dir={run}")
         == 0
     )
     assert {row["iteration"] for row in rows(run)} == {1}
 
 
 def test_an_encrypted_scheduler_is_out_of_reach_without(
-    scheduler: str, tls: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    encrypted: str, tls: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 2.0)
-    plain = scheduler.replace("tls", "tcp")
+    plain = encrypted.replace("tls", "tcp")
     lines = {
-        (f"compute.address={scheduler}",): "is encrypted; name its certificates by compute.tls.ca, .cert and .key",
-        (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; try {scheduler}",
+        (f"compute.address={encrypted}",): "is encrypted; name its certificates by compute.tls.ca, .cert and .key",
+        (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; try {encrypted}",
         (f"compute.address={plain}",): "does not answer",
     }
     for keys, part in lines.items():
@@ -107,7 +107,7 @@ def test_certificates_that_cannot_work_are_named_at_once(
 
 def test_jobs_are_given_the_certificates(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(certificates)
-    cluster = _cluster(job_recipe(KEYS), None)
+    cluster = _cluster(job_recipe(KEYS), None, read_security(KEYS))
     try:
         script = cluster.job_script()
         assert cluster.scheduler_address.startswith("tls://127.0.0.1:")

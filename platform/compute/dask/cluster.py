@@ -48,7 +48,10 @@ def local(
     imports: Collection[str] = ("paddock",),
     security: Security | None = None,
 ) -> DaskPool:
-    """Open a pool of worker processes on this machine, reachable from this machine alone.
+    """Open a pool of worker processes on this machine, reachable from this machine and with its certificates alone.
+
+    Args:
+        security: certificates of the cluster; None makes some that only its processes know.
 
     Raises:
         PoolError: they cannot be reached, or do not start.
@@ -68,8 +71,8 @@ def local(
                 memory_limit=None,
                 death_timeout=START_S,  # until then one that hangs keeps the cluster from starting and ending others
                 silence_logs=logging.CRITICAL,
-                security=security,
-                protocol="tls://" if security else None,
+                security=security or Security.temporary(),
+                protocol="tls://",
                 env={exit_report.FOLDER: crashes},
             )
         except (OSError, RuntimeError) as error:  # Dask's own is a RuntimeError
@@ -123,6 +126,9 @@ def connect(
         remedy = "is it running there? `dask scheduler` prints its address"
         raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
     where = f"the scheduler at {address}"
+    if security is None:
+        remedy = "start the scheduler with certificates, and name them by compute.tls"
+        log.warning("%s is not encrypted: who reaches it can run code as you; %s", where, remedy)
     with contextlib.ExitStack() as undo:
         try:
             return open_pool(undo, client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
