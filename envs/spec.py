@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import gymnasium
 
 from paddock.envs.errors import ConfigError, nearest, require
-from paddock.envs.frozen import Frozen, freeze, thaw
+from paddock.envs.frozen import freeze, thaw
 from paddock.envs.making import Made, look, make_by_id, wrap
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spaces.layout import Layout
@@ -23,8 +23,6 @@ IN_TRAINING: dict[str, tuple[Any, str]] = {
     "max_episode_steps": (int, "a whole number"),
 }
 
-
-NOTHING = Frozen(dict, ())
 TAKEN = {"return", "length"}  # metrics of every episode
 
 
@@ -151,7 +149,7 @@ class EnvSpec:
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
         """(observation space without what is left out, action space), read from an environment made for the purpose."""
-        return self._kept, self.raw_spaces[1]
+        return self.observations.space, self.raw_spaces[1]
 
     @property
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -196,56 +194,33 @@ class EnvSpec:
         roles = []
         for name, own in group(seats).items():
             first = seats[own[0]]
-            kept, observations = self.keep(first.observation_space)
-            actions = self.keep_actions(first.action_space)
+            observations = self.lay_out(first.observation_space)
+            actions = self.lay_out_actions(first.action_space)
             agents = tuple(seats[k].agent for k in own)
-            roles.append(Role(name, own, agents, kept, first.action_space, observations, actions))
+            roles.append(Role(name, own, agents, observations.space, first.action_space, observations, actions))
         return tuple(roles)
 
     @functools.cached_property
     def observations(self) -> Layout:
         """Layout of an observation in a row; ConfigError where it has no known size."""
-        return self._lay_out(self.raw_spaces[0])
+        return self.lay_out(self.raw_spaces[0])
 
     @functools.cached_property
     def actions(self) -> Layout:
         """Layout of an action in a row; ConfigError where it has no known size."""
         return self.lay_out_actions(self.raw_spaces[1])
 
-    def keep(self, observation_space: gymnasium.Space) -> tuple[gymnasium.Space, Layout | None]:
-        """Return what is kept of an observation space, and how it lies in rows; None where its size is not known.
+    def lay_out(self, observation_space: gymnasium.Space) -> Layout:
+        """Return how an observation of this space lies in a row.
 
         Raises:
             ConfigError: `bounds` and `without` do not give it a size, or name parts that it lacks.
         """
-        try:
-            layout = self._lay_out(observation_space)
-        except ConfigError:
-            if self.bounds != NOTHING or self.without:
-                raise
-            return observation_space, None
-        return layout.space, layout
-
-    def keep_actions(self, action_space: gymnasium.Space) -> Layout | None:
-        """Return how an action of this space lies in a row; None and ConfigError as in `keep`."""
-        try:
-            return self.lay_out_actions(action_space)
-        except ConfigError:
-            if self.action_bounds != NOTHING:
-                raise
-            return None
-
-    def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
         """Return how an action of this space lies in a row; ConfigError where it has no known size."""
         return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
-
-    @functools.cached_property
-    def _kept(self) -> gymnasium.Space:
-        """The observation space without what is left out."""
-        return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
     def _made(self) -> Made:

@@ -160,7 +160,7 @@ def play(
     m2 = np.zeros(mean.shape)
     acts = np.zeros(slots * seats, np.bool_) if seats > 1 else None
     lived = np.zeros(slots * seats, np.bool_)  # has acted in the life that goes on
-    blank = allocate(Layouts.of_roles(env.roles).action_rows, slots * seats, np.zeros) if seats > 1 else np.zeros(0)
+    blank = allocate(Layouts.of_roles(env.roles).action, slots * seats, np.zeros) if seats > 1 else np.zeros(0)
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""

@@ -42,8 +42,8 @@ def make_parts(
         return Parts.alone(architecture(*spaces_of_role(env, divided[0])), env.seats)
     several, each = len(env.roles) > 1, []
     for role in divided:
-        network, actions = architecture(*spaces_of_role(env, role)), role.actions
-        layouts = (network.inputs.layout, actions) if several and actions is not None else None
+        network = architecture(*spaces_of_role(env, role))
+        layouts = (network.inputs.layout, role.actions) if several else None
         each.append(PolicyPart(role.name, role.seats, network, layouts))
     return Parts.of(each, env)
 

@@ -14,7 +14,7 @@ from paddock.algos.networks.inputs import blank
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import Role, SeatRows, narrow, widen
+from paddock.envs.worlds.roles import SeatRows, narrow, widen
 
 
 @final
@@ -168,20 +168,9 @@ def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
     mine = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
     names = " and ".join(role.name for role in mine)
     require(len(mine) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
-    observations, actions = _sized(env, mine[0])
-    _, _, state = policy.act(blank(observations), None)
+    _, _, state = policy.act(blank(mine[0].observations), None)
     memory = 0 if state is None else int(np.size(state))
     if len(roles) > 1:
-        wide = SeatRows.of([_sized(env, role)[1] for role in roles], [role.seats for role in roles])
-        policy = RolePolicy(policy, observations, actions, wide)
+        wide = SeatRows.of([role.actions for role in roles], [role.seats for role in roles])
+        policy = RolePolicy(policy, mine[0].observations, mine[0].actions, wide)
     return _Member(policy, memory)
-
-
-def _sized(env: EnvSpec, role: Role) -> tuple[Layout, Layout]:
-    """Return how a role's observations and actions lie in rows."""
-    if role.observations is None or role.actions is None:
-        raise ConfigError(
-            f"env.id={env.id}: what {role.name} see or do has no known size; give it one by env.bounds= and "
-            "env.action_bounds=, or leave parts out by env.without="
-        )
-    return role.observations, role.actions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.heads import Head
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import require
 from paddock.envs.spaces.features import Features, numbers_of
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import MASK
@@ -237,14 +237,7 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
 
 
 def spaces_of_role(env: EnvSpec, role: Role) -> tuple[Layout, gymnasium.Space]:
-    """Return how an observation lies in a row, and the action space, of the agents of a role.
-
-    Raises:
-        ConfigError: an observation has no known size.
-    """
-    sized = f"env.id={env.id}: an observation of {role.observation_space} has no known size"
-    if role.observations is None:
-        raise ConfigError(f"{sized}; give it one by env.bounds=, or leave parts out by env.without=")
+    """Return how an observation lies in a row, and the action space, of the agents of a role."""
     return role.observations, role.action_space
 
 

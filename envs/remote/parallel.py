@@ -13,7 +13,7 @@ from paddock.envs.remote.served import Served, read_info
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.remote import check_meeting
-from paddock.envs.worlds.roles import Role, narrow, widen
+from paddock.envs.worlds.roles import Role, SeatRows, narrow, widen
 from paddock.envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ class RemoteParallelEnv:
             seats = [k for k, agent in enumerate(self.possible_agents) if agent in role.agents and agent in agents]
             if not seats:
                 continue
-            assert role.observations is not None
-            own = rows[seats] if self._layouts.roles is None else narrow(rows[seats], role.observations)
+            several = isinstance(self._layouts.observation, SeatRows)
+            own = narrow(rows[seats], role.observations) if several else rows[seats]
             read = role.observations.reader(own)
             found |= {self.possible_agents[seat]: read(k) for k, seat in enumerate(seats)}
         return {agent: found[agent] for agent in agents}
@@ -188,19 +188,17 @@ class RemoteParallelEnv:
             raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
         own = {agent: actions[agent] for agent in self.acting}
         parts = [_pack_role(role, own) for role in self._roles]
-        if self._layouts.roles is None:
+        if not isinstance(self._layouts.action, SeatRows):
             return parts[0]
-        row = self._layouts.roles[1].row
+        row = self._layouts.action.row
         rows = np.zeros(self._layouts.seats, row)
         for role, part in zip(self._roles, parts, strict=True):
-            assert role.actions is not None
             rows[list(role.seats)] = widen(part, role.actions, row)
         return rows
 
 
 def _pack_role(role: Role, actions: Mapping[str, Any]) -> NDArray[Any]:
     """Return rows of a role's actions; zeros for agents that have none."""
-    assert role.actions is not None
     rows = role.actions.zeros(len(role.seats))
     write = role.actions.writer(rows)
     for k, agent in enumerate(role.agents):

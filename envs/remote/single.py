@@ -51,7 +51,6 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         if seats > 1:
             raise ConfigError(f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv")
         (role,) = self.offer.roles
-        assert role.observations is not None and role.actions is not None
         self.observation_space, self.action_space = role.observation_space, role.action_space
         self._observations, self._actions = role.observations, role.actions
         self._action = self._actions.zeros(1)

@@ -121,10 +121,6 @@ class Part(abc.ABC):
         """Return how many elements a batch in Gymnasium's form has."""
         return len(batch)
 
-    @abc.abstractmethod
-    def refuse(self, element: Any) -> None:
-        """Raise Misfit where an element is not of the space; return where it is."""
-
     def writer(self, views: Views) -> Write:
         """A function that writes an element at an index: straight assignments, made for this space.
 
@@ -135,10 +131,11 @@ class Part(abc.ABC):
         source = Source()
         self.emit(source, "element", views)
         body = "\n".join(f"        {line}" for line in source.lines)
-        names = source.names | {"refuse": self.refuse}
+        names = source.names | {"misfit": _other_structure}
         exec(
             f"def write(index, element):\n    try:\n{body}\n"
-            "    except (KeyError, IndexError, TypeError, AttributeError):\n        refuse(element)\n        raise\n",
+            "    except (KeyError, IndexError, TypeError, AttributeError) as error:\n"
+            "        raise misfit(error) from error\n",
             names,
         )
         write: Write = names["write"]
@@ -219,9 +216,6 @@ class NumbersPart(Part):
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
         views[...] = self.fit(batch, views.shape[: views.ndim - len(self.shape)], choices)
 
-    def refuse(self, element: Any) -> None:
-        self.fit(element)
-
 
 @final
 class Choice(Part):
@@ -267,9 +261,6 @@ class Choice(Part):
             self.fit(wrong[0])
         views[...] = array
 
-    def refuse(self, element: Any) -> None:
-        self.fit(element)
-
 
 def finder(part: NumbersPart, most: int | None = None) -> Callable[[Array], bool]:
     """Return a function that says whether an element has a number that is none of its choices.
@@ -293,6 +284,10 @@ def finder(part: NumbersPart, most: int | None = None) -> Callable[[Array], bool
         return bool(np.greater(unsigned[:count], highest, wrong[:count]).any())
 
     return has_other if most is None else have_other
+
+
+def _other_structure(error: Exception) -> Misfit:
+    return Misfit(f"another structure than is declared ({type(error).__name__}: {error})")
 
 
 def dotted(path: Path) -> str:

@@ -36,7 +36,7 @@ class Record(Part):
         own = source.local()
         source.add(f"{own} = {value}")
         if self.size is not None:
-            source.add(f"if len({own}) != {self.size}:", "    raise IndexError")
+            source.add(f"if len({own}) != {self.size}:", f"    {source.bind(self._check)}({own})")
         for (key, part), view in zip(self.parts.items(), self._each(views), strict=True):
             part.emit(source, f"{own}[{key!r}]", view)
 
@@ -55,11 +55,6 @@ class Record(Part):
     def rows_in(self, batch: Any) -> int:
         key, part = next(iter(self.parts.items()))
         return part.rows_in(batch[key])
-
-    def refuse(self, element: Any) -> None:
-        self._check(element)
-        for key, part in self.parts.items():
-            part.refuse(element[key])
 
     def _check(self, element: Any) -> None:
         at = place(self.path)

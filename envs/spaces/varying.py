@@ -31,11 +31,9 @@ class Varying(Part):
     """A space that differs in size or structure from row to row: written, read and batched one by one.
 
     Attributes:
-        depth: how many bounded structures it lies in.
         record: what it is made of.
     """
 
-    depth: int
     record: Record
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
@@ -63,16 +61,13 @@ class Varying(Part):
         for row, element in enumerate(batch):
             write(row, element)
 
-    def refuse(self, element: Any) -> None:
-        self.write(self.views(np.zeros(1, self.dtype)))((0,) * (self.depth + 1), element)
-
 
 @final
 class Text(Varying):
     """A text of at most so many characters; what is shorter ends in zeros."""
 
     def __init__(self, path: Path, lead: tuple[int, ...], most: int) -> None:
-        self.path, self.depth, self.most = path, len(lead), most
+        self.path, self.most = path, most
         self.dtype = np.dtype((f"U{max(most, 1)}", lead))  # NumPy has no texts of none
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
@@ -101,7 +96,7 @@ class OneOf(Varying):
     """A OneOf: which alternative it is, and all of them one after another; those it is not are zeros."""
 
     def __init__(self, path: Path, lead: tuple[int, ...], options: Sequence[Part]) -> None:
-        self.path, self.depth = path, len(lead)
+        self.path = path
         self.tag = NumbersPart((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
         self.record = Record(path, {"tag": self.tag, **dict(enumerate(options))}, None)
         self.options, self.dtype = list(options), self.record.dtype
@@ -142,7 +137,7 @@ class Items(Varying):
         item: with the bound at the end of its lead.
         stacked: an element is a batch of items in Gymnasium's form, and not a tuple.
         """
-        self.path, self.depth, self.most, self.key, self.item, self.stacked = path, len(lead), most, key, item, stacked
+        self.path, self.most, self.key, self.item, self.stacked = path, most, key, item, stacked
         self.length = NumbersPart((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
         self.record = Record(path, {"length": self.length, "items": item}, None)
         self.dtype = self.record.dtype
@@ -191,7 +186,7 @@ class Graph(Varying):
         key: of the configuration, which sets the bound.
         node, edge: each with its bound at the end of its lead; no edge where the space has none.
         """
-        self.path, self.depth, self.most, self.key, self.node, self.edge = path, len(lead), most, key, node, edge
+        self.path, self.most, self.key, self.node, self.edge = path, most, key, node, edge
         one = ((most[0],), (0,))
         parts: dict[str | int, Part] = {
             "num_nodes": NumbersPart((*path, "num_nodes"), "length", INTEGER, lead, (), *one),

@@ -1,18 +1,16 @@
 """Elements of N environments in one array, as `storage.allocate` gives it: written, read and handed on in batches."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from paddock.envs.spaces.columns import DOUBTS, Fill
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import Index, Misfit, Read, Write
+from paddock.envs.spaces.parts import Misfit, Read, Write
 from paddock.envs.spaces.views import select
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import RowIndex, numbers
@@ -97,24 +95,12 @@ class Buffer:
             check_rows(self._layout, actions, count)
             self._rows[rows] = actions.view(self._layout.row)
             return
-        check_form(self._space, actions, count, "")
+        packed = self._layout.zeros(count)
         try:
-            self.pack(rows, actions, choices=False)  # those of agents that do not act are not looked at
+            self._layout.pack(actions, packed)  # whatever choices they are: those of agents that do not act count not
         except Misfit as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
-
-    def pack(self, rows: RowIndex, batch: Any, choices: bool = True) -> None:
-        """Write a batch in Gymnasium's form.
-
-        Args:
-            choices: whether choices have to be those of the space.
-
-        Raises:
-            Misfit: it is not of that form.
-        """
-        packed = self._layout.zeros(len(numbers(rows)))
-        self._layout.pack(batch, packed, choices)
         self._rows[rows] = packed
 
     # Made when they are needed, as each is compiled for this space and this array.
@@ -134,40 +120,6 @@ class Buffer:
     @cached_property
     def _views(self) -> Any:
         return self._layout.fields(self._rows)
-
-
-@final
-class Objects:
-    """Elements of no known size, as they are; methods as those of `Buffer`."""
-
-    def __init__(self, space: Space, array: NDArray[Any]) -> None:
-        self.array, self._space = array, space
-
-    def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
-        write_each(self._write, rows, elements)
-
-    def take(self, rows: RowIndex, copy: bool) -> Any:
-        return join(self._space, self.array[rows])
-
-    def take_each(self, rows: RowIndex) -> list[Any]:
-        return list(self.array[rows])
-
-    def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        return list(self.array[rows])
-
-    def put(self, rows: RowIndex, actions: Any, count: int) -> None:
-        check_form(self._space, actions, count, "")
-        self.write(rows, apart(self._space, actions))
-
-    def pack(self, rows: RowIndex, batch: Any) -> None:
-        self.write(rows, apart(self._space, batch))
-
-    def _write(self, row: Index, element: Any) -> None:
-        try:
-            join(self._space, [element])
-        except (ValueError, TypeError, LookupError) as error:
-            raise Misfit(f"what {self._space} has not: {' '.join(str(error).split())}") from error
-        self.array[row] = deepcopy(element)  # an environment may change it later
 
 
 @final
@@ -223,13 +175,11 @@ class RoleBuffers:
         return [(role, ids[where], where) for role, where in parts]
 
 
-AnyBuffer = Buffer | Objects | RoleBuffers
+AnyBuffer = Buffer | RoleBuffers
 
 
-def buffer_of(space: Space, layout: Layout | SeatRows | None, array: NDArray[Any], packed: bool = False) -> AnyBuffer:
+def buffer_of(space: Space, layout: Layout | SeatRows, array: NDArray[Any], packed: bool = False) -> AnyBuffer:
     """Return the buffer of an array that `allocate` gave; `packed` as in `Buffer`."""
-    if layout is None:
-        return Objects(space, array)
     if isinstance(layout, SeatRows):
         return RoleBuffers(space, layout, array, packed)
     return Buffer(space, layout, array, packed)
@@ -255,12 +205,6 @@ def apart(space: Space, batch: Any) -> list[Any]:
     return list(batch)
 
 
-def join(space: Space, elements: Sequence[Any] | NDArray[Any]) -> Any:
-    """Return a batch of elements in Gymnasium's form."""
-    out: Any = create_empty_array(space, len(elements))
-    return concatenate(space, elements, out)
-
-
 def check_rows(layout: Layout | SeatRows, rows: NDArray[Any], count: int) -> None:
     """Raise VectorMisuse unless these are so many rows of a layout."""
     if rows.shape != (count,):
@@ -268,21 +212,3 @@ def check_rows(layout: Layout | SeatRows, rows: NDArray[Any], count: int) -> Non
     if rows.dtype.itemsize != layout.itemsize:
         what = f"rows of {rows.dtype.itemsize} bytes where {layout.itemsize} are declared"
         raise VectorMisuse(f"send: got {what}; lay them out by the environment's own EnvSpec.actions")
-
-
-def check_form(space: Space, actions: Any, count: int, name: str) -> None:
-    """Raise VectorMisuse unless a batch of so many actions has the mappings, tuples and lengths of its space."""
-    if isinstance(space, spaces.Dict):
-        if not isinstance(actions, Mapping) or set(actions) != set(space):
-            got = f"keys {sorted(actions)}" if isinstance(actions, Mapping) else type(actions).__name__
-            raise VectorMisuse(f"send: actions{name} must be a mapping with keys {sorted(space)}; got {got}")
-        for key, part in space.items():
-            check_form(part, actions[key], count, f"{name}[{key!r}]")
-        return
-    parts = len(space) if isinstance(space, spaces.Tuple) else count
-    listed = isinstance(actions, Sequence) or (isinstance(actions, np.ndarray) and actions.ndim > 0)
-    if not listed or len(actions) != parts:
-        got = f"{len(actions)}" if listed else type(actions).__name__
-        raise VectorMisuse(f"send: actions{name} must be a sequence of {parts}; got {got}")
-    for k, part in enumerate(space if isinstance(space, spaces.Tuple) else ()):
-        check_form(part, actions[k], count, f"{name}[{k}]")

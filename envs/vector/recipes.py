@@ -16,10 +16,9 @@ from paddock.envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from paddock.envs.vector.adapters.envpool import EnvPoolVectorEnv
 from paddock.envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.multiprocess.shared import check_platform, size_of
+from paddock.envs.vector.multiprocess.shared import check_platform
 from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from paddock.envs.vector.serial import SerialVectorEnv
-from paddock.envs.vector.storage import Layouts
 
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
@@ -140,7 +139,6 @@ class Multiprocess:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
         check_platform()
-        size_of(Layouts.of_seats(spec, spec.seating), spec.seats, 1, 1)
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> MultiprocessVectorEnv:
         """Start the workers; see `Vec.make`."""
@@ -178,22 +176,19 @@ class EnvPool:
     """EnvPool's environments, for the tasks that it has."""
 
     num_envs: NumEnvs
-    batch_size: int | None
     threads: Annotated[int, Range("must be at most 1024, or 0 for EnvPool's choice", low=0, high=1024)]
     seeded_slots = False
 
     def __post_init__(self) -> None:
         check_fields(self)
-        B, N = self.batch_size, self.num_envs
-        require(B is None or 1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for as many")
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
-        replace(self, num_envs=1, batch_size=None).make(spec).close()
+        replace(self, num_envs=1).make(spec).close()
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> EnvPoolVectorEnv:
-        """Prepare the pool; without `copy`, batches last until the next step."""
-        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, **form)
+        """Prepare the pool; batches are always the caller's own."""
+        return EnvPoolVectorEnv(spec, self.num_envs, self.threads, **form)
 
 
 @dataclass(frozen=True, kw_only=True)

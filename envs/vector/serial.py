@@ -50,8 +50,6 @@ class SerialVectorEnv(VectorEnv):
         self.envs: list[Any] = build(spec, range(num_envs), at_work)
         try:
             layouts = Layouts.of_seats(spec, seats_of(self.envs[0], spec.id))
-            if packed:
-                layouts.check_sized()
             rows = self.batch_size = num_envs * layouts.seats
             describe(self, self.envs[0], layouts, rows, autoreset)
             arrays = Arrays.allocate(layouts, rows, np.zeros)

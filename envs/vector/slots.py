@@ -203,7 +203,7 @@ class Slots(EnvSlots):
         self._steps = [env.step for env in self.envs]
         self._observation = buffer_of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
-        self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
+        self._shape = arrays.observation.shape[1:] if layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
         """See `EnvSlots.step`."""

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 from paddock.envs.worlds.roles import Role, SeatRows, Seats, join_spaces
@@ -19,14 +19,13 @@ RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice
 
 @dataclass(frozen=True)
 class Layouts:
-    """Layouts of observations and actions in rows; None where they have no known size, and are objects."""
+    """Layouts of observations and actions in rows; where there are several roles, each row is as wide as the widest."""
 
-    observation: Layout | None
-    action: Layout | None
+    observation: Layout | SeatRows
+    action: Layout | SeatRows
     observation_space: Space  # without what is left out; of several roles, a Dict of each one's
     action_space: Space
     agents: tuple[str, ...] = ("agent",)  # in the order of seats
-    roles: tuple[SeatRows, SeatRows] | None = None  # of observations and of actions, where there are several roles
 
     @classmethod
     def of(cls, spec: EnvSpec, observation_space: Space, action_space: Space) -> "Layouts":
@@ -36,8 +35,8 @@ class Layouts:
             ConfigError: `env.bounds`, `env.without` and `env.action_bounds` do not give them a size, or name what there
                 is not.
         """
-        kept, observation = spec.keep(observation_space)
-        return cls(observation, spec.keep_actions(action_space), kept, action_space)
+        observation = spec.lay_out(observation_space)
+        return cls(observation, spec.lay_out_actions(action_space), observation.space, action_space)
 
     @classmethod
     def of_seats(cls, spec: EnvSpec, seats: Seats) -> "Layouts":
@@ -48,36 +47,23 @@ class Layouts:
 
     @classmethod
     def of_roles(cls, roles: Sequence[Role]) -> "Layouts":
-        """Return those of worlds with these roles, of several seats in all.
-
-        Raises:
-            ConfigError: what a role sees or does has no known size.
-        """
+        """Return those of worlds with these roles, of several seats in all."""
         names = {seat: agent for role in roles for seat, agent in zip(role.seats, role.agents, strict=True)}
         agents = tuple(names[seat] for seat in sorted(names))
-        for role in roles:
-            cls(role.observations, role.actions, role.observation_space, role.action_space).check_sized()
         if len(roles) == 1:
             (role,) = roles
             return cls(role.observations, role.actions, role.observation_space, role.action_space, agents)
-        of = [role.seats for role in roles]
-        return cls(
-            None,
-            None,
-            *join_spaces(roles),
-            agents,
-            (
-                SeatRows.of([role.observations for role in roles if role.observations], of),
-                SeatRows.of([role.actions for role in roles if role.actions], of),
-            ),
-        )
+        seats = [role.seats for role in roles]
+        observation = SeatRows.of([role.observations for role in roles], seats)
+        action = SeatRows.of([role.actions for role in roles], seats)
+        return cls(observation, action, *join_spaces(roles), agents)
 
     def pick(self, agents: Sequence[str]) -> "Layouts":
         """Return those of some seats of a world, whose rows lie as they do among all of them."""
-        if self.roles is None:
+        if not isinstance(self.observation, SeatRows) or not isinstance(self.action, SeatRows):
             return replace(self, agents=tuple(agents))
         kept = [
-            [k for k, agent in enumerate(agents) if self.agents.index(agent) in role] for role in self.roles[0].seats
+            [k for k, agent in enumerate(agents) if self.agents.index(agent) in role] for role in self.observation.seats
         ]
         there = [k for k, own in enumerate(kept) if own]
 
@@ -90,18 +76,8 @@ class Layouts:
             assert isinstance(space, spaces.Dict)
             return spaces.Dict([item for k, item in enumerate(space.items()) if k in there])
 
-        both = pick(self.roles[0]), pick(self.roles[1])
-        return Layouts(None, None, part(self.observation_space), part(self.action_space), tuple(agents), both)
-
-    @property
-    def observation_rows(self) -> Layout | SeatRows | None:
-        """Layout of observations, of one role or of several."""
-        return self.observation if self.roles is None else self.roles[0]
-
-    @property
-    def action_rows(self) -> Layout | SeatRows | None:
-        """Layout of actions, of one role or of several."""
-        return self.action if self.roles is None else self.roles[1]
+        own = part(self.observation_space), part(self.action_space)
+        return Layouts(pick(self.observation), pick(self.action), *own, tuple(agents))
 
     @property
     def seats(self) -> int:
@@ -111,35 +87,20 @@ class Layouts:
     @property
     def role_seats(self) -> tuple[int, ...]:
         """Number of seats of each role."""
-        return (self.seats,) if self.roles is None else tuple(map(len, self.roles[0].seats))
-
-    def check_sized(self) -> None:
-        """Raise ConfigError where observations or actions have no known size, saying what gives them one."""
-        try:
-            if self.observation is None and self.roles is None:
-                Layout.of(self.observation_space, {}, ())
-        except ConfigError as error:
-            raise ConfigError(f"observations have no fixed size: {error}") from None
-        try:
-            if self.action is None and self.roles is None:
-                Layout.of(self.action_space, {}, (), "env.action_bounds")
-        except ConfigError as error:
-            raise ConfigError(f"actions have no fixed size: {error}") from None
+        return tuple(map(len, self.observation.seats)) if isinstance(self.observation, SeatRows) else (self.seats,)
 
     def check_rows(self, spec: EnvSpec) -> None:
         """Raise ConfigError where an adapted vector would give other rows than the recipe's environment."""
         own, other = spec.observations, self.observation
         require(
-            own == other or (own.plain and other is not None and other.plain),
+            own == other or (own.plain and other.plain),
             f"env.id={spec.id}: observations are {self.observation_space} in this vec=, and {spec.spaces[0]} in "
             "Gymnasium; choose vec=serial or vec=multiprocess",
         )
 
 
-def allocate(layout: Layout | SeatRows | None, num_envs: int, new: NewArray) -> NDArray[Any]:
-    """Return an array [N, ...] for rows: numbers where an element is one array of them, else voids or objects."""
-    if layout is None:
-        return new((num_envs,), np.dtype(object))
+def allocate(layout: Layout | SeatRows, num_envs: int, new: NewArray) -> NDArray[Any]:
+    """Return an array [N, ...] for rows: numbers where an element is one array of them, else voids."""
     if isinstance(layout, SeatRows):
         return new((num_envs,), layout.row)
     if layout.plain:

@@ -57,9 +57,9 @@ class Arrays:
             return new((num_envs,), np.dtype(dtype))
 
         return cls(
-            observation=allocate(layouts.observation_rows, num_envs, new),
-            final=allocate(layouts.observation_rows, num_envs, new),
-            action=allocate(layouts.action_rows, num_envs, new),
+            observation=allocate(layouts.observation, num_envs, new),
+            final=allocate(layouts.observation, num_envs, new),
+            action=allocate(layouts.action, num_envs, new),
             reward=row(np.float64),
             terminated=row(np.bool_),
             truncated=row(np.bool_),
@@ -99,13 +99,13 @@ class Table:
         self.seats = 1 if arrays.lives is None else arrays.lives.seats
         self.flags = bytearray(self.num_envs)  # NEW and so on
         self.flag = np.frombuffer(self.flags, np.uint8)  # the same bytes
-        seen = layouts.observation_space, layouts.observation_rows
+        seen = layouts.observation_space, layouts.observation
         self._observation = buffer_of(*seen, arrays.observation, packed)
         self._final = buffer_of(*seen, arrays.final, packed)
-        self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
-        self._packed = packed and layouts.observation_rows is not None  # else there are no rows
+        self._packed = packed
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
         self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays, and as they were before the step
         self._kept_episode = arrays.episode.copy()

@@ -60,8 +60,8 @@ class WorldSlots(EnvSlots):
         self._turns = [False] * worlds  # not everybody who lives acts
         self._whole = [False] * worlds  # everybody lives and acts
         self._warned = False
-        self._observation = buffer_of(layouts.observation_space, layouts.observation_rows, arrays.observation)
-        self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._observation = buffer_of(layouts.observation_space, layouts.observation, arrays.observation)
+        self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
         self._blank = np.zeros((), arrays.observation.dtype)
 
     def step(self, rows: RowIndex) -> dict[str, Any]:

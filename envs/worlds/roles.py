@@ -56,8 +56,8 @@ class Role:
         agents: their agents' names.
         observation_space: of each, without the parts that are left out.
         action_space: what each may do.
-        observations: how an observation lies in a row; None where it has no known size.
-        actions: how an action lies in a row; None where it has no known size.
+        observations: how an observation lies in a row.
+        actions: how an action lies in a row.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Role:
     agents: tuple[str, ...]
     observation_space: Space
     action_space: Space
-    observations: Layout | None
-    actions: Layout | None
+    observations: Layout
+    actions: Layout
 
 
 def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:

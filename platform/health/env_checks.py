@@ -172,7 +172,7 @@ def _global_state() -> tuple[Any, ...]:
 
 
 def _check_spaces(spec: EnvSpec) -> Finding:
-    observation, action = spec.spaces
+    observation, action = spec.raw_spaces
     try:
         layout = spec.observations
     except ConfigError as error:

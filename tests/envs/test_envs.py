@@ -115,25 +115,15 @@ def test_what_cannot_differ_in_training_is_refused(training: dict[str, Any], nam
         env_spec("Pendulum-v1", training=training)
 
 
-def test_spaces_without_a_known_size_are_the_environments_own_until_something_is_said_of_them() -> None:
+def test_what_varies_in_size_needs_a_bound_or_is_left_out() -> None:
     spec = env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "stacked"})
-    assert spec.spaces == spec.raw_spaces
     with pytest.raises(ConfigError, match=r"at pile is a Sequence.*\+env.bounds.pile=n.*env.without=\[pile\]"):
         spec.observations  # noqa: B018, which is made when it is asked for
-    with pytest.raises(
-        ConfigError, match=r"the space is a Sequence.*\+env.action_bounds.element=n, or wrap the environment"
-    ):
+    with pytest.raises(ConfigError, match=r"the space is a Sequence.*\+env.action_bounds.element=n, or wrap"):
         spec.actions  # noqa: B018
-    for wrong, named in (
-        ({"bounds": {"pile": 3, "pil": 3}}, "env.bounds.pil"),
-        ({"bounds": {"pile": 3}, "without": ["pil"]}, "did you mean 'pile'?"),
-        (
-            {"bounds": {"pile": 3}, "action_bounds": {"element": 3, "elemen": 3}},
-            "env.action_bounds.elemen is no .*'element'",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=named):
-            Layouts.of(replace(spec, **wrong), *spec.raw_spaces)
+    wrong = {"bounds": {"pile": 3}, "action_bounds": {"element": 3, "elemen": 3}}
+    with pytest.raises(ConfigError, match=r"env.action_bounds.elemen is no .*'element'"):
+        Layouts.of(replace(spec, **wrong), *spec.raw_spaces)
     assert list(replace(spec, without=("pile",)).spaces[0].spaces) == ["near"]
     first = env_spec("toy_envs:Samples-v0", kwargs={"observation": "graph", "action": "bits"}, without=[0])
     assert first.spaces[0] == gymnasium.spaces.Tuple([gymnasium.spaces.MultiDiscrete([2, 3])])

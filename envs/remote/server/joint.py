@@ -256,7 +256,7 @@ class JointEnv:
     def _step(self, acting: Sequence[Client]) -> None:
         before = self.history[-1].outcome
         assert isinstance(before, JointOutcome)
-        actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
+        actions = allocate(self.layouts.action, len(self.agents), np.zeros)
         for one in acting:
             actions[one.seats], one.actions = one.actions, None
         done = JointStep(self.history[-1].id, self.history[-1].step + 1, actions=actions, acted=before.acts)

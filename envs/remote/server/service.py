@@ -76,7 +76,6 @@ class EnvironmentServer:
         require(vec.seeded_slots, f"vec={name} cannot enter an episode again; {fix}")
         self._spec, self._settings = spec, settings
         layouts = Layouts.of_seats(spec, spec.seating)
-        layouts.check_sized()
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),
@@ -99,7 +98,7 @@ class EnvironmentServer:
             security.make_token(settings.token_file)
         token = security.read_token(settings.token_file)
         security.check_server(local, address, token, tls, settings.insecure)
-        max_bytes = vec.num_envs * layouts.seats * count_row_bytes(layouts.action_rows) + SPARE
+        max_bytes = vec.num_envs * layouts.seats * count_row_bytes(layouts.action) + SPARE
         threads = settings.max_sessions + 4 + SPARE_THREADS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         options, interceptors = security.server_options(max_bytes), [TokenInterceptor(token)]

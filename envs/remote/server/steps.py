@@ -57,8 +57,8 @@ class SessionEnvs:
         self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
-        self._observation = allocate(layouts.observation_rows, N, np.zeros)  # latest, while a client replays
-        self._action = allocate(layouts.action_rows, 0, np.zeros)
+        self._observation = allocate(layouts.observation, N, np.zeros)  # latest, while a client replays
+        self._action = allocate(layouts.action, 0, np.zeros)
         self._seats, self._several = venv.seats, layouts.seats > 1
         self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
         self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS

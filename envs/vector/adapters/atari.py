@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError, provide, require
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.adapters.batched import check_whole
+from paddock.envs.vector.adapters.batched import check_whole, spaces_of
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.contract import (
     Batch,
@@ -26,7 +26,7 @@ from paddock.envs.vector.contract import (
     read_episodes,
     read_seeds,
 )
-from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
+from paddock.envs.vector.infos import merge_infos, pick_infos
 
 GAME = "paddock/Atari-v0"  # the id of `paddock.envs.bindings.atari`
 SEEDS = 2**31  # ALE takes those from 0 to here
@@ -62,13 +62,12 @@ class AtariVectorEnv(LockStepVectorEnv):
         Raises:
             ConfigError: ale-py is not installed, or the recipe is not of one of these games as ALE plays them.
         """
-        self._adopt(_load(spec, num_envs, threads), spec, autoreset, packed)
+        venv = _load(spec, num_envs, threads)
+        self._adopt(venv, spec, spaces_of(venv), num_envs, autoreset, packed)
         self.keyed = keyed
         self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
         self._episode = np.zeros(num_envs, np.int64)  # number of the running one, where they are keyed
         self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: unknown
-        self._length = np.zeros(num_envs, np.int64)  # steps of it
-        self._return = np.zeros(num_envs)
         self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
         self._limit = spec.max_episode_steps or MAX_STEPS
 
@@ -178,17 +177,12 @@ class AtariVectorEnv(LockStepVectorEnv):
 
     def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
         """Begin the next episodes of those that ended, and keep what they ended with."""
-        over, N = np.flatnonzero(ended), self.num_envs
-        finals = np.full(N, None, object)
-        for i in over:
-            finals[i] = observation[i].copy()
-        final = episode_info(self._return, self._length, ended)
+        finals, returns, lengths = self._finals(observation, ended), self._return.copy(), self._length.copy()
         self._episode[ended] += 1
-        seeds = np.full(len(over), -1, np.int64) if self._key is None else self._keyed(ended)
+        seeds = np.full(np.count_nonzero(ended), -1, np.int64) if self._key is None else self._keyed(ended)
         observation, begun = self._start(ended, seeds)
-        merged = self._merge_restart(infos, begun, ended)
-        merged["final_info"] |= final
-        return observation, {**merged, "final_obs": finals, "_final_obs": ended.copy()}
+        self._return, self._length = returns, lengths
+        return observation, self._episodes(self._merge_restart(infos, begun, ended), finals, ended)
 
 
 def _own(infos: dict[str, Any]) -> dict[str, Any]:

@@ -3,18 +3,16 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import iterate
-from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError, one_line, provide, require, resolve
 from paddock.envs.making import REFUSALS
+from paddock.envs.spaces.views import copied
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.attributes import load_attributes, save_attributes
@@ -28,7 +26,6 @@ from paddock.envs.vector.contract import (
     keyed_seed,
     read_episodes,
 )
-from paddock.envs.vector.infos import episode_info
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
@@ -54,12 +51,10 @@ class BatchedVectorEnv(LockStepVectorEnv):
             spec: what of observations is kept.
             copy, packed: see `Vec.make`.
         """
-        self._adopt(venv, spec, autoreset, packed)
+        self._adopt(venv, spec, spaces_of(venv), venv.num_envs, autoreset, packed)
         self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
         self._copy = copy
         self._given: Any = None
-        self._return = np.zeros(self.num_envs)
-        self._length = np.zeros(self.num_envs, np.int64)
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; `options` are the vector environment's own."""
@@ -108,34 +103,12 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._length += 1
         ended = terminated | truncated
         if self.autoreset is AutoresetMode.SAME_STEP and ended.any():
+            final_obs = self._finals(observation if self._restarts else infos["final_obs"], ended)
             if self._restarts:
-                observation, infos = self._restart(observation, infos, ended)
-            else:
-                infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
-            final = episode_info(self._return, self._length, ended)
-            infos["final_info"] = {**infos.get("final_info", {}), **final}
-            infos["_final_info"] = ended.copy()
-            self._return[ended] = 0.0
-            self._length[ended] = 0
+                observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
+                infos = self._merge_restart(infos, begun, ended)
+            infos = self._episodes(infos, final_obs, ended)
         return self._own(observation), reward, terminated, truncated, infos
-
-    def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
-        final_obs = self._rows(observation, ended)
-        observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
-        return observation, {
-            **self._merge_restart(infos, begun, ended),
-            "final_obs": final_obs,
-            "_final_obs": ended.copy(),
-        }
-
-    def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
-        """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
-        rows = np.full(self.num_envs, None, object)
-        listed = isinstance(observation, np.ndarray) and observation.dtype.hasobject
-        given = observation if listed else list(iterate(self.venv.observation_space, observation))
-        for i in np.flatnonzero(chosen):
-            rows[i] = deepcopy(given[i])
-        return rows
 
     def _own(self, observation: Any) -> Any:
         return copied(observation) if self._copy else observation
@@ -189,20 +162,18 @@ def check_whole(spec: EnvSpec, vec: str) -> None:
     require(not spec.fresh, f"{cannot}; set env.fresh=false, or {remedy}")
 
 
+def spaces_of(venv: gymnasium.vector.VectorEnv) -> tuple[gymnasium.Space, gymnasium.Space]:
+    """Return the spaces of one observation and one action."""
+    return venv.single_observation_space, venv.single_action_space
+
+
 def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
     """Return when a vector environment restarts environments; None where it does not say."""
     return venv.metadata.get("autoreset_mode")
 
 
-def copied(observation: Any) -> Any:
-    """Return a batch of observations in memory of its own."""
-    if isinstance(observation, Mapping):
-        return {key: copied(part) for key, part in observation.items()}
-    return tuple(map(copied, observation)) if isinstance(observation, tuple) else np.array(observation)
-
-
 def _check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:
-    spaces = venv.single_observation_space, venv.single_action_space
+    spaces = spaces_of(venv)
     what = f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.raw_spaces}"
     require(target is None or spaces == spec.raw_spaces, f"{what}; name those of one task")
 

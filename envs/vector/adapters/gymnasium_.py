@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import PaddockError, require
 from paddock.envs.making import RAISED
 from paddock.envs.spec import EnvSpec
+from paddock.envs.vector.adapters.batched import spaces_of
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.contract import (
     Batch,
@@ -32,7 +33,6 @@ from paddock.envs.vector.contract import (
     keyed_seed,
     read_episodes,
     read_seeds,
-    read_values,
 )
 from paddock.envs.vector.infos import check_names
 from paddock.envs.vector.slots import check_numbers, check_started, named, rebuild
@@ -73,7 +73,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
             )
             shared = _can_share(spec.raw_spaces[0])
             venv = AsyncVectorEnv(slots, shared, copy, context=start_method, autoreset_mode=autoreset)
-        self._adopt(venv, spec, autoreset, packed)
+        self._adopt(venv, spec, spaces_of(venv), num_envs, autoreset, packed)
         self._keyed = False  # whether the environments seed their episodes by a key
         self._given: Any = None  # the actions that the sync kind was sent
 
@@ -93,16 +93,6 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._call(self.venv.call, "seed_by", seed, numbers)
         self._keyed = True
         return self._start(np.ones(self.num_envs, np.bool_), None, None)
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the result of each environment's method, or its attribute where that is no method."""
-        check_open(self, "call")
-        return self._call(self.venv.call, name, *args, **kwargs)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
-        check_open(self, "set_attr")
-        self._call(self.venv.set_attr, name, read_values(values, self.num_envs))
 
     def _drain(self) -> None:
         if self._async:
@@ -128,20 +118,11 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         try:
             return method(*arguments, **options)
         except PaddockError:
-            self.close(**({"terminate": True} if self._async else {}))
+            self.close(terminate=True)
             raise
         except (EOFError, OSError) as error:
-            if not self._async:
-                raise
-            for process in self.venv.processes:
-                process.join(0.1)
-            codes = [process.exitcode for process in self.venv.processes]
-            dead = [
-                f"the process of environment {i} (exit code {code})" for i, code in enumerate(codes) if code is not None
-            ]
             self.close(terminate=True)
-            what = ", ".join(dead) or "a process"
-            raise EnvError(f"{what} died; look for the cause in what it logged last") from error
+            raise EnvError("a process of an environment died; look for the cause in what it logged last") from error
 
 
 def _can_share(space: Space) -> bool:

@@ -1,18 +1,20 @@
 """Base of adapters around vector environments that step all their environments at once."""
 
 from abc import abstractmethod
-from functools import cached_property
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
-from paddock.envs.spaces.parts import Misfit, Read, Write
+from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open, describe, read_mask
-from paddock.envs.vector.infos import merge_infos, pick_infos
+from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 from paddock.envs.vector.storage import Layouts, allocate
 
 
@@ -21,21 +23,35 @@ class LockStepVectorEnv(VectorEnv):
 
     venv: Any  # the vector environment inside
 
-    def _adopt(self, venv: Any, spec: EnvSpec, autoreset: AutoresetMode, packed: bool) -> None:
-        """Take over the attributes of the vector environment inside; `packed` as in `Vec.make`."""
-        layouts = Layouts.of(spec, venv.single_observation_space, venv.single_action_space)
+    def _adopt(
+        self,
+        venv: Any,
+        spec: EnvSpec,
+        spaces: tuple[Space, Space],
+        num_envs: int,
+        autoreset: AutoresetMode,
+        packed: bool,
+    ) -> None:
+        """Take over a vector environment.
+
+        Args:
+            spaces: of one observation and one action.
+            packed: see `Vec.make`.
+        """
+        layouts = Layouts.of(spec, *spaces)
         if packed:
             layouts.check_rows(spec)
-        describe(self, venv, layouts, venv.num_envs, autoreset)
-        self.venv, self._id, self.batch_size = venv, spec.id, self.num_envs
-        self._layout = layouts.observation
-        self._packed = packed and self._layout is not None and not self._layout.plain
+        describe(self, venv, layouts, num_envs, autoreset)
+        self.venv, self._id, self.batch_size = venv, spec.id, num_envs
+        self._whole_space = batch_space(spaces[0], num_envs)
+        self._layout = spec.lay_out(spaces[0])
+        self._packed = packed and not self._layout.plain
         self._changed = self._packed or bool(spec.without)
-        array = allocate(layouts.action, self.num_envs, np.zeros)
-        self._actions = buffer_of(self.single_action_space, layouts.action, array)
+        self._actions = buffer_of(spaces[1], layouts.action, allocate(layouts.action, num_envs, np.zeros))
         self._begun = False  # whether every environment has had an episode
         self._sent = False
-        self._ended = np.zeros(self.num_envs, np.bool_)  # episodes that the caller has to restart
+        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
+        self._return, self._length = np.zeros(num_envs), np.zeros(num_envs, np.int64)  # of running episodes
 
     @abstractmethod
     def _start_step(self, actions: Any) -> None:
@@ -92,6 +108,22 @@ class LockStepVectorEnv(VectorEnv):
             self._finish_step()
         self._sent = False
 
+    def _finals(self, observation: Any, ended: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return copies of last observations in Gymnasium's form: an array [N] of objects, None elsewhere."""
+        finals = np.full(self.num_envs, None, object)
+        listed = isinstance(observation, np.ndarray) and observation.dtype.hasobject
+        each = observation if listed else list(iterate(self._whole_space, observation))
+        for i in np.flatnonzero(ended):
+            finals[i] = deepcopy(each[i])
+        return finals
+
+    def _episodes(self, infos: dict[str, Any], final_obs: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return infos with what the contract says of ended episodes; the next ones have no steps yet."""
+        final = {**infos.get("final_info", {}), **episode_info(self._return, self._length, ended)}
+        self._return[ended], self._length[ended] = 0.0, 0
+        own = {"final_obs": final_obs, "_final_obs": ended.copy(), "final_info": final, "_final_info": ended.copy()}
+        return {**infos, **own}
+
     def _merge_restart(self, infos: dict[str, Any], begun: dict[str, Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
         """Return the infos of a step in which episodes ended, which are final there, and of the reset that followed."""
         merged: dict[str, Any] = {}
@@ -103,7 +135,6 @@ class LockStepVectorEnv(VectorEnv):
         """Return a batch without what is left out, in Gymnasium's form or as rows."""
         if not self._changed:
             return observation
-        assert self._layout is not None
         rows = self._layout.zeros(self.num_envs)
         try:
             self._layout.pack(observation, rows, choices=True)
@@ -115,19 +146,13 @@ class LockStepVectorEnv(VectorEnv):
     def _keep_each(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Return the same of observations one by one, in an array [N] of objects with None where there is none."""
         kept = np.full(self.num_envs, None, object)
-        rows, write, read = self._one_by_one
+        rows = self._layout.zeros(self.num_envs)
+        write, read = self._layout.writer(rows), self._layout.reader(rows)
         for i, one in enumerate(observations):
             if one is not None:
                 write(i, one)
                 kept[i] = rows[i].copy() if self._packed else read(i)
         return kept
-
-    @cached_property
-    def _one_by_one(self) -> tuple[NDArray[Any], Write, Read]:
-        """Rows, their writer and their reader."""
-        assert self._layout is not None
-        rows = self._layout.zeros(self.num_envs)
-        return rows, self._layout.writer(rows), self._layout.reader(rows)
 
     def render(self) -> Any:
         """Return what the vector environment inside draws."""

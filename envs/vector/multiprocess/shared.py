@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import require
 from paddock.envs.vector.storage import Layouts, NewArray
 from paddock.envs.vector.table import Arrays
 
@@ -67,15 +67,7 @@ def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def size_of(layouts: Layouts, num_envs: int, workers: int, blocks: int) -> int:
-    """Return the bytes that the buffers of a vector take.
-
-    Raises:
-        ConfigError: observations or actions have no known size, so that no array can hold them.
-    """
-    try:
-        layouts.check_sized()
-    except ConfigError as error:
-        raise ConfigError(f"{error}; or choose vec=serial") from None
+    """Return the bytes that the buffers of a vector take."""
     sizes: list[int] = []
 
     def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

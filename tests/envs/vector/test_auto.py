@@ -73,13 +73,3 @@ def test_where_the_pool_has_the_cores_environments_stay_in_its_workers(
     code, out, err = start(*words, "compute=local", "compute.workers=1").wait()
     assert code == 0 and "vec=auto: serial" in out, err
     assert yaml.safe_load((run / "config.yaml").read_text())["vec"]["_target_"] == "paddock.envs.vector.Serial"
-
-
-def test_what_has_no_known_size_stays_in_this_process() -> None:
-    said: list[str] = []
-    piles = env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "start"})
-    section = auto().settle(piles, False, said.append)
-    assert section["_target_"] == "paddock.envs.vector.Serial" and said[1:] == ["vec=auto: serial"]
-    assert said[0].startswith(
-        "vec=auto: not in worker processes, for observations have no fixed size: the space at pile"
-    )

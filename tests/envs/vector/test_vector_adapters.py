@@ -62,9 +62,8 @@ def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
         env_spec("Blackjack-v1"),
         env_spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
         env_spec("CartPole-v1", fresh=True),
-        env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "start"}),  # of no known size
     ],
-    ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh", "pile"],
+    ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh"],
 )
 def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> None:
     with closing(Serial(num_envs=N).make(recipe)) as serial, closing(gymnasium_vec(mode).make(recipe)) as other:
@@ -97,7 +96,7 @@ def test_a_process_that_dies_is_named() -> None:
     with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
         venv.reset(seed=0)
         os.kill(venv.venv.processes[2].pid, signal.SIGKILL)
-        with pytest.raises(EnvError, match=r"the process of environment 2 \(exit code -9\) died"):
+        with pytest.raises(EnvError, match="a process of an environment died"):
             for _ in range(2):  # what was sent to it may still count as sent
                 venv.step(np.zeros(N, int))
         assert not any(process.is_alive() for process in venv.venv.processes)
@@ -332,42 +331,30 @@ def test_infos_of_any_form_go_side_by_side_whoever_spoke_first() -> None:
 def test_envpool_that_is_absent_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match="pip install envpool") as caught:
-        EnvPool(num_envs=2, batch_size=None, threads=0).make(env_spec("CartPole-v1"))
+        EnvPool(num_envs=2, threads=0).make(env_spec("CartPole-v1"))
     assert "\n" not in str(caught.value)
 
 
-@pytest.fixture(params=[None, 2], ids=lambda batch_size: f"batch-{batch_size}")
-def pool(request: pytest.FixtureRequest) -> EnvPool:
+@pytest.fixture
+def pool() -> EnvPool:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
-    return EnvPool(num_envs=5, batch_size=request.param, threads=1)
+    return EnvPool(num_envs=5, threads=1)
 
 
 def gather(venv: VectorEnv, steps: int, start: tuple[Any, Any]) -> list[list[Any]]:
-    """Each environment's trajectory of so many steps: what it saw, got, and ended with.
-
-    Actions depend on the environment and its own step alone: EnvPool returns environments in any order.
-    """
+    """Each environment's trajectory of so many steps: what it saw, got, and ended with."""
     N, (obs, _) = venv.num_envs, start
     seen: list[list[Any]] = [[obs[i].tolist()] for i in range(N)]
-
-    def act(ids: Any) -> Any:
-        random = [np.random.default_rng([i, len(seen[i])]) for i in ids]
-        return np.array([generator.integers(2) for generator in random])
-
-    venv.send(act(range(N)))
-    while min(map(len, seen)) <= steps:
-        obs, reward, terminated, truncated, infos = venv.recv()
-        ids = infos.get("env_id", np.arange(N))
-        assert len(obs) == len(ids) == venv.batch_size and len(set(ids.tolist())) == len(ids)
-        for row, i in enumerate(ids.tolist()):
-            ended = bool(terminated[row] or truncated[row])
+    generator = np.random.default_rng(0)
+    for _ in range(steps):
+        obs, reward, terminated, truncated, infos = venv.step(generator.integers(2, size=N))
+        for i, ended in enumerate((terminated | truncated).tolist()):
             final: Any = None
             if ended:
                 episode = infos["final_info"]["episode"]
-                final = (infos["final_obs"][row].tolist(), float(episode["r"][row]), int(episode["l"][row]))
-            seen[i].append((obs[row].tolist(), float(reward[row]), ended, final))
-        venv.send(act(ids))
-    return [trajectory[: steps + 1] for trajectory in seen]
+                final = (infos["final_obs"][i].tolist(), float(episode["r"][i]), int(episode["l"][i]))
+            seen[i].append((obs[i].tolist(), float(reward[i]), ended, final))
+    return seen
 
 
 def test_envpool_restarts_in_the_same_step_and_counts(pool: EnvPool) -> None:
@@ -406,7 +393,7 @@ def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
         "paddock.envs.bindings.envpool:paddock/EnvPool-v0", kwargs={"task": "CartPole-v1"}, max_episode_steps=30
     )
     alone = Serial(num_envs=N).make(spec)
-    with closing(alone), closing(EnvPool(num_envs=N, batch_size=None, threads=1).make(spec)) as pool:
+    with closing(alone), closing(EnvPool(num_envs=N, threads=1).make(spec)) as pool:
         assert alone.keyed and alone.single_observation_space == pool.single_observation_space
         first = alone.begin(7)[0]
         np.testing.assert_array_equal(pool.begin(7)[0], first)
@@ -440,8 +427,5 @@ def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
 def test_what_envpool_cannot_do_is_refused(changes: dict[str, Any], named: str) -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
     with pytest.raises(ConfigError, match=named) as caught:
-        EnvPool(num_envs=2, batch_size=None, threads=0).make(env_spec(**({"id": "CartPole-v1"} | changes)))
+        EnvPool(num_envs=2, threads=0).make(env_spec(**({"id": "CartPole-v1"} | changes)))
     assert "\n" not in str(caught.value)
-
-
-# Recipes
