@@ -14,7 +14,7 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.atari import AtariVectorEnv
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from paddock.envs.vector.adapters.envpool import EnvPoolVectorEnv
-from paddock.envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
+from paddock.envs.vector.adapters.gymnasium_ import make_gymnasium
 from paddock.envs.vector.contract import VectorEnv
 from paddock.envs.vector.multiprocess.shared import check_platform
 from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
@@ -164,11 +164,11 @@ class Gymnasium:
         what = f"vec=gymnasium steps environments of one agent, and env.id={spec.id} is a world of {spec.seats}"
         require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
 
-    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> GymnasiumVectorEnv:
+    def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
         """Build the environments; without `copy`, observations last until the next step."""
         self.check(spec)
         start_method = self.start_method if self.mode == "async" else None
-        return GymnasiumVectorEnv(spec, self.num_envs, start_method=start_method, **form)
+        return make_gymnasium(spec, self.num_envs, start_method, **form)
 
 
 @dataclass(frozen=True, kw_only=True)

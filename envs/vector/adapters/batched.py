@@ -3,21 +3,23 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from paddock.envs.errors import ConfigError, one_line, provide, require, resolve
-from paddock.envs.making import REFUSALS
+from paddock.envs.errors import ConfigError, PaddockError, one_line, provide, require, resolve
+from paddock.envs.making import RAISED, REFUSALS
 from paddock.envs.spaces.views import copied
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.lockstep import LockStepVectorEnv
 from paddock.envs.vector.attributes import load_attributes, save_attributes
 from paddock.envs.vector.contract import (
     Batch,
+    EnvError,
     Episodes,
     Seeds,
     Started,
@@ -26,6 +28,7 @@ from paddock.envs.vector.contract import (
     keyed_seed,
     read_episodes,
 )
+from paddock.envs.vector.slots import format_traceback
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
@@ -62,7 +65,9 @@ class BatchedVectorEnv(LockStepVectorEnv):
             raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
         mask = self._choose(options)
         self._return[mask], self._length[mask], self._ended[mask] = 0.0, 0, False
-        observation, infos = self.venv.reset(seed=None if seed is None else int(seed), options=options)
+        given = None if options is None else dict(options)  # Gymnasium's take the mask out of it
+        number = None if seed is None else int(seed)
+        observation, infos = self._call("reset", self.venv.reset, seed=number, options=given)
         self._begun = True
         return self._keep(self._own(observation)), infos
 
@@ -90,13 +95,18 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._begun, self._sent = True, False
 
     def _drain(self) -> None:
-        self._sent = False  # it has not begun
+        if isinstance(self.venv, AsyncVectorEnv):
+            super()._drain()
+        self._sent = False  # others have not begun
 
     def _start_step(self, actions: Any) -> None:
         self._given = actions
+        if isinstance(self.venv, AsyncVectorEnv):
+            self._call("step", self.venv.step_async, actions)
 
     def _finish_step(self) -> Batch:
-        observation, reward, terminated, truncated, infos = self.venv.step(self._given)
+        step = self.venv.step_wait if isinstance(self.venv, AsyncVectorEnv) else partial(self.venv.step, self._given)
+        observation, reward, terminated, truncated, infos = self._call("step", step)
         reward = np.array(reward, np.float64)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         self._return += reward
@@ -105,10 +115,21 @@ class BatchedVectorEnv(LockStepVectorEnv):
         if self.autoreset is AutoresetMode.SAME_STEP and ended.any():
             final_obs = self._finals(observation if self._restarts else infos["final_obs"], ended)
             if self._restarts:
-                observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
+                observation, begun = self._call("reset", self.venv.reset, options={"reset_mask": ended.copy()})
                 infos = self._merge_restart(infos, begun, ended)
             infos = self._episodes(infos, final_obs, ended)
         return self._own(observation), reward, terminated, truncated, infos
+
+    def _call(self, verb: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except PaddockError:
+            raise
+        except RAISED as error:
+            if isinstance(self.venv, AsyncVectorEnv):  # some of its processes may have died
+                self.close(terminate=True)
+            what = f"{self._id} raised in {verb}: {type(error).__name__}: {one_line(error)}"
+            raise EnvError(f"the vector environment of {what}\n{format_traceback(error)}") from error
 
     def _own(self, observation: Any) -> Any:
         return copied(observation) if self._copy else observation

@@ -68,35 +68,28 @@ def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
 def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> None:
     with closing(Serial(num_envs=N).make(recipe)) as serial, closing(gymnasium_vec(mode).make(recipe)) as other:
         assert other.observation_space == serial.observation_space and other.action_space == serial.action_space
-        assert other.keyed and other.batch_size == N
         actions = random_actions(serial, 40)
-        # A key after a seed and a seed after a key: neither leaves a trace.
         assert plain(other.reset(seed=5)) == plain(serial.reset(seed=5))
-        assert play(other, actions) == play(serial, actions)
-        assert plain(other.begin(7, [0, 4, 2])) == plain(serial.begin(7, [0, 4, 2]))
-        keyed = play(other, actions)
-        assert keyed == play(serial, actions)
-        assert plain(other.reset(seed=[3, 1, 2])) == plain(serial.reset(seed=[3, 1, 2]))
-        assert play(other, actions) == play(serial, actions)
-        ends = [infos for *_, infos in keyed if "final_info" in infos]
+        played = play(other, actions)
+        assert played == play(serial, actions)
+        ends = [infos for *_, infos in played if "final_info" in infos]
         assert len(ends) >= 2 and "episode" in ends[0]["final_info"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_environment_that_raises_is_named(mode: str) -> None:
+def test_an_environment_that_raises_ends_in_one_line_and_a_traceback(mode: str) -> None:
     recipe = env_spec("CartPole-v1", wrappers=[{"_target_": f"{__name__}.Fails"}])
     with closing(gymnasium_vec(mode).make(recipe)) as venv:
         venv.reset(seed=0)
-        with pytest.raises(EnvError, match=r"(?s)environment 1 \(CartPole-v1\) raised in step.*ZeroDivisionError"):
+        with pytest.raises(EnvError, match=r"(?s)CartPole-v1 raised in step: ZeroDivisionError"):
             venv.step(np.array([0, 1, 0]))
-        assert venv.closed
 
 
-def test_a_process_that_dies_is_named() -> None:
+def test_a_process_that_dies_leaves_none_behind() -> None:
     with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
         venv.reset(seed=0)
         os.kill(venv.venv.processes[2].pid, signal.SIGKILL)
-        with pytest.raises(EnvError, match="a process of an environment died"):
+        with pytest.raises(EnvError, match=r"CartPole-v1 raised in (step|reset): (EOF|Connection|BrokenPipe)"):
             for _ in range(2):  # what was sent to it may still count as sent
                 venv.step(np.zeros(N, int))
         assert not any(process.is_alive() for process in venv.venv.processes)

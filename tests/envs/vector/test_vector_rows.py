@@ -57,7 +57,7 @@ def test_rows_hold_what_gymnasiums_form_holds(make: Any, env: EnvSpec) -> None:
     assert list(play_in_rows(theirs, env, steps)) == told
     layout, ends = env.observations, 0
     for action, (whole, _, finals) in zip([None, *actions_for(batches, steps)], told, strict=True):
-        observation, *_, infos = batches.begin(5) if action is None else batches.step(action)
+        observation, *_, infos = batches.reset(seed=5) if action is None else batches.step(action)
         assert observation in batches.observation_space
         packed = layout.zeros(N)
         layout.pack(observation, packed)

@@ -107,7 +107,7 @@ def workers_of(vec: Any) -> list[psutil.Process]:
 
 def play_in_rows(vec: Any, spec: EnvSpec, steps: int) -> Iterator[tuple[bytes, ...]]:
     """Step a vector whose observations are rows, by actions that are rows; all it gives, as bytes."""
-    yield vec.begin(5)[0].tobytes(), b"", b""
+    yield vec.reset(seed=5)[0].tobytes(), b"", b""
     for action in actions_for(vec, steps):
         rows = spec.actions.zeros(N)
         spec.actions.pack(action, rows)
