@@ -17,6 +17,4 @@ def memory_bytes() -> int:
 
 def spell(count: int) -> str:
     """Return bytes as they are read."""
-    if count > 1e300:  # of a mistyped setting; a float holds none from 1e308 on
-        return "over a billion GB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -249,13 +249,6 @@ class KeepActions(gymnasium.Wrapper):
         return self.env.step(action)
 
 
-class Jam(RuntimeError):
-    """Can be pickled, and what comes of that cannot be unpickled."""
-
-    def __init__(self, part: str, cause: str) -> None:
-        super().__init__(f"{part}: {cause}")
-
-
 class Faulty(gymnasium.Env):
     """Counts its steps until it does what it should not; only in an episode on seed `on`, or in all of them."""
 
@@ -305,8 +298,6 @@ class Faulty(gymnasium.Env):
                     shape = (3,)
                 case "say":
                     info = {"said": bytes(1 << 23)}  # more than a pipe holds
-                case "jam":
-                    info = {"why": Jam("gearbox", "sand")}
         return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, info
 
     def render(self) -> Any:

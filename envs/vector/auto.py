@@ -18,12 +18,11 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.machine import usable_cores
 from paddock.envs.native.library import built, describe, passed_over, widest
 from paddock.envs.native.settings import NativeTask, native_task
-from paddock.envs.ranges import check_fields
 from paddock.envs.spaces.legal import MASK, sample_legal
 from paddock.envs.spaces.views import select
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Form, Multiprocess, Native, NumEnvs, Serial
+from paddock.envs.vector.recipes import Form, Multiprocess, Native, Recipe, Serial
 
 Layout = Serial | Multiprocess | Native
 
@@ -32,16 +31,15 @@ SIMPLER = 0.97  # share of the best at which the process itself is preferred to 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto:
+class Auto(Recipe):
     """A layout to be chosen; environments step in this process as long as it has not been."""
 
-    num_envs: NumEnvs
     restart: bool
     timeout_s: float
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         self.layouts()
 
     def check(self, spec: EnvSpec) -> None:

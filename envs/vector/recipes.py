@@ -89,14 +89,21 @@ def in_groups(vec: Vec, groups: int) -> Vec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serial:
-    """Environments stepped one after another in the process that asks."""
+class Recipe:
+    """Base of recipes: what their fields declare is checked."""
 
     num_envs: NumEnvs
-    seeded_slots = True
+    seeded_slots = False
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serial(Recipe):
+    """Environments stepped one after another in the process that asks."""
+
+    seeded_slots = True
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -107,10 +114,9 @@ class Serial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multiprocess:
+class Multiprocess(Recipe):
     """Environments in worker processes, several in each, on shared memory."""
 
-    num_envs: NumEnvs
     workers: int | None
     batch_size: int | None
     restart: bool
@@ -119,7 +125,7 @@ class Multiprocess:
     groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         N, W, B = self.num_envs, self.workers, self.batch_size
         require(W is None or 1 <= W <= N, f"workers={W} must be between 1 and num_envs={N}, or null for one per core")
         if W is not None:
@@ -148,16 +154,11 @@ class Multiprocess:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gymnasium:
+class Gymnasium(Recipe):
     """Gymnasium's own vector environments, as they are."""
 
-    num_envs: NumEnvs
     mode: Literal["sync", "async"]
     start_method: Literal["fork", "spawn", "forkserver"]
-    seeded_slots = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -172,15 +173,10 @@ class Gymnasium:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvPool:
+class EnvPool(Recipe):
     """EnvPool's environments, for the tasks that it has."""
 
-    num_envs: NumEnvs
     threads: Annotated[int, Range("must be at most 1024, or 0 for EnvPool's choice", low=0, high=1024)]
-    seeded_slots = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -192,16 +188,11 @@ class EnvPool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Atari:
+class Atari(Recipe):
     """Atari games in ALE's own vector environment."""
 
-    num_envs: NumEnvs
     threads: Annotated[int, Range("must be at most 1024, or 0 for ALE's choice", low=0, high=1024)]
     keyed: bool
-    seeded_slots = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -213,15 +204,10 @@ class Atari:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector:
+class Vector(Recipe):
     """An environment that is itself a vector."""
 
-    num_envs: NumEnvs
     target: str | None
-    seeded_slots = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -233,7 +219,7 @@ class Vector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Native:
+class Native(Recipe):
     """Environments compiled from C, for the tasks that have a native version.
 
     The walkers' numbers are those of `paddock.envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
@@ -242,9 +228,6 @@ class Native:
     num_envs: Annotated[int, Range("must be between 1 and 65536; 64 suits most", low=1, high=65536)]
     threads: Annotated[int, Range("must be at most 1024, or 0 for one per core", low=0, high=1024)]
     seeded_slots = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""

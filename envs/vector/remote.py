@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, Unpack
 
 from paddock.envs.errors import ConfigError, install, require
 from paddock.envs.frozen import freeze, thaw
-from paddock.envs.ranges import POSITIVE, NonNegativeFloat, check_fields
+from paddock.envs.ranges import POSITIVE, NonNegativeFloat
 from paddock.envs.remote.versions import SameVersions
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Form, NumEnvs
+from paddock.envs.vector.recipes import Form, Recipe
 
 if TYPE_CHECKING:
     from paddock.envs.remote.client.endpoint import Endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remote:
+class Remote(Recipe):
     """Environments that servers step, which `python -m paddock.serve` starts."""
 
-    num_envs: NumEnvs
     address: str | Sequence[str]
     token_file: str | None
     tls: Mapping[str, str | None]
@@ -35,7 +34,7 @@ class Remote:
     groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         named = self.agents is None or self.world is not None
         require(named, f"agents={self.agents} are seats of worlds that others play in too; name these by world=")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))

@@ -316,15 +316,13 @@ def check_started(started: Any, spec: EnvSpec, i: int) -> None:
 
 def check_numbers(given: Sequence[Any], spec: EnvSpec, who: str) -> None:
     """Raise EnvError unless a reward, and the flags that may follow it, are numbers."""
-    for one in given:
+    for name, one in zip(("reward", "terminated", "truncated"), given, strict=False):
         try:
             fits = type(one) not in NO_NUMBERS and np.asarray(one, np.float64).ndim == 0
         except (TypeError, ValueError, OverflowError):
             fits = False
         if not fits:
-            names = ("reward", "terminated", "truncated")
-            got = ", ".join(f"{name} as {type(one).__name__}" for name, one in zip(names, given, strict=False))
-            raise EnvError(f"{who} ({spec.id}) returned {got}; return one number for each")
+            raise EnvError(f"{who} ({spec.id}) returned {name} as {type(one).__name__}; return one number")
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
@@ -339,12 +337,8 @@ def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockErro
     """Return what to raise for an error that environment i raised; its text names it and ends in the traceback."""
     if isinstance(error, PaddockError):
         return error
-    what = f"{type(error).__name__}: {one_line(error)}"
-    if (
-        verb == "step" and isinstance(error, ValueError) and "values to unpack (expected 5" in what
-    ):  # as before Gym 0.26
-        what += "; where its step returns those, mend it to return (observation, reward, terminated, truncated, info)"
-    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{format_traceback(error)}")
+    what = f"raised in {verb}: {type(error).__name__}: {one_line(error)}"
+    return EnvError(f"environment {i} ({spec.id}) {what}\n{format_traceback(error)}")
 
 
 def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:

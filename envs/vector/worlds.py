@@ -9,7 +9,6 @@ A seat's row over a step of its world:
     the world is over  agents that live without a flag are truncated; all seats restart in the same step
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -26,8 +25,6 @@ from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
 from paddock.envs.worlds.adapter import find_owner, set_attribute
 from paddock.envs.worlds.world import Step, Told, takes_turns
-
-log = logging.getLogger("paddock.envs.vector")
 
 STRAY = "stray_reward"  # of infos: rewards of agents that do not live
 
@@ -59,7 +56,6 @@ class WorldSlots(EnvSlots):
         self._since = [0] * worlds  # episodes begun since then
         self._turns = [False] * worlds  # not everybody who lives acts
         self._whole = [False] * worlds  # everybody lives and acts
-        self._warned = False
         self._observation = buffer_of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = buffer_of(layouts.action_space, layouts.action, arrays.action)
         self._blank = np.zeros((), arrays.observation.dtype)
@@ -177,7 +173,6 @@ class WorldSlots(EnvSlots):
                         given.truncated.append(row)
                 else:
                     given.truncated.append(row)
-                    self._warn(i, agent)
             born = not lived and here and agent in seen
             if agent in seen and (lived or born):
                 given.observations.append(seen[agent])
@@ -210,12 +205,6 @@ class WorldSlots(EnvSlots):
 
     def _acting(self, env: Any, k: int, living: set[Any]) -> set[Any]:
         return living & set(env.acting) if self._turns[k] else living
-
-    def _warn(self, i: int, agent: Any) -> None:
-        if not self._warned:
-            self._warned = True
-            what = f"world {i} ({self._spec.id}) dropped {agent}, which was neither terminated nor truncated"
-            log.warning("%s; such lives count as truncated", what)
 
     def _note(self, i: int, alive: list[bool], acts: list[bool]) -> None:
         """Enter who lives and acts in a world."""

@@ -17,7 +17,7 @@ from toy_worlds import Skirmish
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Serial, SerialVectorEnv
+from paddock.envs.vector import SerialVectorEnv
 from paddock.envs.vector.storage import Layouts
 
 OFFERED = sorted(
@@ -34,7 +34,7 @@ def spec_of(path: Path) -> EnvSpec:
     return EnvSpec(**keys)
 
 
-def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
+def episode(env: gymnasium.Env, seed: int, steps: int = 100) -> list[Any]:
     """The trajectory of random actions, all of whose randomness comes from the seed."""
     actions = copy.deepcopy(env.action_space)
     actions.seed(seed)
@@ -58,7 +58,7 @@ def offered(request: pytest.FixtureRequest) -> EnvSpec:
 
 def test_an_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
     vec = SerialVectorEnv(offered, 1, AutoresetMode.DISABLED)
-    for seed in range(4):
+    for seed in range(2):
         # Without `fresh`, this environment has lived through all earlier seeds.
         vec.reset(seed=[seed])
         lived = episode(vec.envs[0], seed) if not offered.fresh else None
@@ -102,13 +102,10 @@ def test_what_differs_in_training_is_part_of_a_recipe() -> None:
     ("training", "named"),
     [
         ({"kwarg": {}}, r"training\.kwarg is not a key of training; did you mean 'kwargs'?"),
-        ({"fresh": True}, r"training\.fresh is not a key of training"),
         ({"kwargs": [1]}, r"training\.kwargs=\[1\] must be a mapping"),
-        ({"wrappers": {"_target_": "x"}}, "must be a list"),
         ({"wrappers": [{"target": "x"}]}, "lacks '_target_'"),
-        ({"max_episode_steps": 0}, "max_episode_steps=0 must be at least 1"),
     ],
-    ids=["unknown", "other", "kwargs", "wrappers", "wrapper", "limit"],
+    ids=["unknown", "kwargs", "wrapper"],
 )
 def test_what_cannot_differ_in_training_is_refused(training: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
@@ -138,8 +135,6 @@ def test_what_varies_in_size_needs_a_bound_or_is_left_out() -> None:
         ({"kwargs": {"gravity_of": 1}}, "gravity_of"),
         ({"wrappers": [{"_target_": "gymnasium.wrappers.NoSuchWrapper"}]}, "NoSuchWrapper"),
         ({"wrappers": [{"_target_": "gymnasium.wrappers.ClipAction", "no_such": 1}]}, "no_such"),
-        ({"wrappers": [{"min": 1}]}, "_target_"),
-        ({"max_episode_steps": 0}, "max_episode_steps=0"),
         ({"without": "mission"}, "without='mission' must be a list"),
     ],
     ids=str,
@@ -150,9 +145,6 @@ def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: s
     assert "\n" not in str(caught.value)
 
 
-# Vectors
-
-
 # The walker
 
 
@@ -160,7 +152,7 @@ def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: s
 def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
     ours = env_spec(f"paddock.envs.bipedal:paddock/{name}").make()  # one for all episodes
     ends = 0
-    for seed in range(6):
+    for seed in range(4):
         theirs = env_spec(name).make()  # a new one for each
         generator = np.random.default_rng(seed)
         np.testing.assert_array_equal(ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0])
@@ -180,7 +172,6 @@ def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
     ours.close()
 
 
-@pytest.mark.parametrize("ask", [lambda spec: spec.spaces, Serial(num_envs=2).make], ids=["looked at", "serial"])
 @pytest.mark.parametrize(
     ("owner", "id", "line"),
     [
@@ -194,11 +185,11 @@ def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
     ids=["one agent", "world"],
 )
 def test_an_environment_without_spaces_is_one_line(
-    ask: Any, owner: type, id: str, line: str, monkeypatch: pytest.MonkeyPatch
+    owner: type, id: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(owner, "action_space")
     if owner is Skirmish:
         monkeypatch.setattr(owner, "action_space", {}.__getitem__, raising=False)
     with pytest.raises(ConfigError, match=rf"^env\.id={id} does not say its spaces \({line}") as caught:
-        ask(env_spec(id))
+        env_spec(id).spaces  # noqa: B018
     assert "\n" not in str(caught.value)

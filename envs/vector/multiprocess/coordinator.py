@@ -14,6 +14,7 @@ A block's task, `_task`:
 """
 
 import logging
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 
 from paddock.envs.errors import PaddockError
 from paddock.envs.vector.contract import EnvError
-from paddock.envs.vector.multiprocess.process import WorkerProcess, loads
+from paddock.envs.vector.multiprocess.process import WorkerProcess
 from paddock.envs.vector.multiprocess.shared import (
     ANSWERS,
     ASK,
@@ -274,12 +275,10 @@ class Coordinator:
                 while block not in self._messages:  # those of the worker's other blocks may come before
                     of, message = self._processes[w].receive(self._timeout_s)
                     self._messages[of] = message
-                said = loads(self._messages.pop(block), w)
+                said = pickle.loads(self._messages.pop(block))
             except EOFError:
                 self._fail(w, block, self._processes[w].death(self._buffers.at_work[w]))
                 return
-            except EnvError as error:
-                state, said = FAILED, error
         if task is STARTING and state == FAILED:  # after which its process ends, whose end says less
             self._fail(w, block, said)
             return

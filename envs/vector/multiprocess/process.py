@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from typing import Any
 
 import cloudpickle
 
@@ -131,15 +130,6 @@ class WorkerProcess:
 
     def _log_bytes(self) -> int:
         return os.fstat(self._log.fileno()).st_size
-
-
-def loads(message: bytes, number: int) -> Any:
-    """Unpickle a message of a worker; EnvError where it cannot be unpickled here."""
-    try:
-        return pickle.loads(message)
-    except Exception as error:
-        why = f"infos or results cannot be unpickled ({type(error).__name__}: {error})"
-        raise EnvError(" ".join(f"worker {number}: {why}; return plain data".split())) from error
 
 
 def end(processes: list[WorkerProcess], buffers: SharedBuffers, bells: list[Bell], memory: int, parent: int) -> None:

@@ -78,8 +78,7 @@ class MultiprocessVectorEnv(VectorEnv):
         check_platform()
         (probe,) = build(spec, range(1), [NOBODY])
         try:
-            seats = seats_of(probe, spec.id)
-            layouts = Layouts.of_seats(spec, seats)
+            layouts = Layouts.of_seats(spec, seats_of(probe, spec.id))
             rows = num_envs * layouts.seats
             describe(self, probe, layouts, rows, autoreset)
         finally:
@@ -103,7 +102,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
-            of = (workers, blocks, rows, spec, registered, seats, layouts, autoreset, memory, size)
+            of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory, size)
             jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
             revive = weakref.WeakMethod(self._revive)

@@ -16,7 +16,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import PaddockError, one_line
-from paddock.envs.making import RAISED
 from paddock.envs.parent import leave_to_parent
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError
@@ -31,10 +30,9 @@ from paddock.envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from paddock.envs.vector.slots import NOBODY, EnvSlots, build, format_traceback
+from paddock.envs.vector.slots import NOBODY, EnvSlots, build
 from paddock.envs.vector.storage import Layouts
 from paddock.envs.vector.worlds import slots_of
-from paddock.envs.worlds.roles import Seats, seats_of
 
 WAIT_S = 60.0  # for an order, at a time
 
@@ -49,7 +47,6 @@ class WorkerJob:
     num_envs: int  # N, rows of all workers
     spec: EnvSpec
     registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
-    seats: Seats  # as the parent saw them
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
@@ -128,24 +125,19 @@ class Worker:
                 slots.close()
 
     def _build(self, block: int) -> EnvSlots:
-        """Build a block's environments; raise EnvError unless all have the spaces that the parent saw."""
+        """Build a block's environments."""
         job, at_work = self.job, self.buffers.at_work[self.job.number : self.job.number + 1]
         envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
         kind = slots_of(job.layouts)
-        slots = kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, at_work)
-        for i, env in enumerate(envs, first):
-            if (seats := seats_of(env, job.spec.id)) != job.seats:
-                slots.close()
-                remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
-                raise EnvError(f"environment {i} ({job.spec.id}) has {seats} where {job.seats} are expected; {remedy}")
-        return slots
+        return kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, at_work)
 
     def _follow(self, block: int, slots: EnvSlots) -> None:
         """Carry out a block's order, and answer."""
         rows, order = self.job.rows(block), self.buffers.state[block]
         try:
             if order == ASK:
-                self._say(block, SAID, self._answer(slots, self.connection.recv_bytes()))
+                method, *arguments = pickle.loads(self.connection.recv_bytes())
+                self._say(block, SAID, method(slots, *arguments))
                 return
             chosen = rows if order == STEP else rows.start + np.flatnonzero(self.buffers.chosen[rows])
             infos = slots.step(chosen)
@@ -157,17 +149,6 @@ class Worker:
         else:
             self.buffers.state[block] = DONE
             self.parent.ring()
-
-    def _answer(self, slots: EnvSlots, message: bytes) -> Any:
-        """Return the result of a method of the slots; raise EnvError for anything that goes wrong."""
-        try:
-            method, *arguments = pickle.loads(message)
-            return method(slots, *arguments)
-        except PaddockError:
-            raise
-        except RAISED as error:
-            text = f"worker {self.job.number}: the call cannot be done ({type(error).__name__}: {one_line(error)})"
-            raise EnvError(f"{text}\n{format_traceback(error)}") from error
 
     def _say(self, block: int, state: int, what: Any) -> None:
         """Send something to the parent, after the state that announces it: it may be more than the connection holds."""

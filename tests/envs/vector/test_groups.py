@@ -38,9 +38,7 @@ def parts(groups: int, num_envs: int = N) -> list[slice]:
     ("recipe", "groups", "shared"),
     [
         (multiprocess(), 2, True),
-        (multiprocess(workers=1), 6, True),
         (multiprocess(workers=2), 3, True),
-        (multiprocess(workers=2), 1, True),
         (multiprocess(workers=2), 2, False),  # of three each, which are not two workers' alike
         (multiprocess(batch_size=4), 2, False),  # whoever comes first makes a batch, of whole workers
     ],
@@ -67,8 +65,7 @@ def test_workers_go_on_with_what_was_sent_whether_or_not_anybody_looks(make: Any
         assert vec.recv(rows)[0][:, 0].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("task", ["box", "parts"])
-@pytest.mark.parametrize(("groups", "workers"), [(2, 3), (3, 2)])
+@pytest.mark.parametrize(("task", "groups", "workers"), [("box", 2, 3), ("parts", 3, 2)])
 def test_groups_in_any_order_give_what_serial_gives(make: Any, task: str, groups: int, workers: int) -> None:
     spec, chance = TASKS[task], random.Random(groups)
     ours, other = make(grouped(groups, workers=workers), spec), make(SERIAL, spec)
@@ -98,9 +95,9 @@ def pick(actions: Any, rows: slice) -> Any:
     return tuple(pick(one, rows) for one in actions) if isinstance(actions, tuple) else actions[rows]
 
 
-@pytest.mark.parametrize("fault", ["raise", "kill", "hang"])
+@pytest.mark.parametrize("fault", ["raise", "kill"])
 def test_of_a_replaced_worker_the_parts_of_all_groups_end_truncated(make: Any, fault: str) -> None:
-    vec = make(grouped(timeout_s=1.0 if fault == "hang" else 60.0, restart=True), faulty(fault))
+    vec = make(grouped(restart=True), faulty(fault))
     vec.reset(seed=100)
     mine = np.array(vec.call("process"))
     lost = mine == mine[4]
@@ -120,9 +117,8 @@ def test_of_a_replaced_worker_the_parts_of_all_groups_end_truncated(make: Any, f
     assert vec.step(TURN)[1].tolist() == [1.0] * N and not vec.step(TURN)[3].any()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_workers_killed_at_any_moment_cost_episodes_and_no_turn(make: Any, seed: int) -> None:
-    chance = random.Random(seed)
+def test_workers_killed_at_any_moment_cost_episodes_and_no_turn(make: Any) -> None:
+    chance = random.Random(0)
     vec = make(grouped(3, workers=2, restart=True), PLAIN)
     vec.begin(7)
     kills, steps = 0, np.zeros(N, int)

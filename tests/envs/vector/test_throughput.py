@@ -29,9 +29,8 @@ GRADIENTS = ["algo.hidden=[8]", "algo.num_steps=8", "vec.num_envs=2", "algo.eval
         (["algo=ppo", *GRADIENTS], ALWAYS | ACTING),
         (["algo=ppo", *GRADIENTS, "algo.rollouts=prefetch"], ALWAYS | ACTING | AHEAD),
         (["algo=ppo", *GRADIENTS, "algo.rollouts=actors", "algo.num_actors=2"], ALWAYS | ACTING | WORKING),
-        (["algo=a2c", *GRADIENTS], ALWAYS | ACTING),
     ],
-    ids=["es", "ppo", "ppo prefetch", "ppo actors", "a2c"],
+    ids=["es", "ppo", "ppo prefetch", "ppo actors"],
 )
 def test_every_row_has_the_times_and_their_shares(overrides: list[str], keys: set[str]) -> None:
     config: Any = OmegaConf.to_container(compose_alone(overrides), resolve=True)

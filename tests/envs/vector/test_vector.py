@@ -36,7 +36,8 @@ from paddock.envs.vector import EnvError, VectorMisuse
 @pytest.mark.parametrize(
     ("backend", "env"),
     [
-        *(pytest.param(vec, env, id=f"{name}-{task}") for name, vec in BACKENDS.items() for task, env in TASKS.items()),
+        *(pytest.param(SERIAL, env, id=f"serial-{task}") for task, env in TASKS.items()),
+        *(pytest.param(BACKENDS[name], TASKS["parts"], id=f"{name}-parts") for name in ("multiprocess", "pool")),
         *(pytest.param(SERIAL, env, id=f"serial-{task}") for task, env in STRUCTURED.items()),
         pytest.param(multiprocess(workers=2), STRUCTURED["pile"], id="multiprocess-pile"),
     ],
@@ -248,11 +249,8 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
     [
         (lambda vec: vec.send(np.zeros(N, int), slice(0, N)), "call reset first"),
         (lambda vec: vec.reset(seed=[1, 2]), "2 seeds for 6"),
-        (lambda vec: vec.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
         (lambda vec: (vec.reset(), vec.recv()), "nothing was sent"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), slice(0, N))), r"shape \(2,\) where \(6,\) is declared"),
-        (lambda vec: (vec.reset(), vec.send(np.zeros((N, 1), int), slice(0, N))), r"\(6, 1\) where \(6,\)"),
-        (lambda vec: (vec.reset(), vec.send(np.zeros(N), slice(0, N))), "dtype float64 where int64"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), np.array([6]))), "below 6"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), np.array([1, 1]))), "twice"),
         (lambda vec: (vec.reset(), [vec.send(np.zeros(N, int), slice(0, N)) for _ in "ab"]), "call recv first"),
@@ -272,7 +270,6 @@ def test_misuse_is_one_clear_line(make: Any, vec: Any, misuse: Any, named: str) 
     [
         ({"workers": 4}, "num_envs=6 is not a multiple of workers=4; try workers=3 or num_envs=4"),
         ({"batch_size": 3}, "batch_size=3 is not a multiple of a worker's 2 environments; try 2"),
-        ({"timeout_s": float("inf")}, "timeout_s=inf must be above 0, and at most 1e6"),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], named: str) -> None:

