@@ -296,8 +296,6 @@ class Faulty(gymnasium.Env):
                     time.sleep(0.6)
                 case "shape":
                     shape = (3,)
-                case "say":
-                    info = {"said": bytes(1 << 23)}  # more than a pipe holds
         return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, info
 
     def render(self) -> Any:

@@ -176,28 +176,6 @@ def test_a_lineage_of_networks_keeps_its_rules() -> None:
     assert 20 <= sizes.count(1) <= 65 and 3 <= sizes.count(-1) <= 45
 
 
-def test_weights_and_biases_change_at_the_published_rate() -> None:
-    generator = np.random.default_rng(0)
-    parent = cppn.mutate(cppn.FLAT, 200, generator, **RATES)
-    for _ in range(20):
-        parent = cppn.mutate(parent, 200, generator, **(RATES | {"node_add": 1.0, "node_delete": 0.0}))
-    changes = []
-    for _ in range(200):
-        child = cppn.mutate(parent, 200, generator, **(RATES | {"node_add": 0.0, "node_delete": 0.0}))
-        for items, name in (("connections", "weight"), ("nodes", "bias")):
-            changes += [b[name] - a[name] for a, b in zip(parent[items], child[items], strict=True)]
-    moved = np.array(changes)[np.array(changes) != 0]
-    assert abs(len(moved) / len(changes) - 0.75) < 0.02
-    assert abs(moved.std() - 0.1) < 0.005 and abs(moved.mean()) < 0.005
-
-
-def test_distance_of_networks_is_the_root_mean_square_in_metres() -> None:
-    family = offered("terrains_cppn", length=60)
-    slope = {"cppn": {**cppn.FLAT, "connections": [{**cppn.FLAT["connections"][0], "weight": 30 / np.pi}]}}
-    # One metre a point from the 22nd of 60 on: 1 + 4 + ... + 38^2 = 38 * 39 * 77 / 6 = 19019.
-    assert family.distance(family.flat(), slope) == pytest.approx(np.sqrt(19019 / 60))
-
-
 # Poles
 
 

@@ -79,14 +79,6 @@ def test_flat_is_flat() -> None:
     assert ground.boxes.shape == (0, 4, 2)
 
 
-def test_roughness_scales_every_rise_of_the_grass() -> None:
-    # Up to the first point, where the pull towards the middle begins to differ: y = grass + roughness * u / 30.
-    for seed in range(20):
-        rises = [lay(seed, roughness=roughness).y[21] - GRASS for roughness in (0.5, 1.0, 4.0)]
-        np.testing.assert_allclose(rises, np.array([0.5, 1.0, 4.0]) * rises[1], atol=1e-12)
-        assert 0 < abs(rises[1]) <= 1 / 30
-
-
 def test_pits_are_as_wide_as_drawn_and_four_steps_deep() -> None:
     widths = []
     for ground in laid(pit_gap=[0.5, 2.3]):
@@ -127,15 +119,6 @@ def test_stairs_are_within_their_ranges_and_the_ground_goes_along() -> None:
         assert off[(left + 1e-9 < ground.x) & (ground.x < right - 1e-9)].max() < 1e-9
     assert 0.4 <= min(rises) < 0.43 and 0.97 < max(rises) < 1.0
     assert flights == {1, 2, 3}
-
-
-def test_kinds_of_obstacles_are_equally_likely() -> None:
-    # Stumps are one step wide, pit walls four high, stairs four wide: told apart by their sizes.
-    shapes = np.concatenate([sizes(lay(seed, **(EVERYTHING | {"stair_steps": [1, 2]}))) for seed in range(500)])
-    stairs = np.isclose(shapes[:, 0], 4).sum()
-    walls = np.isclose(shapes[:, 1], 4).sum()
-    counts = np.array([len(shapes) - stairs - walls, stairs, walls / 2])
-    assert np.all(np.abs(counts / counts.sum() - 1 / 3) < 0.03)
 
 
 def test_a_network_gives_the_heights_beyond_the_start_pad() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import wait_until
 from vector_cases import (  # noqa: F401
     FAULTS,
     SERIAL,
@@ -52,17 +51,6 @@ def test_each_worker_has_a_part_of_each_group_where_they_divide_so(
     everybody = set(processes.tolist())
     assert len(everybody) == recipe.processes
     assert all(set(processes[rows].tolist()) == everybody for rows in parts(groups)) == shared
-
-
-def test_workers_go_on_with_what_was_sent_whether_or_not_anybody_looks(make: Any) -> None:
-    vec = make(grouped(3, workers=2), PLAIN)
-    vec.reset(seed=1)
-    for rows in parts(3):
-        vec.send(TURN[rows], rows)
-    length = vec._table.arrays.running_length  # which workers keep
-    wait_until(lambda: length.tolist() == [1] * N, 20.0)
-    for rows in reversed(parts(3)):
-        assert vec.recv(rows)[0][:, 0].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(("task", "groups", "workers"), [("box", 2, 3), ("parts", 3, 2)])

@@ -13,7 +13,6 @@ from paddock.algos.common.timing import Clock
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
-from paddock.runs.loop import StepRate
 
 ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "learn_share", "wait_share")}
 ACTING = {f"system/{name}" for name in ("env_s", "policy_s", "env_share", "policy_share", "eval_wait_s")}
@@ -62,22 +61,6 @@ def test_a_clock_gives_each_part_what_passed_before_its_lap(monkeypatch: pytest.
     clock.lap("wait")
     clock.lap("learn")
     assert clock.read()["system/iteration_s"] == 10.0  # from 10 to 20
-
-
-def test_rows_that_come_at_once_are_no_pace_of_their_own() -> None:
-    rate = StepRate(now=10.0, step=100)
-    assert rate.at(12.0, 300) == 100
-    # Three rows of one batch, whose steps took two seconds.
-    assert [rate.at(14.0 + late, 300 + steps) for late, steps in ((0, 100), (0.001, 200), (0.002, 400))] == [
-        pytest.approx(50),
-        pytest.approx(100, rel=0.01),
-        pytest.approx(200, rel=0.01),
-    ]
-    # Rows of a tenth of a second: what the last one took counts too, and no older one.
-    rate = StepRate(now=0.0, step=0)
-    for tenth in range(1, 30):
-        last = rate.at(tenth / 10, 10 * tenth if tenth <= 15 else 150 + 20 * (tenth - 15))
-    assert last == pytest.approx(200)
 
 
 def test_system_jsonl_has_all_of_it_and_metrics_jsonl_none(tmp_path: Path) -> None:

@@ -79,25 +79,6 @@ def test_left_out_parts_are_nowhere(make: Any, backend: Any) -> None:
     vec.step(actions_for(vec, 1)[0])
 
 
-def test_slices_in_turn_give_what_all_together_give(make: Any) -> None:
-    whole, halves = make(SERIAL, TASKS["box"]), make(multiprocess(workers=2, batch_size=3), TASKS["box"])
-    assert_same(halves.begin(3), whole.begin(3))
-    actions = actions_for(whole, 60)
-    rows = [slice(0, 3), slice(3, 6)]
-    for half in rows:
-        halves.send(actions[0][half], half)
-    for now, later in zip(actions, [*actions[1:], None], strict=True):
-        obs, reward, terminated, truncated, infos = whole.step(now)
-        for half in rows:
-            got = halves.recv(half)
-            assert_same(got[:4], (obs[half], reward[half], terminated[half], truncated[half]))
-            assert got[4]["env_id"].tolist() == list(range(N))[half]
-            if "final_obs" in got[4]:
-                assert_same(got[4]["final_obs"], infos["final_obs"][half])
-            if later is not None:
-                halves.send(later[half])  # to the rows of the last recv
-
-
 def test_who_is_ready_first_changes_no_environments_numbers(make: Any) -> None:
     whole, pool = make(SERIAL, TASKS["parts"]), make(multiprocess(batch_size=2), TASKS["parts"])
     whole.begin(3), pool.begin(3)

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import re
 import signal
@@ -132,19 +131,6 @@ def test_workers_leave_signals_to_their_parent_and_hide_none_from_what_environme
         for worker in workers:
             ignored = re.search(r"SigIgn:\t(\w+)", Path(f"/proc/{worker.pid}/status").read_text())
             assert ignored is not None and not int(ignored[1], 16) >> (signal.SIGTERM - 1) & 1
-
-
-def make_one() -> None:
-    vec = multiprocess(num_envs=2, workers=1).make(TASKS["box"])
-    vec.reset(seed=0)
-    vec.close()
-
-
-def test_a_daemonic_process_may_have_workers() -> None:
-    process = multiprocessing.get_context("spawn").Process(target=make_one, daemon=True)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
 
 
 def test_ctrl_c_in_a_call_closes_the_vector(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,11 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import call_main, env_spec, wait_until
-from toy_envs import Faulty
+from conftest import call_main, env_spec
 from vector_cases import (
     FAULTS,
     SERIAL,
@@ -22,8 +21,6 @@ from vector_cases import (
     workers_of,
 )
 
-import paddock.envs.making
-from paddock.envs.making import CannotBeMade
 from paddock.envs.vector import EnvError, Serial, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -138,36 +135,10 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
     assert vec.restarts == LOSSES_IN_A_ROW
 
 
-def test_a_worker_that_dies_in_the_midst_of_what_it_says_is_replaced(make: Any) -> None:
-    vec = make(multiprocess(workers=1, restart=True), faulty("say", on=None, at=1))
-    vec.reset(seed=0)
-    (process,) = workers_of(vec)
-    vec.send(np.zeros(N, int))
-    wait_until(vec._coordinator._processes[0].child.connection.poll)
-    process.kill()
-    assert vec.recv()[3].all() and vec.restarts == 1
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
     with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
         multiprocess(restart=restart).make(faulty("make"))
-
-
-def test_an_environment_that_leaves_as_it_is_closed_or_looked_at_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def leave(*_: Any, **__: Any) -> NoReturn:
-        raise SystemExit(3)
-
-    paddock.envs.making._warn.cache_clear()
-    monkeypatch.setattr(Faulty, "close", leave)
-    SERIAL.make(faulty("")).close()
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["env.id=toy_envs:Faulty-v0 raised in close: SystemExit: 3"]
-    monkeypatch.setattr(Faulty, "__init__", leave)
-    with pytest.raises(CannotBeMade, match=r"^env.id=toy_envs:Faulty-v0 cannot be made with .*: SystemExit: 3\n"):
-        faulty("").spaces  # noqa: B018
 
 
 @pytest.mark.parametrize(

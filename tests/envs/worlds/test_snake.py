@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from conftest import env_spec
 
-from paddock.envs.tasks.snake import BODY, FOOD, FREE, HEAD, SIDE, SIGHT, WALL, Snake
+from paddock.envs.tasks.snake import BODY, FOOD, FREE, HEAD, SIGHT, Snake
 from paddock.envs.vector.serial import SerialVectorEnv
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -62,15 +62,6 @@ def test_the_dead_are_back_with_one_cell_after_their_absence() -> None:
     assert step(world, UP, UP)[1] == ["snake_1"] and (world._cells == BODY).sum() == 0
     assert step(world, UP, DOWN)[1] == ["snake_1"]
     assert step(world, UP, UP)[1] == ["snake_0", "snake_1"] and len(cells(world, "snake_0")) == 1
-
-
-def test_a_snake_sees_what_is_around_its_head() -> None:
-    world = field([(0, 0)], [(0, 3)])
-    seen = world.step({"snake_0": DOWN, "snake_1": RIGHT})[0]["snake_0"]
-    expected = np.full((SIDE, SIDE), WALL)
-    expected[SIGHT - 1 :, SIGHT:] = FREE
-    expected[SIGHT, SIGHT] = expected[SIGHT - 1, SIGHT + 4] = HEAD
-    np.testing.assert_array_equal(seen, expected)
 
 
 def test_after_the_last_step_all_who_live_are_truncated_and_nobody_is_born() -> None:

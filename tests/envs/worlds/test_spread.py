@@ -1,4 +1,4 @@
-"""The rules of spread: by hand, and beside mpe2's simple spread, whose episodes they are."""
+"""The rules of spread, beside mpe2's simple spread, whose episodes they are."""
 
 import math
 from typing import Any
@@ -10,50 +10,6 @@ from paddock.envs.tasks.particles import softplus
 from paddock.envs.tasks.spread import Spread
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
-RULES = {"N": 2, "local_ratio": 0.5, "max_cycles": 25}
-
-
-def plane(places: list[list[float]], landmarks: list[list[float]], **rules: Any) -> Any:
-    """A plane with agents and landmarks there."""
-    world = Spread(None, **(RULES | rules))
-    world.reset(seed=0)
-    world._places, world._landmarks = [list(place) for place in places], landmarks
-    return world
-
-
-def step(world: Any, *actions: int) -> Any:
-    """Step all; rewards by seat, places and speeds."""
-    seen, paid, dies, cut, _ = world.step(dict(zip(world.possible_agents, actions, strict=True)))
-    assert not any(dies.values()) and all(cut.values()) == (not world.agents)
-    numbers = np.array(list(seen.values()))
-    return list(paid.values()), numbers[:, 2:4], numbers[:, :2]
-
-
-def test_a_push_shows_in_the_place_a_step_later_and_speed_fades() -> None:
-    world = plane([[0, 0], [5, 0]], [[0, 0], [5, 0]])
-    _, places, speeds = step(world, RIGHT, UP)
-    np.testing.assert_array_equal(places, [[0, 0], [5, 0]])
-    np.testing.assert_allclose(speeds, [[0.5, 0], [0, 0.5]])
-    _, places, speeds = step(world, LEFT, NONE)
-    np.testing.assert_allclose(places, [[0.05, 0], [5, 0.05]], rtol=1e-6)
-    np.testing.assert_allclose(speeds, [[-0.125, 0], [0, 0.375]], rtol=1e-6)
-
-
-def test_all_are_paid_what_is_left_to_each_landmark_and_each_for_whom_it_overlaps() -> None:
-    world = plane([[0, 0], [0.2, 0], [3, 4]], [[0, 1], [3, 3], [0, 2]], N=3)
-    paid, _, speeds = step(world, NONE, NONE, DOWN)
-    assert paid == [-2.5, -2.5, -2.0]  # half of 1 + 1 + 2, and half of 1
-    np.testing.assert_allclose(
-        speeds, [[-1.0, 0.0], [1.0, 0.0], [0.0, -0.5]], atol=1e-6
-    )  # 0.1 of depth is a force of 10
-    world = plane([[0, 0], [0.2, 0], [3, 4]], [[0, 1], [3, 3], [0, 2]], N=3, local_ratio=0)
-    assert step(world, NONE, NONE, DOWN)[0] == [-4.0] * 3
-
-
-def test_an_agent_sees_itself_landmarks_others_and_silence() -> None:
-    world = plane([[0.5, 0], [1, 2], [-1, 1]], [[0, 1], [3, 3], [0, 2]], N=3)
-    seen = world.step(dict.fromkeys(world.agents, UP))[0]["agent_1"]
-    assert seen.tolist() == [0, 0.5, 1, 2, -1, -1, 2, 1, -1, 0, -0.5, -2, -2, -1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("x", [-1e9, -3.0, 0.0, 0.5, 39.9, 1e9])

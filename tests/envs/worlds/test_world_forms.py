@@ -50,11 +50,6 @@ def test_turns_pay_everybody_at_every_step_and_end_one_by_one(steps: Any) -> Non
     ]
 
 
-def test_turns_can_be_cut_off(steps: Any) -> None:
-    told = steps(env_spec("toy_worlds:Bidding", max_episode_steps=2), [[1, 0, 0], [0, 1, 0]])
-    assert told[2] == ([0, 0, 0], [0.1, 0, 0.1], "ccc", "100", [True])
-
-
 def test_tuples_are_seats(steps: Any) -> None:
     env = env_spec("toy_worlds:Gathering", agents=2)
     told = steps(env, [[1, 2], [0, 1], [2, 2]])

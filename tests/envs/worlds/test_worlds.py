@@ -105,17 +105,6 @@ def test_each_row_is_what_the_table_says(make: Any) -> None:
     assert script.seeds == [keyed_seed(7, 0, 0), keyed_seed(7, 0, 1)]
 
 
-def test_all_may_be_dead_while_the_world_goes_on(make: Any) -> None:
-    env = scripted({"agents": "b", "terminated": "a"}, {"agents": "a", "terminated": "b"}, first="a", agents="ab")
-    venv = make(Serial(num_envs=1), env)
-    _, infos = venv.begin(0)
-    assert infos["acts"].tolist() == [True, False]
-    given = [venv.step(np.zeros(2, int)) for _ in range(2)]
-    assert [one[4]["acts"].tolist() for one in given] == [[False, True], [True, False]]
-    assert [one[4]["over"].tolist() for one in given] == [[False], [False]]
-    assert [one[2].tolist() for one in given] == [[True, False], [False, True]]
-
-
 def test_an_end_that_nobody_told_is_a_truncation(make: Any) -> None:
     env = scripted({"agents": "ab"}, {"agents": "b"}, {"agents": "", "unseen": "b"}, agents="ab")
     venv = make(Serial(num_envs=1), env)
@@ -255,22 +244,6 @@ def role_rows(role: Any, actions: Any) -> Any:
     packed = role.actions.zeros(len(actions))
     role.actions.pack(actions, packed)
     return packed
-
-
-@pytest.mark.parametrize(
-    ("misuse", "named"),
-    [
-        (lambda venv: venv.send(np.zeros(3, int), slice(1, 4)), "all 4 rows of a world"),
-        (lambda venv: venv.reset(options={"reset_mask": np.arange(4 * W) < 3}), "all 4 rows of a world"),
-        (lambda venv: venv.begin(0, [1] * 4 * W), "16 episode numbers for 4 environments"),
-    ],
-)
-def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
-    venv = make(SERIAL, ALIKE)
-    venv.begin(0)
-    with pytest.raises(VectorMisuse, match=named) as error:
-        misuse(venv)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
