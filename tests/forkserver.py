@@ -341,7 +341,7 @@ def _warm_starts() -> None:
     """Work out once what every command and worker would as it starts: what composes, and which instructions compute."""
     with contextlib.suppress(Exception):  # each of them will say itself what is wrong
         importlib.import_module("paddock.envs.native.library").widest()
-        importlib.import_module("paddock.algos.networks.dense.library").widest()
+        importlib.import_module("paddock.algos.networks.dense.library").load()
         importlib.import_module("composed").keep()
         compose = importlib.import_module("paddock.config.compose").compose_alone
         for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):

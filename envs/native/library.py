@@ -1,13 +1,12 @@
 """The shared library of native environments: found beside this file, and called without the interpreter lock.
 
-Every set of instructions has to give the same bits. So each computes recorded inputs before it is used (10 ms), and one
-whose bits differ is refused: a compiler may fuse or reorder operations in one of them and not in another.
+It holds the same code for several sets of instructions, which all give the same bits: it is compiled without fused
+operations, and tests compare the sets.
 """
 
 import ctypes
 import functools
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -21,24 +20,10 @@ SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
 
-OTHER_COMPILER = "install Paddock again with another compiler (CC=clang pip install ...)"
-
-# What fingerprint.c computes of networks and sums where each operation is rounded by itself; each task has its own number in C.
-# After a change of the arithmetic that is meant, scripts/native_fingerprint.py prints all that differ; what tests/native/
-# compares with Box2D and Gymnasium then has to pass.
-RECORDED = {
-    "networks": 0x9878932BB75CF1FF,
-    "forward": 0xB3B7D98B16743950,
-    "series": 0x97099829BF509ADF,
-    "steps": 0x9FAF46D66B0C8766,
-}
-
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {  # result, then arguments
     "has_set": (_INT, ctypes.c_char_p),
     "find_task": (_POINTER, ctypes.c_char_p, ctypes.c_char_p),
-    "task_at": (_POINTER, ctypes.c_char_p, _INT),
-    "fingerprint": (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
     "run_forward": (None, ctypes.c_char_p, _POINTER),
     "expand_rows": (None, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
@@ -75,7 +60,6 @@ class TaskShape(ctypes.Structure):
         ("row_bytes", ctypes.c_size_t),  # of an observation; 0 where it lies in lanes
         ("group_bytes", ctypes.c_size_t),
         ("saved_bytes", ctypes.c_size_t),  # of one environment, without its generator
-        ("recorded", ctypes.c_uint64),  # its fingerprint
     )
 
 
@@ -137,79 +121,26 @@ def available() -> list[str]:
     return [name for name in SETS if load().has_set(name.encode())]
 
 
-def refusal(name: str) -> str:
-    """Why an available set of instructions is not used; empty where its bits are the recorded ones."""
-    return _compare(load(), name)
-
-
-def recorded_numbers() -> dict[str, int]:
-    """Return the fingerprints that every set of instructions has to compute: of all tasks, then of the rest."""
-    found, c = dict[str, int](), load()
-    while task := c.task_at(b"baseline", len(found)):
-        shape = TaskShape.from_address(task)
-        found[shape.name.decode()] = shape.recorded
-    return found | RECORDED
-
-
-@functools.cache
-def _compare(library: ctypes.CDLL, name: str) -> str:
-    for task, recorded in recorded_numbers().items():
-        got = library.fingerprint(name.encode(), task.encode())
-        if got != recorded:
-            return (
-                f"{name} instructions are refused, as they compute {task} to other bits than recorded ({got:016x}, not "
-                f"{recorded:016x}): the compiler fused or reordered operations"
-            )
-    return ""
-
-
 def widest() -> str:
-    """The widest set of instructions that this processor has and whose bits are right, or what PADDOCK_LANES names.
+    """Return the widest set of instructions that this processor has, or the one that PADDOCK_LANES names.
 
     Raises:
-        ConfigError: the processor has not got what PADDOCK_LANES names, or it, or every set, is refused.
+        ConfigError: there is no library, or the processor has not got what PADDOCK_LANES names.
     """
-    name, refused = _choose()
-    if refused:
-        warnings.warn(f"{refused[0]}; {name} is used", RuntimeWarning, stacklevel=2)
-    return name
+    names, wanted = available(), os.environ.get(CHOICE, "")
+    require(
+        not wanted or wanted in names,
+        f"{CHOICE}={wanted} is not a set of instructions that this processor has; choose one of {', '.join(names)}",
+    )
+    return wanted or names[0]
 
 
 def usable() -> str | None:
-    """Name the set that `widest` does; None where nothing was built, or all of it is refused."""
-    try:
-        return _usable(load(), os.environ.get(CHOICE, ""))
-    except ConfigError:
-        return None
-
-
-@functools.cache
-def _usable(library: ctypes.CDLL, choice: str) -> str | None:
+    """Return what `widest` does; None where there is no library."""
     try:
         return widest()
     except ConfigError:
         return None
-
-
-def passed_over() -> list[str]:
-    """Why sets that are wider than `widest` are not used, one line each; none where PADDOCK_LANES names one."""
-    return _choose()[1]
-
-
-def _choose() -> tuple[str, list[str]]:
-    usable, wanted = available(), os.environ.get(CHOICE, "")
-    require(
-        not wanted or wanted in usable,
-        f"{CHOICE}={wanted} is not a set of instructions that this processor has; choose one of {', '.join(usable)}",
-    )
-    refused: list[str] = []
-    for name in [wanted] if wanted else usable:
-        reason = refusal(name)
-        if not reason:
-            return name, refused
-        refused.append(reason)
-    other = f"leave out {CHOICE}, " if wanted else ""
-    raise ConfigError(f"vec=native: {refused[0]}; {other}{OTHER_COMPILER}, or choose vec=serial")
 
 
 def find(name: str) -> int:

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.machine import usable_cores
-from paddock.envs.native.library import built, describe, passed_over, widest
+from paddock.envs.native.library import built, describe
 from paddock.envs.native.settings import NativeTask, native_task
 from paddock.envs.spaces.legal import MASK, sample_legal
 from paddock.envs.spaces.views import select
@@ -67,8 +67,6 @@ class Auto(Recipe):
         if task is not None and task.exact:
             try:
                 layouts = self._native(spec, task)
-                for reason in passed_over():
-                    say(f"vec=auto: {reason}; {widest()} is used")
             except ConfigError as error:
                 say(f"vec=auto: not natively, for {error}")
         elif task is not None and built():

@@ -11,6 +11,7 @@ from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, 
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native.forward import Sparse
+from paddock.envs.native.library import widest
 from paddock.envs.spaces.sparse import SparseRows
 
 _POINTER = ctypes.c_void_p
@@ -49,7 +50,7 @@ class CompiledDense:
 
     def __init__(self, shape: DenseShape, threads: int) -> None:
         """Raises ConfigError where there is no library for this processor."""
-        self._library, self._set = library.load(), library.widest().encode()
+        self._library, self._set = library.load(), widest().encode()
         self._shape, self._threads = shape, limit_threads(threads)
         self._network, self._arrays = describe_network(shape)
 

@@ -22,6 +22,7 @@ from paddock.algos.networks.dense.actor_critic import (
 from paddock.algos.networks.dense.compiled import limit_threads
 from paddock.algos.networks.dense.shape import AdamState, Floats
 from paddock.envs.errors import require
+from paddock.envs.native.library import widest
 
 _POINTER = ctypes.c_void_p
 MOST_UPDATES = 2**31 - 1  # between two moves, which C has an int for: what comes more seldom comes in no run
@@ -55,7 +56,7 @@ class CompiledActorCritic:
         self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
     ) -> None:
         """Raises ConfigError where there is no library for this processor, or no memory."""
-        self._library, self._set = library.load(), library.widest().encode()
+        self._library, self._set = library.load(), widest().encode()
         self._shape, self._objective = shape, objective
         self._state = copy.deepcopy(state)  # of which large vectors are C's, and here may be older
         self._threads = limit_threads(threads)

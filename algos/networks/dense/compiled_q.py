@@ -13,6 +13,7 @@ from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVect
 from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
 from paddock.envs.errors import require
 from paddock.envs.native.forward import Sparse
+from paddock.envs.native.library import widest
 
 _POINTER = ctypes.c_void_p
 
@@ -38,7 +39,7 @@ class CompiledQ:
         Raises:
             ConfigError: there is no library for this processor, or no memory.
         """
-        self._library, self._set = library.load(), library.widest().encode()
+        self._library, self._set = library.load(), widest().encode()
         self._shape, self._threads, self._sparse = shape, limit_threads(threads), sparse
         network, _kept = describe_network(shape)
         self._learner = self._library.q_open(self._set, ctypes.byref(network), sparse)

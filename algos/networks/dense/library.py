@@ -1,12 +1,10 @@
 """The shared library in which dense networks learn: found beside this file, and called without the interpreter lock.
 
-It is used with the set of instructions that the environments' library chose. As there, one that makes other bits of
-recorded inputs than were recorded is refused, for a narrower one.
+It is used with the set of instructions that the environments' library chose.
 """
 
 import ctypes
 import functools
-import warnings
 from pathlib import Path
 
 from paddock.envs.errors import ConfigError, require
@@ -14,14 +12,11 @@ from paddock.envs.native import library as environments
 
 FOLDER = Path(__file__).parent
 ABI = 8  # DENSE_ABI of dense.h
-# What fingerprint.c computes; after a change of the arithmetic that is meant, scripts/native_fingerprint.py prints it.
-RECORDED = 0x471A42B83EE4B88D
 
 _POINTER = ctypes.c_void_p
 _FUNCTIONS = {  # result, then arguments
     "lstm_run": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "lstm_tape": (ctypes.c_int64, ctypes.c_char_p, _POINTER),
-    "fingerprint_dense": (ctypes.c_uint64, ctypes.c_char_p),
     "evaluate_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "update_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "q_open": (_POINTER, ctypes.c_char_p, _POINTER, ctypes.c_int),
@@ -55,32 +50,10 @@ def load() -> ctypes.CDLL:
     return environments.open_library(found[0], ABI, _FUNCTIONS, "dense networks", "run pip install again")
 
 
-def widest() -> str:
-    """The widest set of instructions that the environments use too, and whose bits are right.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    usable, refused = environments.available(), ""
-    for name in usable[usable.index(environments.widest()) :]:
-        if not is_refused(name):
-            if refused:
-                warnings.warn(f"{refused}; {name} is used", RuntimeWarning, stacklevel=2)
-            return name
-        refused = f"dense networks: {name} instructions are refused, as they compute other bits than recorded"
-    raise ConfigError(f"{refused}; {environments.OTHER_COMPILER}")
-
-
 def find_problem() -> str:
     """Return why dense networks cannot learn in C here; empty where they can."""
     try:
-        load(), widest()
+        load(), environments.widest()
     except ConfigError as error:
         return str(error)
     return ""
-
-
-@functools.cache
-def is_refused(name: str) -> bool:
-    """Return whether a set of instructions makes other bits of recorded inputs than were recorded."""
-    return int(load().fingerprint_dense(name.encode())) != RECORDED

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paddock.algos.networks.dense import library
 from paddock.envs.errors import ConfigError, require
+from paddock.envs.native.library import widest
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def find_set() -> bytes | None:
     """Name the set of instructions that computes here; None: there is no library, which is said once a process."""
     try:
         library.load()
-        return library.widest().encode()
+        return widest().encode()
     except ConfigError as error:
         log.warning("LSTMs learn in torch, more slowly: %s", error)
         return None

@@ -153,11 +153,4 @@ static void step_snake(
     }
 }
 
-static const struct snake_settings example = {
-    .snakes = 4, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
-};
-
-WORLD(
-    snake, .choices = 4, .row_bytes = SEEN * SEEN, .saved_bytes = sizeof(struct snake), .example = &example,
-    .recorded = 0x5a774173dd17443e
-)
+WORLD(snake, .choices = 4, .row_bytes = SEEN * SEEN, .saved_bytes = sizeof(struct snake))

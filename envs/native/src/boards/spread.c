@@ -94,9 +94,4 @@ static void step_spread(
     see(world, agents, rows->observation);
 }
 
-static const struct spread_settings example = {.agents = 4, .max_cycles = 25, .local_ratio = 0.5};
-
-WORLD(
-    spread, .choices = 5, .row_bytes = MOST_AGENTS * AGENT_BYTES, .saved_bytes = sizeof(struct spread),
-    .example = &example, .recorded = 0x0ae82ed0ef1cfc70
-)
+WORLD(spread, .choices = 5, .row_bytes = MOST_AGENTS * AGENT_BYTES, .saved_bytes = sizeof(struct spread))

@@ -123,9 +123,4 @@ static void step_tag(
     see(world, settings, rows->observation);
 }
 
-static const struct tag_settings example = {.prey = 1, .hunters = 3, .obstacles = 2, .max_cycles = 25};
-
-WORLD(
-    tag, .choices = 5, .row_bytes = TAG_NUMBERS * sizeof(float), .saved_bytes = sizeof(struct tag),
-    .example = &example, .recorded = 0xf83e99e3e47a1d1b
-)
+WORLD(tag, .choices = 5, .row_bytes = TAG_NUMBERS * sizeof(float), .saved_bytes = sizeof(struct tag))

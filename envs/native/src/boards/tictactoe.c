@@ -71,6 +71,5 @@ static void load_tictactoe(void *group, const void *settings, int i, const void 
 
 WORLD(
     tictactoe, .choices = T3_FIELDS, .row_bytes = 3 * T3_FIELDS, .drawless = 1,
-    .saved_bytes = sizeof(struct saved_tictactoe), .save = save_tictactoe, .load = load_tictactoe,
-    .recorded = 0xd1b66b409807f125
+    .saved_bytes = sizeof(struct saved_tictactoe), .save = save_tictactoe, .load = load_tictactoe
 )

@@ -73,6 +73,6 @@ static const double acrobot_low[] = {-ACROBOT_SPREAD, -ACROBOT_SPREAD, -ACROBOT_
 static const double acrobot_high[] = {ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD, ACROBOT_SPREAD};
 
 CLASSIC_STEPS(acrobot, 4, 6, 4, acrobot_low, acrobot_high, show_acrobot)
-CLASSIC_TASK(acrobot, 4, 6, 3, 0x91f80e27e89a84d9)
+CLASSIC_TASK(acrobot, 4, 6, 3)
 
 #endif

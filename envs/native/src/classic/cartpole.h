@@ -69,6 +69,6 @@ static void start_cartpole(
     start_classic(group, generators, mask, observation, 4, 4, 4, low, high, show_cartpole);
 }
 
-CLASSIC_TASK(cartpole, 4, 4, 2, 0xbaafd1957ec3cc87)
+CLASSIC_TASK(cartpole, 4, 4, 2)
 
 #endif

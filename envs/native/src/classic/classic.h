@@ -99,7 +99,6 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
     group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;
 }
 
-uint64_t fingerprint_classic(const struct task *task);
 
 /* `step_...` and `start_...` of a task without a mark, of which `drawn` numbers are drawn from low to high. */
 #define CLASSIC_STEPS(which, numbers, shown, drawn, low, high, show)                                                   \
@@ -118,7 +117,7 @@ uint64_t fingerprint_classic(const struct task *task);
     }
 
 /* Saving, loading and the task itself, of a task that has start_... and step_.... */
-#define CLASSIC_TASK(which, numbers, shown, most_choices, bits)                                                        \
+#define CLASSIC_TASK(which, numbers, shown, most_choices)                                                              \
     static void save_##which(const void *group, int lane, void *saved)                                                 \
     {                                                                                                                  \
         save_classic((struct classic_group *)group, lane, saved, numbers);                                             \
@@ -136,8 +135,6 @@ uint64_t fingerprint_classic(const struct task *task);
         .choices = most_choices,                                                                                       \
         .group_bytes = sizeof(struct classic_group),                                                                   \
         .saved_bytes = (numbers + 1) * sizeof(double),                                                                 \
-        .fingerprint = fingerprint_classic,                                                                            \
-        .recorded = bits,                                                                                              \
         .start = start_##which,                                                                                        \
         .step = step_##which,                                                                                          \
         .save = save_##which,                                                                                          \

@@ -40,7 +40,7 @@ INLINE void step_mountain_car_half(
 }
 
 CLASSIC_STEPS(mountain_car, 2, 2, 1, car_low, car_high, show_car)
-CLASSIC_TASK(mountain_car, 2, 2, 3, 0xc0373f2aa05a01da)
+CLASSIC_TASK(mountain_car, 2, 2, 3)
 
 /* To single precision and back where Gymnasium's numbers are float32: everywhere but in an episode's first step. */
 INLINE hd rounded(hl first, hd x) { return pick_h(first, x, widen_h(narrow_h(x))); }
@@ -90,6 +90,6 @@ static void start_mountain_car_continuous(
     start_classic(group, generators, mask, observation, 2, 2, 1, car_low, car_high, show_car);
 }
 
-CLASSIC_TASK(mountain_car_continuous, 2, 2, 0, 0x22a91cc9410ce17f)
+CLASSIC_TASK(mountain_car_continuous, 2, 2, 0)
 
 #endif

@@ -48,6 +48,6 @@ INLINE void show_pendulum(double *state, float *shown)
 static const double pendulum_low[] = {-PI, -1}, pendulum_high[] = {PI, 1};
 
 CLASSIC_STEPS(pendulum, 2, 3, 2, pendulum_low, pendulum_high, show_pendulum)
-CLASSIC_TASK(pendulum, 2, 3, 0, 0xba458f77f3a16939)
+CLASSIC_TASK(pendulum, 2, 3, 0)
 
 #endif

@@ -90,4 +90,4 @@ static void show_breakout(const struct breakout *game, const void *settings, uns
     memcpy(row + sizeof game->bricks, motion, sizeof motion);
 }
 
-GAME(breakout, .choices = 3, .row_bytes = BRICKS + 6 * sizeof(float), .recorded = 0x99b6c08a9593bf40)
+GAME(breakout, .choices = 3, .row_bytes = BRICKS + 6 * sizeof(float))

@@ -71,10 +71,7 @@ struct task {
     int choices;        /* of a discrete action; 0: continuous */
     size_t row_bytes;   /* of observations in rows; 0: they lie in lanes */
     size_t group_bytes;
-    size_t saved_bytes; /* what is saved of one environment */
-    uint64_t recorded;  /* its fingerprint where each operation is rounded by itself; library.py has all up to here */
-    const void *example; /* settings that the fingerprint is played with; NULL where a task has none, or its own function */
-    uint64_t (*fingerprint)(const struct task *task); /* NULL: of 60 steps of random choices */
+    size_t saved_bytes; /* what is saved of one environment; library.py has all up to here */
     int (*open)(void *group, const void *settings); /* 0, or -1: no memory; NULL: there is nothing to open, nor to close */
     void (*close)(void *group);
     /* Begin an episode in every lane of the mask, drawing from that lane's generator as Gymnasium's reset does. */
@@ -111,10 +108,6 @@ struct task {
 void register_task(const struct task *task);
 #define REGISTER_TASK(task) \
     __attribute__((constructor)) static void register_##task(void) { register_task(&task); }
-
-/* Play a vector of the task and hash what it gives, onto `hashed`; 0: no memory. */
-uint64_t play_recorded(const struct task *task, const void *settings, int steps, int limit, uint64_t hashed);
-uint64_t play_recorded_worlds(const struct task *task);
 
 static inline int open_group(const struct task *task, void *group, const void *settings)
 {

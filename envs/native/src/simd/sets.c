@@ -58,18 +58,12 @@ static const struct task *task_of(int set, int k)
     return k < num_registered ? &registered[set][k] : NULL;
 }
 
-const struct task *task_at(const char *name, int k)
-{
-    for (int set = 0; set < SETS; set++)
-        if (set_number(set) && !strcmp(name, set_number(set)->name)) return task_of(set, k);
-    return NULL;
-}
-
 const struct task *find_task(const char *set, const char *name)
 {
     const struct task *task;
-    for (int k = 0; (task = task_at(set, k)); k++)
-        if (!strcmp(name, task->name)) return task;
+    for (int number = 0; number < SETS; number++)
+        for (int k = 0; set_number(number) && !strcmp(set, set_number(number)->name) && (task = task_of(number, k)); k++)
+            if (!strcmp(name, task->name)) return task;
     return NULL;
 }
 

@@ -25,10 +25,9 @@ extern const struct set *const baseline_set; /* what every processor of the kind
 extern const struct set *const avx2_set;
 extern const struct set *const avx512_set;
 
-/* NULL: there is none of the name, or no k-th one. */
+/* NULL: there is none of the name. */
 const struct set *find_set(const char *name);
 const struct task *find_task(const char *set, const char *task);
-const struct task *task_at(const char *set, int k);
 const struct set *set_of(const struct task *task);
 
 #endif

@@ -31,7 +31,6 @@ struct ground {
     struct box *box;             /* [boxes] */
 };
 
-uint64_t fingerprint_walkers(const struct task *task);
 
 int open_ground(struct ground *ground, int length); /* 0, or -1: no memory */
 void close_ground(struct ground *ground);

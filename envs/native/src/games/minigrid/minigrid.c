@@ -154,33 +154,6 @@ static void begin_grid(struct grid *grid, const void *settings, struct generator
     draw_grid(grid, settings, generator);
 }
 
-/* Plays every map of the task's. */
-static uint64_t fingerprint_grids(const struct task *task)
-{
-    uint64_t hashed = 1;
-    for (int map = 0; map < MAPS && hashed; map++) {
-        if ((map == DYNAMIC_OBSTACLES) != (task->choices == 3)) continue;
-        struct grid_settings settings = {
-            .map = map, .width = 9, .height = 9, .max_steps = 100, .see_through = map == EMPTY_MAP, .start_x = -1, .most = 3,
-            .room_size = 6, .rows = 1, .columns = 2, .key_in_box = 1, .blocked = 1,
-        };
-        if (map == RED_BLUE_DOORS || map == LOCKED_ROOM) settings.width = 18;
-        if (map == LOCKED_ROOM) settings.height = 18;
-        if (map == MULTI_ROOM) settings.width = settings.height = MOST_SIDE, settings.fewest = 2;
-        if (map >= UNLOCK) settings.width = 11, settings.height = 6;
-        if (map == KEY_CORRIDOR || map == OBSTRUCTED_MAZE_FULL)
-            settings.rows = settings.columns = 3, settings.width = settings.height = 16, settings.start_x = settings.start_y = 1;
-        hashed = play_recorded(task, &settings, 24, 20, hashed);
-    }
-    return hashed;
-}
-
 /* Tasks whose agent can only turn and go have three choices. */
-GAME_OF(
-    minigrid, struct grid, begin_grid, step_grid, observe, .choices = 7, .row_bytes = GRID_ROW,
-    .fingerprint = fingerprint_grids, .recorded = 0x1320c1acedf764de
-)
-GAME_OF(
-    minigrid_moves, struct grid, begin_grid, step_grid, observe, .choices = 3, .row_bytes = GRID_ROW,
-    .fingerprint = fingerprint_grids, .recorded = 0xaf2680b2bdd23feb
-)
+GAME_OF(minigrid, struct grid, begin_grid, step_grid, observe, .choices = 7, .row_bytes = GRID_ROW)
+GAME_OF(minigrid_moves, struct grid, begin_grid, step_grid, observe, .choices = 3, .row_bytes = GRID_ROW)
