@@ -388,15 +388,15 @@ from paddock.launch import main
 SMALL = ["compute=serial", "vec.num_envs=4", "algo.hidden=[9]", "algo.eval_episodes=1", "algo.threads=2"]
 ROLLOUT = [*SMALL, "algo.num_steps=16", "budget.iterations=2"]
 REPLAY = [*SMALL, "algo.num_steps=8", "algo.warmup=32", "algo.batch_size=16", "budget.steps=128"]
-PPO = [*ROLLOUT, "algo.minibatch_size=24", "algo.backend=dense"]
+PPO = [*ROLLOUT, "algo.minibatch_size=24"]
 for k, words in enumerate(
     (
         ["algo=ppo", "env=cartpole", *PPO],
         ["algo=ppo", "env=pendulum", *PPO],
         ["algo=ppo", "env=cartpole", *PPO, "algo.lstm=true"],
-        ["algo=dqn", "env=cartpole", *REPLAY, "algo.backend=dense"],
-        ["algo=td3", "env=pendulum", *REPLAY, "algo.backend=dense"],
-        ["algo=sac", "env=pendulum", *REPLAY, "algo.backend=dense"],
+        ["algo=dqn", "env=cartpole", *REPLAY],
+        ["algo=td3", "env=pendulum", *REPLAY],
+        ["algo=sac", "env=pendulum", *REPLAY],
     )
 ):
     sys.argv[1:] = [*words, f"run.dir={runs / str(k)}"]
