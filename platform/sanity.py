@@ -27,7 +27,7 @@ Test the sanity of an algorithm: it learns small tasks of known values, some min
 
     algo=NAME         an option of conf/algo that has one in conf/algo/sanity, too
     algo.KEY=VALUE    a key of it, for all tasks, such as algo.lstm=true
-    tasks=[A,B]       tasks of these names alone, those of PufferLib's rules too, as puffer_bandit
+    tasks=[A,B]       tasks of these names alone, roles and relay too
     seeds=3           learn each with seeds 1, 2, ... to this one
     vec=NAME          an option of conf/vec: serial if nothing is said
     compute=NAME      an option of conf/compute, where tasks are learned side by side: local if nothing is said

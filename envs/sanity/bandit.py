@@ -1,7 +1,5 @@
 """Bandit: one of ten arms pays. What fails here does not climb the reward at all."""
 
-from dataclasses import replace
-
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -25,43 +23,29 @@ BANDIT = SanityTask(
     steps=20_000,
     suspect="the update: the sign of the gradient, or advantages",
 )
-OFFSET = -0.5502344891639495
-PUFFER_PASS = Bar(0.9 + OFFSET)
-PUFFER_BANDIT = replace(
-    BANDIT,
-    name="puffer_bandit",
-    id="paddock.envs.sanity:paddock/PufferBandit-v0",
-    chance=0.1 + OFFSET,
-    blind=0.1 + OFFSET,
-    best=1.0 + OFFSET,
-    memoryless=PUFFER_PASS,
-    recurrent=PUFFER_PASS,
-    deterministic=PUFFER_PASS,
-)
 
 
 class Bandit(TaskEnv):
-    """Pull one of so many arms: `arm` pays 1, the others 0, all with noise and an offset; one step."""
+    """Pull one of so many arms: `arm` pays 1, the others 0, all with noise; one step."""
 
-    def __init__(self, arms: int, arm: int, noise: float, offset: float, render_mode: str | None = None) -> None:
+    def __init__(self, arms: int, arm: int, noise: float, render_mode: str | None = None) -> None:
         """Make the task.
 
         Args:
             noise: standard deviation of every reward.
-            offset: added to every reward.
         """
         check_whole_numbers(arms=arms, arm=arm)
-        check_numbers(noise=noise, offset=offset)
+        check_numbers(noise=noise)
         require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
         require(noise >= 0, f"noise={noise} must not be negative; 0.5 suits most")
         super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(arms), render_mode)
-        self._arm, self._noise, self._offset = arm, noise, offset
+        self._arm, self._noise = arm, noise
 
     def _begin(self, draw: np.random.Generator) -> None:
         pass
 
     def _play(self, action: np.int64) -> tuple[float, bool]:
-        reward = float(int(action) == self._arm) + self._offset
+        reward = float(int(action) == self._arm)
         if self._noise:
             reward += self._noise * float(self.np_random.standard_normal())
         return reward, True
@@ -71,10 +55,4 @@ class Bandit(TaskEnv):
 
 
 NATIVE = NativeVersion("sanity_noisy_bandit", native.bandit)
-register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5, "offset": 0.0}, native=NATIVE)
-register(
-    f"{__name__}:Bandit",
-    name="PufferBandit",
-    kwargs={"arms": 10, "arm": 6, "noise": 0.0, "offset": OFFSET},
-    native=NATIVE,
-)
+register(f"{__name__}:Bandit", kwargs={"arms": 10, "arm": 6, "noise": 0.5}, native=NATIVE)

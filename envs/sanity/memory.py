@@ -48,19 +48,6 @@ FORGET = SanityTask(
     episodes=1_500,
     suspect="memory: the state is not reset where an episode begins",
 )
-PUFFER_MEMORY = SanityTask(
-    name="puffer_memory",
-    id="paddock.envs.sanity:paddock/PufferMemory-v0",
-    chance=1.5,
-    blind=2.0,
-    best=3.0,
-    memoryless=Bar(1.9, 2.1),
-    recurrent=Bar(2.8),
-    deterministic=None,
-    steps=100_000,
-    episodes=1_500,
-    suspect="memory: how it is unrolled in learning, or minibatches of sequences",
-)
 
 
 class Recall(TaskEnv):
@@ -147,44 +134,8 @@ class Forget(TaskEnv):
         return np.array([self._seen], np.float32)
 
 
-class PufferMemory(TaskEnv):
-    """PufferLib's Memory: digits and then blanks, both of which may read 0; a first 0 and each digit recalled give 1.
-
-    Its observation has the shape that it declares, which there it has not.
-    """
-
-    def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
-        """Make the task for so many digits and blanks before the answer."""
-        check_whole_numbers(digits=digits, delay=delay)
-        require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
-        super().__init__(spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
-        self._digits, self._delay = digits, delay
-
-    def _begin(self, draw: np.random.Generator) -> None:
-        self._shown = draw.integers(2, size=self._digits)
-        self._tick = 1
-
-    def _play(self, action: np.int64) -> tuple[float, bool]:
-        asked = self._tick - self._digits - self._delay
-        if asked >= 0:
-            reward = float(int(action) == self._shown[asked])
-        else:
-            reward = float(self._tick < self._digits and int(action) == 0)
-        self._tick += 1
-        return reward, self._tick == 2 * self._digits + self._delay
-
-    def _observe(self) -> NDArray[np.float32]:
-        shown = self._tick <= self._digits
-        return np.array([self._shown[self._tick - 1] if shown else 0], np.float32)
-
-
 register(f"{__name__}:Copy", kwargs={"digits": 2, "delay": 2}, native=NativeVersion("sanity_copy", native.settings))
 register(
     f"{__name__}:Forget", kwargs={"end": 0.25, "longest": 20}, native=NativeVersion("sanity_forget", native.forget)
-)
-register(
-    f"{__name__}:PufferMemory",
-    kwargs={"digits": 2, "delay": 2},
-    native=NativeVersion("sanity_memory", native.settings),
 )
 register(f"{__name__}:Recall", kwargs={"delay": 8}, native=NativeVersion("sanity_recall", native.settings))

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
-from paddock.envs.ranges import check_numbers, check_whole_numbers
+from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
 from paddock.envs.sanity.task import Bar, SanityTask
@@ -24,20 +24,6 @@ BLEND = SanityTask(
     drawn=True,
     episodes=2_000,
     suspect="sampling: what is drawn is not what log-probabilities say; above 0.46 without memory, a state leaks",
-)
-PUFFER_STOCHASTIC = SanityTask(
-    name="puffer_stochastic",
-    id="paddock.envs.sanity:paddock/PufferStochastic-v0",
-    chance=45.874,
-    blind=0.0,  # of a policy that always does the same
-    best=68.93,  # with memory
-    memoryless=Bar(50.0, 54.0),
-    recurrent=None,  # "Do not use a policy with memory, as that will trivialize the problem", says its author
-    deterministic=None,
-    steps=100_000,
-    drawn=True,
-    episodes=100,
-    suspect="sampling: what is drawn is not what log-probabilities say; above 54 without memory, a state leaks",
 )
 
 
@@ -64,37 +50,4 @@ class Blend(TaskEnv):
         return np.ones(1, np.float32)
 
 
-class PufferStochastic(TaskEnv):
-    """Play 0 so often and 1 else: a move that brings the share of zeros f to p gives 1 - (p - f)^2, any other 0.
-
-    PufferLib's rules. To play 0 with probability p, as is meant there, returns less than to play both alike.
-    """
-
-    def __init__(self, share: float, horizon: int, render_mode: str | None = None) -> None:
-        """Make the task for a share p, and episodes of so many moves."""
-        check_numbers(share=share)
-        check_whole_numbers(horizon=horizon)
-        require(0 <= share <= 1 and horizon >= 1, f"share={share} must be in [0, 1], and horizon={horizon} at least 1")
-        super().__init__(spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2), render_mode)
-        self._share, self._horizon = share, horizon
-
-    def _begin(self, draw: np.random.Generator) -> None:
-        self._played = self._count = 0
-
-    def _play(self, action: np.int64) -> tuple[float, bool]:
-        self._played += 1
-        self._count += int(action) == 0
-        share = self._count / self._played
-        towards = (int(action) == 0) == (share < self._share)
-        return 1 - (self._share - share) ** 2 if towards else 0.0, self._played == self._horizon
-
-    def _observe(self) -> NDArray[np.float32]:
-        return np.zeros(1, np.float32)
-
-
 register(f"{__name__}:Blend", kwargs={"moves": 4, "zeros": 3}, native=NativeVersion("sanity_blend", native.settings))
-register(
-    f"{__name__}:PufferStochastic",
-    kwargs={"share": 0.7, "horizon": 100},
-    native=NativeVersion("sanity_stochastic", native.stochastic),
-)

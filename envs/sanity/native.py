@@ -11,8 +11,8 @@ from paddock.envs.registration import ELSEWHERE, Given, Settings
 
 # Sizes of observations and of choices in C; and the most that other arguments may be there.
 FIXED = {"arms": 10, "numbers": 8, "distance": 3}
-MOST = {"digits": 32, "horizon": 1000, "longest": 2**20, "moves": 2**20, "delay": 2**20, "steps": 2**20}
-STEPS = ("longest", "moves", "horizon")  # arguments that are `steps` in C
+MOST = {"digits": 32, "longest": 2**20, "moves": 2**20, "delay": 2**20, "steps": 2**20}
+STEPS = ("longest", "moves")  # arguments that are `steps` in C
 PASSWORD = 5  # bits
 
 
@@ -20,8 +20,8 @@ class SanitySettings(ctypes.Structure):
     """`struct sanity_settings` of sanity_tasks.c."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("offset", "leave", "stay", "noise", "end")),
-        *((name, ctypes.c_void_p) for name in ("rewards", "normal", "geometric")),
+        *((name, ctypes.c_double) for name in ("leave", "stay", "noise", "end")),
+        *((name, ctypes.c_void_p) for name in ("normal", "geometric")),
         *((name, ctypes.c_int32) for name in ("arm", "zeros", "delay", "digits", "steps", "terminates")),
         ("password", ctypes.c_uint32),
     )
@@ -58,19 +58,6 @@ def password(given: Given) -> Settings:
     bits = given["password"]
     _check("password", bits, len(bits) == PASSWORD, f"{PASSWORD} bits")
     return settings({}, password=sum(int(bit) << k for k, bit in enumerate(bits)))
-
-
-def stochastic(given: Given) -> Settings:
-    """Return the settings of Stochastic: rewards are Python's, whose squares are no products to the last bit."""
-    made, _ = settings(given)
-    share, horizon = given["share"], given["horizon"]
-    rewards = np.zeros((horizon + 1, horizon + 1, 2))
-    for moves in range(1, horizon + 1):
-        for zeros in range(moves + 1):
-            towards = 0 if zeros / moves < share else 1  # the move that is paid for
-            rewards[moves, zeros, towards] = 1 - (share - zeros / moves) ** 2
-    made.rewards = rewards.ctypes.data
-    return made, (rewards,)
 
 
 def find_distribution(name: str) -> int | None:

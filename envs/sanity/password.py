@@ -1,7 +1,6 @@
 """Password: five bits, and a reward for all of them alone. Who stops exploring early never meets it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from gymnasium import spaces
@@ -27,7 +26,6 @@ PASSWORD = SanityTask(
     steps=60_000,
     suspect="exploration: entropy, or a policy that settles before it meets a reward",
 )
-PUFFER_PASSWORD = replace(PASSWORD, name="puffer_password", id="paddock.envs.sanity:paddock/PufferPassword-v0")
 
 
 class Password(TaskEnv):
@@ -54,4 +52,3 @@ class Password(TaskEnv):
 
 NATIVE = NativeVersion("sanity_password", native.password)
 register(f"{__name__}:Password", kwargs={"password": [1, 0, 1, 1, 0]}, native=NATIVE)
-register(f"{__name__}:Password", name="PufferPassword", kwargs={"password": [0, 1, 0, 0, 0]}, native=NATIVE)

@@ -36,17 +36,6 @@ MASKED = SanityTask(
     steps=20_000,
     suspect="action masks: not applied, or of another row",
 )
-PUFFER_SPACES = SanityTask(
-    name="puffer_spaces",
-    id="paddock.envs.sanity:paddock/PufferSpaces-v0",
-    chance=0.5,
-    blind=0.5 + 0.5 * 147 / 243,  # always 1 for the image, which always has a positive sum, and 0 for the other
-    memoryless=Bar(0.95),
-    recurrent=Bar(0.95),
-    deterministic=Bar(0.95),
-    steps=60_000,
-    suspect="structured spaces: a leaf is lost, or its offset or type is wrong; or heads of several parts",
-)
 
 
 class Spaces(TaskEnv):
@@ -134,30 +123,5 @@ class Masked(TaskEnv):
         return self._seen
 
 
-class PufferSpaces(TaskEnv):
-    """PufferLib's Spaces: the signs of an image's and of five numbers' sums, 0.5 each; a sum of 0 counts as negative.
-
-    As of its version 3.0, where an image is drawn from [0, 1), so that its sum is positive without exception.
-    """
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        """Make the task."""
-        image, flat = spaces.Box(0.0, 1.0, (5, 5), np.float32), spaces.Box(-1, 1, (5,), np.int8)
-        answers = spaces.Dict(image=spaces.Discrete(2), flat=spaces.Discrete(2))
-        super().__init__(spaces.Dict(image=image, flat=flat), answers, render_mode)
-
-    def _begin(self, draw: np.random.Generator) -> None:
-        image = draw.random((5, 5), dtype=np.float32)
-        self._seen: Parts = {"image": image, "flat": draw.integers(-1, 2, 5, dtype=np.int8)}
-
-    def _play(self, action: Mapping[str, Any]) -> tuple[float, bool]:
-        signs = {name: part.sum(dtype=np.float64) > 0 for name, part in self._seen.items()}
-        return sum(0.5 for name, sign in signs.items() if int(action[name]) == sign), True
-
-    def _observe(self) -> Parts:
-        return self._seen
-
-
 register(f"{__name__}:Spaces")
 register(f"{__name__}:Masked", kwargs={"choices": 100})
-register(f"{__name__}:PufferSpaces")

@@ -10,7 +10,7 @@ from paddock.algos.pool.protocol import Done, Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import KeepsFiles
 from paddock.envs.errors import ConfigError, nearest, require, split_details
-from paddock.envs.sanity.suite import PUFFER, SUITE, WORLDS
+from paddock.envs.sanity.suite import SUITE, WORLDS
 from paddock.envs.sanity.task import Bar, Kind, SanityTask
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
@@ -18,7 +18,7 @@ from paddock.envs.vector import Vec
 from ..config.build import build, call_checked, prepare
 from ..config.compose import compose_sections
 
-TASKS = {task.name: task for task in (*SUITE, *PUFFER, *WORLDS)}
+TASKS = {task.name: task for task in (*SUITE, *WORLDS)}
 OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one task
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from math import comb
 from typing import Any
 
 import gymnasium
@@ -10,12 +9,12 @@ import numpy as np
 import pytest
 from conftest import env_section, env_spec
 
-from paddock.envs.sanity import mixing, suite
+from paddock.envs.sanity import suite
 from paddock.envs.sanity.task import SanityTask
 from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
 
-TASKS = {task.name: task for task in (*suite.SUITE, *suite.PUFFER)}
+TASKS = {task.name: task for task in suite.SUITE}
 RANDOM_EPISODES = 1_000
 
 Act = Callable[[Any, int], Any]  # of an observation and the number of the step
@@ -63,10 +62,11 @@ def test_an_episode_depends_on_its_seed_alone_and_keeps_to_its_spaces(task: Sani
 def test_a_random_policy_has_the_score_that_is_said(task: SanityTask) -> None:
     env = make(task)
     env.action_space.seed(1)
-    count = RANDOM_EPISODES // 10 if task.name == "puffer_stochastic" else RANDOM_EPISODES
-    played = [play(env, lambda obs, _: legal(env.action_space, obs), 1_000_000 + seed) for seed in range(count)]
+    played = [
+        play(env, lambda obs, _: legal(env.action_space, obs), 1_000_000 + seed) for seed in range(RANDOM_EPISODES)
+    ]
     singles = [task.score(np.array([a]), np.array([b])) for a, b in played]  # of which every score here is the mean
-    error = np.std(singles) / np.sqrt(count)
+    error = np.std(singles) / np.sqrt(RANDOM_EPISODES)
     assert abs(np.mean(singles) - task.chance) <= 4 * error + 1e-9
 
 
@@ -85,11 +85,10 @@ def test_what_passes_is_beyond_chance_and_beyond_who_lacks_the_faculty(task: San
 # One by one
 
 
-@pytest.mark.parametrize("name", ["bandit", "puffer_bandit"])
-def test_one_arm_of_the_bandit_pays(name: str) -> None:
-    task = TASKS[name]
+def test_one_arm_of_the_bandit_pays() -> None:
+    task = TASKS["bandit"]
     scores = [score(task, lambda *_, arm=arm: arm, range(500)) for arm in range(10)]
-    noise = 0.5 / np.sqrt(500) if name == "bandit" else 1e-9
+    noise = 0.5 / np.sqrt(500)
     others = task.best - 1
     assert np.allclose(scores, [others] * 6 + [task.best] + [others] * 3, atol=4 * noise)
     assert abs(task.chance - (task.best - 0.9)) < 1e-9
@@ -120,12 +119,11 @@ def test_squared_is_hit_by_104_of_all_its_ways_and_blindly_by_one_of_24() -> Non
     assert returns.mean() == pytest.approx(-0.25) and returns.mean(axis=0).max() == pytest.approx(-1 / 18)
 
 
-@pytest.mark.parametrize(("name", "word"), [("password", (1, 0, 1, 1, 0)), ("puffer_password", (0, 1, 0, 0, 0))])
-def test_one_password_of_32_pays(name: str, word: tuple[int, ...]) -> None:
-    task = TASKS[name]
+def test_one_password_of_32_pays() -> None:
+    task = TASKS["password"]
     words = list(product((0, 1), repeat=5))
     scores = [score(task, lambda _, k, said=said: said[k], [0]) for said in words]  # type: ignore[misc]
-    assert [said for said, paid in zip(words, scores, strict=True) if paid] == [word]
+    assert [said for said, paid in zip(words, scores, strict=True) if paid] == [(1, 0, 1, 1, 0)]
     assert np.mean(scores) == task.chance and max(scores) == task.best
 
 
@@ -249,39 +247,3 @@ def test_masked_allows_two_choices_of_which_the_cue_tells_one() -> None:
         with pytest.raises(ValueError, match=r"is not legal; allowed: \["):
             env.step(np.int64(next(k for k in range(100) if k not in allowed)))
     assert len(others) > 90
-
-
-def test_puffers_stochastic_pays_most_at_61_percent_and_hides_it_from_its_score() -> None:
-    task = TASKS["puffer_stochastic"]
-    p, horizon = 0.7, 100
-
-    def reward(action: int, count: int, played: int) -> float:
-        """Of a move after which so many of those played were 0."""
-        share = count / played
-        return 1 - (p - share) ** 2 if (action == 0) == (share < p) else 0.0
-
-    def expected(q: float) -> float:
-        """Mean return of who plays 0 with probability q."""
-        total = 0.0
-        for played in range(1, horizon + 1):
-            for before in range(played):
-                weight = comb(played - 1, before) * q**before * (1 - q) ** (played - 1 - before)
-                total += weight * (q * reward(0, before + 1, played) + (1 - q) * reward(1, before, played))
-        return total
-
-    values = {q: expected(q) for q in (0.5, 0.6, 0.61, 0.62, p)}
-    assert values[0.5] == pytest.approx(task.chance, abs=0.001)
-    assert values[0.61] == pytest.approx(52.76, abs=0.01) and max(values, key=lambda q: values[q]) == 0.61
-    assert values[p] == pytest.approx(42.2, abs=0.1) and values[p] < values[0.5]
-    assert task.memoryless is not None and task.memoryless.passes(values[0.61])
-    best = np.zeros(horizon + 1)  # by the number of zeros, from the last move back
-    for played in range(horizon, 0, -1):
-        best = np.array(
-            [max(reward(0, k + 1, played) + best[k + 1], reward(1, k, played) + best[k]) for k in range(played)] + [0.0]
-        )
-    assert best[0] == pytest.approx(task.best, abs=0.05)
-    assert score(task, lambda *_: 0, [0]) == task.blind
-    env = mixing.PufferStochastic(p, horizon)
-    drawn = np.random.default_rng(0)
-    returns = [play(env, lambda *_: int(drawn.random() > 0.61), 0)[0] for _ in range(400)]
-    assert abs(np.mean(returns) - values[0.61]) <= 4 * np.std(returns) / np.sqrt(400)

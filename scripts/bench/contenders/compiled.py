@@ -25,7 +25,7 @@ CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Mounta
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
-SANITY = ("paddock/PufferStochastic-v0", "paddock/Delay-v0")  # of 100 steps, and 21: ends are few beside steps
+SANITY = ("paddock/Delay-v0",)  # of 21 steps: ends are few beside steps
 DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # of one step, and 4: what NumPy draws, and ends, are most of them
 GAMES = ("paddock/Game2048-v0", "paddock/Breakout-v0", "paddock/Pong-v0")
 ROWS |= {id: row(f"paddock.envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {

@@ -5,9 +5,7 @@
 
 /* Each task reads what concerns it; envs/sanity/native.py has the same fields. */
 struct sanity_settings {
-    double offset, leave, stay, noise, end;
-    const double *rewards; /* [steps + 1, steps + 1, 2] of Stochastic, by how many moves there were, how many of them 0, and the
-                            * last one; of others NULL */
+    double leave, stay, noise, end;
     double (*normal)(struct bits *);             /* NumPy's own, of Bandit */
     int64_t (*geometric)(struct bits *, double); /* the same, of Forget */
     int32_t arm, zeros, delay, digits, steps, terminates;
@@ -68,23 +66,6 @@ static inline int play_blend(PLAYED(env))
     const int over = ++env->step >= settings->steps;
     *reward = over && env->count == settings->zeros;
     return over;
-}
-
-/* PufferLib's Stochastic: a move that brings the share of zeros to what it should be; looked up, as a division took most of
- * a step. */
-static inline int play_stochastic(PLAYED(env))
-{
-    SETTINGS;
-    (void)generator;
-    env->step += env->step < settings->steps, env->count += !choice && env->count < env->step;
-    *reward = settings->rewards[2 * (env->step * (settings->steps + 1) + env->count) + (choice != 0)];
-    return env->step == settings->steps;
-}
-
-static inline void show_nothing(SHOWN(env))
-{
-    (void)env, (void)memory;
-    seen[0] = 0;
 }
 
 /* Delay: what was answered in the first step pays in the last one. */
@@ -181,23 +162,6 @@ static inline void show_forget(SHOWN(env))
     seen[0] = env->step ? 0 : (float)env->number;
 }
 
-/* PufferLib's Memory: its ticks are steps and 1. */
-static inline int play_memory(PLAYED(env))
-{
-    SETTINGS;
-    (void)generator;
-    const int tick = env->step + 1, asked = tick - settings->digits - settings->delay;
-    *reward = asked >= 0 ? choice == bit_of(env->bits, asked) : tick < settings->digits && !choice;
-    env->step++;
-    return tick + 1 >= 2 * settings->digits + settings->delay;
-}
-
-static inline void show_memory(SHOWN(env))
-{
-    SETTINGS;
-    seen[0] = env->step < settings->digits ? (float)bit_of(env->bits, env->step) : 0;
-}
-
 /* Recall: a cue, and a question later. */
 static inline void begin_recall(ENV(env))
 {
@@ -231,12 +195,10 @@ static inline void show_recall(SHOWN(env))
 
 SANITY_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2)
 SANITY_TASK(blend, begin_plainly, show_one, 1, 2)
-SANITY_TASK(stochastic, begin_plainly, show_nothing, 1, 2)
 SANITY_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2)
 SANITY_TASK(cutoff, begin_plainly, show_cutoff, 1, 2)
 SANITY_TASK(copy, begin_digits, show_copy, 2, 2)
 SANITY_TASK(forget, begin_forget, show_forget, 1, 2)
-SANITY_TASK(memory, begin_digits, show_memory, 1, 2)
 SANITY_TASK(recall, begin_recall, show_recall, 2, 2)
 
 /* Squared: walk from the middle of a grid to a target on its rim. */
@@ -291,9 +253,7 @@ static void show_sanity_squared(const struct sanity_squared *game, const void *s
     memcpy(row + sizeof one * (SQUARED_SIDE * game->at[0] + game->at[1]), &minus, sizeof minus);
 }
 
-GAME(
-    sanity_squared, .choices = 8, .row_bytes = ROW_SQUARED
-)
+GAME(sanity_squared, .choices = 8, .row_bytes = ROW_SQUARED)
 
 /* Bandit, whose episodes have one step: one arm pays. */
 struct sanity_noisy_bandit {
@@ -313,7 +273,7 @@ static int play_bandit(
     const struct sanity_settings *settings = memory;
     struct bits bits = bits_of(generator);
     (void)game;
-    *reward = (choice == settings->arm) + settings->offset;
+    *reward = choice == settings->arm;
     if (settings->noise != 0) *reward += settings->noise * settings->normal(&bits);
     return 1;
 }
