@@ -28,8 +28,6 @@ from paddock.envs.process import ChildProcess, describe_end
 
 START_S = 300.0  # for a learner's process to import what it needs
 TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once
-LOOK_S = 1.0  # piece of a wait; where everything was stopped, as by Ctrl-Z, all that time is one of them
-FOR_EVER = timedelta(days=1000)
 GRACE_S = 2.0  # for a process that died to be seen to have died
 REMEDY = "start the run again to go on from its last checkpoint"
 
@@ -144,12 +142,12 @@ class Learners:
                 if any(other.child.popen.poll() is not None for other in self._others):
                     self._group.abort()
                     raise EOFError
-            work.wait() if tensor.is_cuda else finish(work)
+            work.wait()
 
     def _hear(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
         """What a learner says: a number, if all is well."""
         with self._blaming():
-            if not any(other.child.connection.poll(LOOK_S) for _ in range(round(timeout_s / LOOK_S))):
+            if not other.child.connection.poll(timeout_s):
                 raise LearnerLost(f"{other.name} said nothing for {timeout_s:.0f} s; {REMEDY}")
             said = other.child.connection.recv()
         if isinstance(said, str):
@@ -268,25 +266,8 @@ def meet(meeting: str, rank: int, count: int, device: str) -> Any:
         options._timeout = timedelta(seconds=TIMEOUT_S)
         group = nccl(store, rank, count, options)
     # NCCL meets at the first exchange; after it nobody needs the file.
-    work = group.allreduce([torch.zeros(1, device=device)])
-    finish(work) if torch.device(device).type == "cpu" else work.wait()
+    group.allreduce([torch.zeros(1, device=device)]).wait()
     return group
-
-
-def finish(work: Any) -> None:
-    """Wait for what gloo does, for TIMEOUT_S in which this process ran.
-
-    Raises:
-        RuntimeError: it was not done by then, or failed.
-    """
-    for _ in range(round(TIMEOUT_S / LOOK_S)):
-        try:
-            work.wait(timedelta(seconds=LOOK_S))
-            return
-        except RuntimeError:
-            if work.is_completed():
-                raise
-    raise RuntimeError(f"one of them did nothing for {TIMEOUT_S:.0f} s")
 
 
 def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
@@ -294,10 +275,8 @@ def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
     gloo: Any = torch.distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname="127.0.0.1")]
-    options._timeout = timedelta(seconds=TIMEOUT_S)  # or who died on the way here would be waited for
-    group = gloo(store, rank, count, options)
-    group._set_default_timeout(FOR_EVER)  # it would count time in which all were stopped; see `finish`
-    return group
+    options._timeout = timedelta(seconds=TIMEOUT_S)
+    return gloo(store, rank, count, options)
 
 
 def check_learners(count: int, device: str) -> None:
