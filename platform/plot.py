@@ -53,7 +53,6 @@ going on.
                               lineage:   POET: the tree of niches, how difficult they are, which agents moved where;
                                          PBT: who took over from whom, and from which first members all descend
                               grounds:   POET: what the niches look like, for families that have a ground
-                              transfers: POET: how often agents were taken over, from niche to niche
                               annecs:    POET: novel environments that were created and solved
                               elo:       matches.json, which paddock.evaluate RUN matrix=RUN/matches.json writes: Elo
                               points:    of the same: who took how many of the points of whom

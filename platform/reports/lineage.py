@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.envs.family import Encoding
 from paddock.envs.spec import EnvSpec
@@ -152,37 +151,6 @@ def order_lines(lives: Mapping[int, Life]) -> list[int]:
         order.append(number)
         ahead += children.get(number, [])
     return order
-
-
-def count_attempts(attempts: Iterable[Attempt]) -> tuple[list[int], NDArray[np.int64], NDArray[np.int64]]:
-    """(niches that took part [N], accepted [N, N], attempted [N, N]); rows are sources, columns targets."""
-    attempts = list(attempts)
-    numbers = sorted({number for attempt in attempts for number in (attempt.source, attempt.target)})
-    place = {number: k for k, number in enumerate(numbers)}
-    accepted, attempted = (np.zeros((len(numbers), len(numbers)), np.int64) for _ in range(2))
-    for attempt in attempts:
-        where = place[attempt.source], place[attempt.target]
-        attempted[where] += 1
-        accepted[where] += attempt.accepted
-    return numbers, accepted, attempted
-
-
-def split_attempts(attempts: Sequence[Attempt], most: int) -> list[tuple[int, int, list[Attempt]]]:
-    """Attempts by spans of equal length between the first and the last: (first iteration, last iteration, attempts).
-
-    There are at most so many spans, not more than iterations with attempts, and none is empty.
-    """
-    if not attempts:
-        return []
-    first, last = attempts[0].iteration, attempts[-1].iteration
-    iterations = last - first + 1
-    parts = min(most, len({attempt.iteration for attempt in attempts}))
-    spans: dict[int, list[Attempt]] = {}
-    for attempt in attempts:
-        spans.setdefault((attempt.iteration - first) * parts // iterations, []).append(attempt)
-    # Span k has the iterations i with k <= (i - first) parts / iterations < k + 1.
-    starts = [first - (-k * iterations // parts) for k in range(parts + 1)]
-    return [(starts[k], starts[k + 1] - 1, inside) for k, inside in spans.items()]
 
 
 def _lives(events: Sequence[Event], columns: Columns) -> dict[int, Life]:

@@ -52,7 +52,6 @@ TIMES = {  # metric -> what it is
 TITLES = {
     "lineage": "Lineage",
     "grounds": "Grounds",
-    "transfers": "Transfers",
     "annecs": "ANNECS",
     "schedule": "Schedule of hyperparameters",
     "elo": "Elo ratings",

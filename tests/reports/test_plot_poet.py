@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,12 @@ from matplotlib.quiver import Quiver
 
 from paddock.config.build import build
 from paddock.envs.spec import EnvSpec
-from paddock.reports.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
+from paddock.reports.lineage import History, Life, order_lines, read_history
 from paddock.reports.plots.grounds import draw_grounds
 from paddock.reports.plots.poet import (
     DIFFICULTY,
     draw_annecs,
     draw_lineage,
-    draw_transfers,
     measure_difficulty,
 )
 from paddock.runs.results import read_columns
@@ -149,29 +148,6 @@ def test_no_edge_of_the_lineage_crosses_a_niche() -> None:
                 assert all(lives[other].born > child.born for other in between)
 
 
-def test_attempts_are_counted_from_source_to_target() -> None:
-    attempts = [Attempt(9, 5, 2, True), Attempt(9, 2, 5, False), Attempt(8, 5, 2, False), Attempt(9, 8, 2, True)]
-    numbers, accepted, attempted = count_attempts(attempts)
-    assert numbers == [2, 5, 8]
-    assert accepted.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0]]
-    assert attempted.tolist() == [[0, 1, 0], [2, 0, 0], [1, 0, 0]]
-
-
-@pytest.mark.parametrize(
-    "iterations, spans",
-    [
-        ([], []),
-        ([7, 7], [(7, 7, 2)]),
-        ([20, 30, 40], [(20, 26, 1), (27, 33, 1), (34, 40, 1)]),
-        (range(1, 11), [(1, 3, 3), (4, 5, 2), (6, 8, 3), (9, 10, 2)]),
-        ([1, 2, 99, 100], [(1, 25, 2), (76, 100, 2)]),
-    ],
-)
-def test_spans_of_attempts_are_equal_and_not_empty(iterations: Sequence[int], spans: list[Any]) -> None:
-    split = split_attempts([Attempt(iteration, 0, 1, False) for iteration in iterations], 4)
-    assert [(first, last, len(inside)) for first, last, inside in split] == spans
-
-
 # The pictures
 
 
@@ -205,24 +181,6 @@ def test_lineage_draws_niches_and_transfers(tmp_path: Path) -> None:
     assert arrows.V.tolist() == [2, -2, 2, -1, -2]
     assert np.floor(arrows.X).tolist() == [20, 30, 30, 40, 40]
     assert [text.get_text() for text in ax.texts] == ["0", "4", "1", "5"]
-
-
-def test_transfers_are_written_into_their_cells(tmp_path: Path) -> None:
-    figure = drawn(draw_transfers, write(tmp_path / "run", story(), 42))
-    *panels, bar = figure.axes
-    assert [ax.get_title() for ax in panels] == [
-        "iterations 20 to 26: 1 of 2 accepted",
-        "iterations 27 to 33: 2 of 6 accepted",
-        "iterations 34 to 40: 2 of 6 accepted",
-    ]
-    first = {tuple(map(int, text.get_position())): text.get_text() for text in panels[0].texts}
-    assert first == {(1, 0): "1/1", (0, 1): "0/1"}
-    shares = panels[1].images[0].get_array()
-    # Of 1, 4 and 5: nobody tries itself; 4 moved into 5, and 5 into 4.
-    assert np.ma.filled(shares, -1).tolist() == [[-1, 0, 0], [0, -1, 1], [0, 1, -1]]
-    assert panels[1].images[0].cmap.get_bad().tolist() == [0.93, 0.93, 0.93, 1]  # on a page, too
-    assert {ax.images[0].norm.vmax for ax in panels} == {1.0}
-    assert bar.get_ylabel() == "share of attempts that were accepted"
 
 
 def test_annecs_are_steps_over_iterations(tmp_path: Path) -> None:
@@ -262,10 +220,10 @@ def test_real_run_becomes_all_its_pictures(tmp_path: Path, main: Main, caplog: p
     settings = "population=4 hidden=[4] transfer_every=2 reproduce_every=2 criterion_low=0 criterion_high=500 "
     settings += "reproduce_score=0 max_niches=2 max_children=2 eval_episodes=1 novelty=encoding same_ground=false"
     small = [f"algo.{setting}" for setting in settings.split()]
-    assert call_main("algo=poet", "env=poles", *small, "compute=serial", "budget.iterations=8", f"run.dir={run}") == 0
+    assert call_main("algo=poet", "env=poles", *small, "compute=serial", "budget.iterations=6", f"run.dir={run}") == 0
     caplog.clear()
     code, out, _ = main(run)
-    names = ("curves", "lineage", "transfers", "annecs")
+    names = ("curves", "lineage", "annecs")
     assert (code, out.split()) == (0, [str(run / f"{name}.png") for name in names])
     (said,) = caplog.messages
     assert said.startswith(f"{run / 'grounds.png'} is left out: CartPole-v1 has no ground; env=terrains and")
@@ -283,30 +241,18 @@ def test_show_draws_those_pictures_alone(tmp_path: Path, main: Main) -> None:
     before = {*run.iterdir()}
     assert main(run, "show=annecs,lineage,annecs") == (0, f"{run / 'annecs.png'}\n{run / 'lineage.png'}\n", "")
     assert {*run.iterdir()} - before == {run / "annecs.png", run / "lineage.png"}
-    for suffix in ("pdf", "svg"):
-        assert main(run, "show=transfers", f"out={tmp_path / 'a'}.{suffix}")[0] == 0
+    assert main(run, "show=lineage", f"out={tmp_path / 'a'}.pdf")[0] == 0
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-
-
-@pytest.mark.parametrize("arguments", [["y=score/0,score/4"], ["out=OUT"]])
-def test_keys_of_curves_draw_curves_alone(arguments: list[str], tmp_path: Path, main: Main) -> None:
-    run, out = write(tmp_path / "run", story(), 42), tmp_path / "out.png"
-    code, printed, err = main(run, *(argument.replace("OUT", str(out)) for argument in arguments))
-    assert (code, printed.split(), err) == (0, [str(out if arguments == ["out=OUT"] else run / "curves.png")], "")
 
 
 def test_missing_pictures_are_named(tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture) -> None:
     run = write(tmp_path / "run", story()[:1], 1)
     code, out, _ = main(run)
     assert (code, [Path(line).stem for line in out.split()]) == (0, ["curves", "lineage", "annecs"])
-    assert [record.getMessage().split()[0] for record in caplog.records] == [
-        str(run / "grounds.png"),
-        str(run / "transfers.png"),
-    ]
-    for name, said in (("grounds", "CartPole-v1 has no ground"), ("transfers", "no agent has tried another niche yet")):
-        code, out, err = main(run, f"show=lineage,{name}")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+    assert [record.getMessage().split()[0] for record in caplog.records] == [str(run / "grounds.png")]
+    code, out, err = main(run, "show=lineage,grounds")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "CartPole-v1 has no ground" in err
 
 
 def test_run_without_events_has_no_lineage(tmp_path: Path, main: Main) -> None:

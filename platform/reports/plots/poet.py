@@ -1,4 +1,4 @@
-"""Pictures of a run of POET (arXiv:1901.01753, arXiv:2003.08536): its niches, its transfers, and what came of them."""
+"""Pictures of a run of POET (arXiv:1901.01753, arXiv:2003.08536): its niches, and what came of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.family import Family
@@ -16,7 +15,7 @@ from paddock.envs.family import Family
 from ...config.build import build
 from ...runs.late import matplotlib
 from ..drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
-from ..lineage import History, Life, count_attempts, order_lines, split_attempts
+from ..lineage import History, Life, order_lines
 from .grounds import draw_grounds
 
 if TYPE_CHECKING:
@@ -24,12 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
-MOST_SPANS = 4
 POINT = 1 / 72  # inch
 LETTER = 0.062  # inches that one of small text takes on the average
-NOBODY = "0.93"  # colour where nobody tried
 # Yellow lines would not be seen on white.
 DIFFICULTY = ["#0d0887", "#6a00a8", "#b12a90", "#e16462", "#fca636"]
 
@@ -79,38 +74,6 @@ def draw_lineage(history: History, title: str) -> Figure:
     return figure
 
 
-def draw_transfers(history: History, title: str) -> Figure:
-    """How often the agents of a niche were taken over by another one, in up to four spans of time."""
-    spans = split_attempts(history.attempts, MOST_SPANS)
-    require(bool(spans), "no agent has tried another niche yet; wait for a second niche and algo.transfer_every")
-    counts = [(first, last, *count_attempts(attempts)) for first, last, attempts in spans]
-    shares = [_shares(accepted, attempted) for *_, accepted, attempted in counts]
-    # Most shares are far below those of pairs that met once.
-    scale = matplotlib.colors.PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
-    colors = matplotlib.colormaps["Blues"].with_extremes(bad=NOBODY)
-    columns = min(len(spans), 2)
-    rows = -(-len(spans) // columns)
-    figure = new_figure(5 * columns + 1, 4.6 * rows + 0.5)
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for ax in panels.flat[len(spans) :]:
-        ax.remove()
-    for ax, share, (first, last, numbers, accepted, attempted) in zip(panels.flat, shares, counts, strict=False):
-        image = ax.imshow(np.ma.masked_invalid(share), cmap=colors, norm=scale)
-        step = -(-len(numbers) // 14)
-        ticks = range(0, len(numbers), step)
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_ticks(ticks, [str(numbers[k]) for k in ticks], fontsize=8)
-        _write_counts(ax, accepted, attempted, scale(share))
-        span = f"iteration {first}" if first == last else f"iterations {first} to {last}"
-        ax.set_title(f"{span}: {accepted.sum():,} of {attempted.sum():,} accepted", fontsize="medium")
-        ax.set_xlabel("to niche")
-        ax.set_ylabel("from niche")
-    bar = figure.colorbar(image, ax=figure.axes, aspect=30, fraction=0.04)
-    bar.set_label("share of attempts that were accepted")
-    figure.suptitle(f"{title}: transfers")
-    return figure
-
-
 def draw_annecs(history: History, title: str) -> Figure:
     """The accumulated number of novel environments created and solved, and what goes on beside it."""
     columns = history.columns
@@ -151,7 +114,6 @@ def draw_annecs(history: History, title: str) -> Figure:
 PICTURES: Mapping[str, Callable[[History, str], Figure]] = {
     "lineage": draw_lineage,
     "grounds": draw_grounds,
-    "transfers": draw_transfers,
     "annecs": draw_annecs,
 }
 
@@ -193,22 +155,6 @@ def _explain_marks(ax: Axes, lives: Collection[Life], moves: bool) -> None:
     explain(
         ax, {label: look | ({"markerfacecolor": "white"} if label == "solved" else {}) for label, look in shown.items()}
     )
-
-
-def _shares(accepted: NDArray[np.int64], attempted: NDArray[np.int64]) -> Array:
-    """[N, N], NaN where nobody tried."""
-    return np.divide(accepted, attempted, out=np.full(accepted.shape, np.nan), where=attempted > 0)
-
-
-def _write_counts(ax: Axes, accepted: NDArray[np.int64], attempted: NDArray[np.int64], darkness: Array) -> None:
-    """Write accepted/attempted into each cell, or only the accepted where there is less room, or nothing."""
-    count = len(accepted)
-    if count > 24:
-        return
-    for i, j in np.argwhere(attempted > 0 if count <= 10 else accepted > 0):
-        text = f"{accepted[i, j]}/{attempted[i, j]}" if count <= 10 else str(accepted[i, j])
-        color = "white" if darkness[i, j] > 0.6 else "black"
-        ax.text(j, i, text, ha="center", va="center", color=color, fontsize=7)
 
 
 def _colors() -> Colormap:
