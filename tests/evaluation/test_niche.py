@@ -143,10 +143,7 @@ def test_es_niche_has_the_settings_of_poet(poet: Path) -> None:
 NICHE = ["env=niche", "env.run={poet}"]
 BAD = {
     "no number": (NICHE, "env.niche has no value; give one: env.niche=..."),
-    "no such run": (["env=niche", "env.run={poet}s", "env.niche=0"], "poets is not a run folder; did you mean"),
     "no such niche": ([*NICHE, "env.niche=99"], "env.niche=99 is not a niche of {poet}; there are 0, 1, "),
-    "no niches": (["env=niche", "env.run=es", "env.niche=0"], "env.run=es has no niches in its events.jsonl; name the"),
-    "family for es": (["algo=es", "env=poles"], "env: Poles is a family of environments; choose a single one"),
     "one for poet": (
         ["algo=poet", "env=terrain"],
         "Terrain-v0 is one environment, and poet co-evolves a family; choose env=",

@@ -284,16 +284,11 @@ def test_events_of_another_program_cost_no_curves(
 # Bad input
 
 BAD = {
-    "no run": ((), "plot needs a DIR"),
-    "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
-    "unknown key": (("RUN", "ot=a.png"), "ot is not a key of plot; did you mean 'out'?"),
     "unknown axis": (("RUN", "x=steps"), "x=steps is not an axis; allowed: step, iteration, minutes"),
     "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
     "not of POET": (("RUN", "show=lineage"), "tells of no niche and no member, and there is no matches.json; wait"),
     "one of many": (("RUN", "NULL", "show=annecs"), "show=annecs: 2 runs were given, and this is of one; give one RUN"),
-    "no picture": (("RUN", "out=a.gif"), "allowed: *.png, *.pdf, *.svg"),
-    "no row": (("NEW",), "no run has metrics yet"),
     "no number": (("NULL",), "no number of eval/return_mean has been logged yet"),
 }
 

@@ -131,7 +131,6 @@ def test_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
         "Importances",
         "Parameters",
         "Lineage",
-        "Transfers",
         "ANNECS",
     ):
         assert said in reader.text
@@ -312,14 +311,11 @@ def test_page_is_written_beside_one_folder_or_here(main: Main, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "report needs a DIR"),
-        (["RUN", "ouf=a.html"], "ouf is not a key of report; did you mean 'out'?"),
         (
             ["RUN", "score=eval/retrun_mean"],
             "score=eval/retrun_mean is not a metric of these runs; did you mean 'eval/return_mean'?",
         ),
         (["RUN", "videos_mb=-1"], "videos_mb=-1 must not be negative"),
-        (["nowhere"], "nowhere is not a folder"),
         (["."], "there is no run in ."),
     ],
 )

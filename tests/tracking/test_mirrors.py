@@ -2,10 +2,8 @@
 
 import io
 import json
-import pkgutil
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,12 @@ import numpy as np
 import psutil
 import pytest
 from conftest import TINY, call_main
-from hydra import compose, initialize_config_dir
 from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, tensorboard, wandb, wandb_home_fixture  # noqa: F401
-from omegaconf import OmegaConf
 
-import paddock
 from paddock.envs.errors import ConfigError
 from paddock.tracking.console import Console
 from paddock.tracking.mirrors import Wandb
 from paddock.tracking.tracker import Tracker
-
-TRACKS = sorted(path.stem for path in (Path(paddock.CONF) / "track").glob("*.yaml"))
-
 
 # TensorBoard
 
@@ -113,25 +105,15 @@ def test_final_evaluations_are_rows_of_their_own(tmp_path: Path, wandb_home: Pat
     assert [e.value for e in events.Scalars("eval/return_mean")][:5] == [0, 10, 20, 20, 30]
 
 
-@pytest.mark.parametrize(
-    ("environment", "says"),
-    [
-        ({}, "No API key configured"),
-        ({"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}, ""),  # a port nobody listens on
-    ],
-    ids=["no key", "no network"],
-)
-def test_wandb_goes_offline_without_key_or_network(
-    tmp_path: Path, wandb_home: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], says: str
-) -> None:
-    for key, value in environment.items():
-        monkeypatch.setenv(key, value)
+def test_wandb_goes_offline_without_a_key(tmp_path: Path, wandb_home: Path) -> None:
     run_dir, out, err = tmp_path / "run", io.StringIO(), io.StringIO()
     tracker = Tracker(run_dir, [wandb(run_dir, "online")], 0, Console(out, err, {}))
     tracker.log(row(1))
     tracker.close()
     line = next(line for line in out.getvalue().splitlines() if line.startswith("W&B"))
-    assert re.fullmatch(r"W&B is offline \(.+\); upload later: wandb sync \S+", line) and says in line
+    assert (
+        re.fullmatch(r"W&B is offline \(.+\); upload later: wandb sync \S+", line) and "No API key configured" in line
+    )
     assert err.getvalue() == ""
     ((_, rows),) = history(run_dir)
     assert [got["train/return_mean"] for got in rows] == [1 / 3]
@@ -160,7 +142,6 @@ threading.Event().wait()
     ("changes", "says"),
     [
         ({"mode": "onlin"}, "mode='onlin' is unknown; allowed: online, offline, disabled; did you mean 'online'?"),
-        ({"queue_rows": 0}, "queue_rows=0 must be positive"),
         ({"close_timeout_s": -1.0}, "close_timeout_s=-1.0 must be positive"),
     ],
 )
@@ -168,20 +149,6 @@ def test_wrong_setting_is_one_line(tmp_path: Path, changes: dict[str, Any], says
     with pytest.raises(ConfigError) as caught:
         wandb(tmp_path, **changes)
     assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "installed"),
-    [
-        (mlflow, "'paddock[mlflow]'"),
-    ],
-)
-def test_missing_package_names_its_install_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any], installed: str
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda wanted: None)
-    with pytest.raises(ConfigError, match=f"pip install {re.escape(installed)}$"):
-        make(tmp_path)
 
 
 # The choices
@@ -204,30 +171,3 @@ def test_end_of_a_run_shows_the_commands_of_its_mirrors(
         if "paddock.tracking.console: iteration 1 | " in line
     ]
     assert kept  # one, and one more where the run ends with an evaluation
-
-
-@pytest.mark.parametrize("name", TRACKS)
-def test_every_option_of_track_works(
-    name: str, tmp_path: Path, wandb_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "online")  # the YAML decides, not the environment
-    if name == "mlflow":
-        pytest.importorskip("mlflow")  # an extra
-    with initialize_config_dir(str(paddock.CONF), version_base=None):
-        track: Any = OmegaConf.to_container(compose(overrides=[f"+track={name}"]).track)
-    assert set(track) == {"mirrors"}
-    mirrors = []
-    for keys in track["mirrors"].values():
-        if "mode" in keys:
-            keys["mode"] = "offline"
-        target = pkgutil.resolve_name(keys.pop("_target_"))
-        mirrors.append(target(**keys, run_dir=tmp_path, run_name="r", config={"algo": {"name": "es"}}))
-    err = io.StringIO()
-    tracker = Tracker(tmp_path, mirrors, 0, Console(io.StringIO(), err, {}))
-    for i in range(1, 4):
-        tracker.log(row(i))
-    tracker.close()
-    assert err.getvalue() == ""
-    assert len(rows_of(tmp_path / "metrics.jsonl")) == 3
-    folders = {"tensorboard", "wandb"} if name == "all" else {name} - {"none"}
-    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"home"} == folders

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import sqlite3
 import sys
 from pathlib import Path
@@ -18,14 +19,20 @@ from paddock.upload import main, read_rows
 RUN = [*TINY, "compute=serial", "seed=3"]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A run of four iterations in the folder of a sweep, with a film of an episode."""
-    folder = tmp_path / "sweep" / "0"
-    assert call_main(*RUN, "budget.iterations=4", f"run.dir={folder}") == 0
-    (tmp_path / "sweep" / "multirun.yaml").touch()
-    (folder / "episode.mp4").write_bytes(b"film")
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four iterations in the folder of a sweep, with a video of an episode."""
+    folder = tmp_path_factory.mktemp("finished") / "sweep"
+    assert call_main(*RUN, "budget.iterations=4", f"run.dir={folder / '0'}") == 0
+    (folder / "multirun.yaml").touch()
+    (folder / "0" / "episode.mp4").write_bytes(b"film")
     return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(finished, tmp_path / "sweep") / "0"
 
 
 def call_upload(*arguments: Any) -> int:
@@ -143,9 +150,8 @@ class Store:
         pass
 
 
-@pytest.mark.parametrize("lives", [0, 3])
 def test_mlflow_lost_between_requests_has_each_value_once_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
     from paddock.tracking import mlflow
@@ -157,7 +163,7 @@ def test_mlflow_lost_between_requests_has_each_value_once_later(
     ]
     rows.append({"iteration": 7, "step": 70, "eval/of_iteration": 7, "eval/return_mean": 3.0})
     settings = {"run_dir": str(tmp_path), "init_timeout_s": 1.0, "tracking_uri": "x", "experiment": "e"}
-    store = Store(lives)
+    store = Store(3)
     for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.setenv(name, "1")
     for patched, by in (("MlflowClient", lambda **_: store), ("open_run", lambda *_: "run")):
@@ -197,8 +203,6 @@ def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
         ([], "paddock: name a "),
         (["RUN"], "RUN was tracked nowhere else; choose with track=wandb, mlflow or tensorboard"),
         (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
-        (["RUN", "projct=farm"], "projct=farm: projct is not a key of upload; did you mean 'project'?"),
-        (["RUN", "track=wandb", "mode=onlin"], "track.mirrors.wandb.mode='onlin' is unknown; allowed: online, "),
         (["RUN/none", "track=wandb"], "RUN/none is not a run folder"),
     ],
 )
