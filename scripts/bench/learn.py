@@ -1,4 +1,4 @@
-"""How fast PPO learns: training steps/s beside peers in the same run, and beside what the processor allows.
+"""How fast PPO learns: training steps/s beside peers in the same run.
 
     python scripts/bench/learn.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
@@ -7,8 +7,6 @@ classic   CleanRL's recipe for CartPole, beside Stable-Baselines3
 cartpole  CartPole with each side's best settings, beside PufferLib's trainer on its own CartPole in C
 memory    CartPole with an LSTM of 64, beside sb3-contrib's RecurrentPPO
 pictures  a convolutional network on images, on one core and on a GPU if there is one, beside Stable-Baselines3
-limit     the learner's share of what one core's arithmetic allows
-wide      products of wide layers: envs/native/src/simd/product.h beside SciPy's BLAS
 
 Sides play in turns, in processes of their own (scripts/bench/peers/), each at its fastest setting of a small grid. Peers
 that are not installed are left out, with a line that says so; the extra `bench` installs them. PufferLib needs another
@@ -20,12 +18,10 @@ which CartPole is compiled:
 """
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # a script's own folder is all that Python adds
 
 from paddock.envs.native import library  # noqa: E402
 from scripts.bench.contenders import contest  # noqa: E402
-from scripts.bench.contenders.contest import Contender, Player, claim  # noqa: E402
+from scripts.bench.contenders.contest import Contender, claim  # noqa: E402
 from scripts.bench.contenders.recipes import BIPEDAL, CARTPOLE, CLASSIC, PICTURES, PUFFER, WALKER  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
@@ -47,7 +43,6 @@ from scripts.bench.harness import (  # noqa: E402
     run_script,
     versions,
 )
-from scripts.bench.limits import learn_limit  # noqa: E402
 
 OURS, FILE = "paddock", "paddock_ppo.py"
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3", "scipy", "pufferlib-core")
@@ -67,7 +62,6 @@ PICTURE_GRID: dict[str, list[Any]] = {
     "cuda": [[], ["algo.rollouts=prefetch"], ["algo.rollouts=threads", "algo.num_actors=1"]],
     "cpu": [[]],
 }
-HIDDEN = (64, 256)  # of row `limit`
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,9 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
     if load > BUSY:
         print(f"the machine is busy (load {load:.1f}): trust ratios rather than rates")
     for name in options.rows:
-        bench, render = ROWS[name]
-        report["rows"][name] = bench(options)
-        print(f"\n{render(report['rows'][name])}", flush=True)
+        report["rows"][name] = ROWS[name](options)
+        print(f"\n{contest.render(report['rows'][name])}", flush=True)
     claims = [one for row in report["rows"].values() for one in row["claims"]]
     return finish(report, options.json, all(one["reached"] for one in claims))
 
@@ -170,51 +163,12 @@ def bench_pictures(options: argparse.Namespace) -> Report:
     return row | {"claims": [one for each in claims for one in each]}
 
 
-def bench_limit(options: argparse.Namespace) -> Report:
-    """Measure the learner's share of one core's arithmetic limit, with the walker's recipe."""
-    peak = learn_limit.measure_peak()
-    networks: Report = {}
-    with contextlib.closing(Player(FILE)) as player:
-        for hidden in HIDDEN:
-            recipe = WALKER | {"env": BIPEDAL, "hidden": [hidden, hidden], "num_steps": 64}
-            runs = [player.ask(recipe=recipe, setting=NATIVE, updates=1, seed=k) for k in range(options.repeats)]
-            per_step = median(run["split"]["learn"] * run["seconds"] / run["steps"] for run in runs)
-            widths = [[24, hidden, hidden, 4], [24, hidden, hidden, 1]]  # the walker's policy and value
-            operations = learn_limit.count_operations(widths, recipe["epochs"])
-            networks[str(hidden)] = {
-                "learn_us": 1e6 * per_step,
-                "operations": operations,
-                "of_limit": operations / per_step / peak,
-            }
-    return {"title": "one core, BipedalWalker by RL-Zoo's recipe", "peak": peak, "networks": networks, "claims": []}
-
-
-def render_limit(row: Report) -> str:
-    """Return the learner's share in lines."""
-    lines = [f"{row['title']}: at most {row['peak'] / 1e9:.1f} GFLOP/s without fused operations"]
-    for hidden, one in row["networks"].items():
-        lines.append(
-            f"2 x {hidden}: {one['learn_us']:.1f} us of learning a step, whose matrix products are "
-            f"{one['operations'] / 1e3:,.0f} thousand operations: {one['of_limit']:.0%} of the limit"
-        )
-    return "\n".join(lines)
-
-
-def bench_wide(options: argparse.Namespace) -> Report:
-    """Measure products of square matrices, ours beside BLAS."""
-    products = learn_limit.measure_products(3 if options.quick else 15)
-    return {"products": products, "peak": learn_limit.measure_peak(), "claims": []}
-
-
-Row = tuple[Callable[[argparse.Namespace], Report], Callable[[Report], str]]
-ROWS: dict[str, Row] = {
-    "walker": (bench_walker, contest.render),
-    "classic": (bench_classic, contest.render),
-    "cartpole": (bench_cartpole, contest.render),
-    "memory": (bench_memory, contest.render),
-    "pictures": (bench_pictures, contest.render),
-    "limit": (bench_limit, render_limit),
-    "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
+ROWS = {
+    "walker": bench_walker,
+    "classic": bench_classic,
+    "cartpole": bench_cartpole,
+    "memory": bench_memory,
+    "pictures": bench_pictures,
 }
 
 
