@@ -25,11 +25,10 @@ def compare_over_tasks(groups: Sequence[Group]) -> Html:
             "×".join(map(str, matrix.shape)),
             short(float(statistics.interquartile_mean(matrix))),
             span(statistics.interval(matrix)),
-            span(statistics.interval(matrix, tasks=True)),
         ]
         for first, matrix in methods
     ]
-    head = ("", "group", "runs × environments", "IQM", "95 % interval", "of environments like these")
+    head = ("", "group", "runs × environments", "IQM", "95 % interval")
     drawn = draw_profile([(first.color, matrix) for first, matrix in methods], "profile-tasks")
     note = (
         "Scores from 0, the lowest of any run on an environment, to 1, the highest; marks are those of the first one."

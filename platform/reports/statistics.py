@@ -41,7 +41,6 @@ def interval(
     statistic: Statistic = interquartile_mean,
     *,
     seed: int = 0,
-    tasks: bool = False,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> tuple[Array, Array]:
@@ -50,7 +49,6 @@ def interval(
     Args:
         scores: [..., R, N].
         seed: decides every draw.
-        tasks: draw tasks anew too, as if they were a sample of others.
 
     Returns:
         (low [...], high [...]); NaN of a single run, of which there is nothing to tell.
@@ -59,24 +57,24 @@ def interval(
     if scores.shape[-2] < 2:
         nothing = np.full(scores.shape[:-2], np.nan)
         return nothing, nothing
-    return _percentiles(statistic, [scores], seed, tasks, level, resamples)
+    return _percentiles(statistic, [scores], seed, level, resamples)
 
 
 def performance_profile(
-    scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, tasks: bool = False, resamples: int = RESAMPLES
+    scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[Array, Array, Array]:
     """The share of runs, over all tasks, that score above each threshold, with its interval.
 
     Args:
         scores: [R, N].
         thresholds: [K].
-        seed, tasks: as of `interval`.
+        seed: as of `interval`.
 
     Returns:
         (share, low, high), [K] each.
     """
     above = np.asarray(scores)[None] > np.asarray(thresholds)[:, None, None]
-    return mean(above), *interval(above, mean, seed=seed, tasks=tasks, resamples=resamples)
+    return mean(above), *interval(above, mean, seed=seed, resamples=resamples)
 
 
 def improvement(x: ArrayLike, y: ArrayLike) -> Array:
@@ -110,26 +108,25 @@ def improvement_interval(
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
         return np.nan, np.nan
-    low, high = _percentiles(improvement, [x, y], seed, False, level, resamples)
+    low, high = _percentiles(improvement, [x, y], seed, level, resamples)
     return float(low), float(high)
 
 
 def _percentiles(
-    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, tasks: bool, level: float, resamples: int
+    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, level: float, resamples: int
 ) -> tuple[Array, Array]:
     """The bounds that hold so large a share of a statistic of samples [..., R, N], each drawn anew."""
     generator = np.random.Generator(np.random.Philox(key=seed))
     most = max(CHUNK // sum(sample.size for sample in samples), 1)
     counts = [min(most, resamples - done) for done in range(0, resamples, most)]
     # Each [..., count]
-    values = [statistic(*(_resample(sample, n, generator, tasks) for sample in samples)) for n in counts]
+    values = [statistic(*(_resample(sample, n, generator) for sample in samples)) for n in counts]
     low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - level) / 2, (1 + level) / 2], axis=-1)
     return low, high
 
 
-def _resample(scores: Array, count: int, generator: np.random.Generator, tasks: bool) -> Array:
+def _resample(scores: Array, count: int, generator: np.random.Generator) -> Array:
     """[..., R, N] -> [..., count, R, N]; what is drawn is the same for all that comes before."""
     runs, number = scores.shape[-2:]
     rows = generator.integers(runs, size=(count, runs, number))
-    columns = generator.integers(number, size=(count, 1, number)) if tasks else np.arange(number)
-    return scores[..., rows, columns]
+    return scores[..., rows, np.arange(number)]

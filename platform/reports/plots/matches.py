@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paddock.envs.errors import require
 
-from ...runs.folder import FolderError
 from ...runs.late import matplotlib
 from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
 
@@ -24,36 +23,9 @@ LEGIBLE = 24  # players up to which each cell has its number
 
 
 def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what `paddock.evaluate` has written of matches into a run's folder, if it has.
-
-    Raises:
-        FolderError: the file is damaged.
-    """
+    """Return what `paddock.evaluate` has written of matches into a run's folder, if it has."""
     path = run / MATCHES
-    if not path.is_file():
-        return None
-    try:
-        matches = json.loads(path.read_text())
-    except ValueError:
-        matches = None
-    if not _is_whole(matches):
-        raise FolderError(
-            f"{path} tells of no matches; delete it, or write it again: paddock.evaluate RUN matrix={path}"
-        )
-    return matches
-
-
-def _is_whole(matches: Any) -> TypeGuard[dict[str, Any]]:
-    """Return whether somebody played, and there are points of each against each."""
-    if not isinstance(matches, dict) or not isinstance(matches.get("points"), list):
-        return False
-    players: Any = matches.get("players")
-    named = isinstance(players, list) and all(
-        isinstance(one, dict) and {"name", "iteration"} <= one.keys() for one in players
-    )
-    if not named or not players or len(matches["points"]) != len(players):
-        return False
-    return all(isinstance(row, list) and len(row) == len(players) for row in matches["points"])
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
