@@ -81,8 +81,8 @@ class Matches:
                 {
                     "name": player.name,
                     "iteration": player.iteration,
-                    **_population(player),
-                    **_drawn(player, drawn),
+                    **({"population": player.population} if player.population else {}),
+                    **({"drawn": drawn} if player.learned else {}),
                     **of,
                 }
                 for player, drawn, of in zip(self.players, self.drawn, rated, strict=True)
@@ -178,14 +178,6 @@ def _tell(done: int, count: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done == count else ""
         print(f"\rplayed {done:,} of {count:,} matches", end=end, file=sys.stderr)
-
-
-def _population(player: MatchPlayer) -> dict[str, str]:
-    return {"population": player.population} if player.population else {}
-
-
-def _drawn(player: MatchPlayer, drawn: bool) -> dict[str, bool]:
-    return {"drawn": drawn} if player.learned else {}
 
 
 def _share(count: float, games: int) -> str:
