@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     import matplotlib.lines
     import matplotlib.patheffects
     import matplotlib.ticker
+    import mlflow
     import optuna.storages.journal
     import scipy.stats
+    import wandb
 else:
-    av, matplotlib, optuna, scipy = (Late(name) for name in ("av", "matplotlib", "optuna", "scipy"))
+    av, matplotlib, mlflow = Late("av"), Late("matplotlib"), Late("mlflow")
+    optuna, scipy, wandb = Late("optuna"), Late("scipy"), Late("wandb")

@@ -1,27 +1,67 @@
-"""The process that holds an MLflow run for `mirrors.Mlflow`; see `child.serve` for what it is fed."""
+"""MLflow: the mirror in the run, and below it what its process does."""
+
+from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlflow.entities import Metric, Param, Run
-from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
+from paddock.envs.errors import install, require
 
 from ..runs.checkpoint import write_atomically
-from ..runs.identity import flatten
+from ..runs.identity import algorithm_name, flatten
 from ..runs.journal import EVALUATION_OF, is_of_end
-from .child import Inbox, in_a_line
-from .mirrors import find_policy, find_videos
+from ..runs.late import mlflow  # by the process alone
+from .child import Inbox, MirrorProcess, in_a_line
+from .mirrors import InChild, find_policy, find_videos, require_package
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
 
 BATCH_ROWS = 200  # of the rows that wait, in one request or a few
 BATCH_METRICS, BATCH_PARAMS = 1000, 100  # that MLflow takes in one request
 PARAM_LENGTH = 500  # that every server takes; config.yaml has it all
 NAMES = ("iteration", EVALUATION_OF)  # of rows
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+
+
+@dataclass(kw_only=True, eq=False)
+class Mlflow(InChild):
+    """An MLflow run, over environment steps, fed row by row to a child process.
+
+    Without a tracking URI, here or in the environment, runs are kept in a database beside their folders. A resumed run
+    folder continues the same MLflow run: its id is kept in RUN/mlflow/run_id, beside `mirror.log`. A server that cannot
+    be reached turns the mirror off; `paddock.upload` makes up for it.
+    """
+
+    name = "MLflow"
+
+    tracking_uri: str | None
+    experiment: str
+    tags: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        uri = self.tracking_uri
+        allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
+        fits = uri is None or re.match(r"databricks\b|[\w+.-]+:/", uri)
+        require(bool(fits), f"tracking_uri={uri!r} is no address of MLflow; allowed: {allowed}")
+        super().__post_init__()
+        require_package("mlflow", install("mlflow"))
+
+    def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        settings = self._describe() | {
+            "tracking_uri": self.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
+            "tags": {str(key): str(value) for key, value in self.tags.items()},
+            "algorithm": algorithm_name(self.config),
+            "module": "mlflow",
+        }
+        environment = {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ}
+        self._process = MirrorProcess(self.run_dir / "mlflow", settings, environment, say)
 
 
 def mirror(inbox: Inbox) -> None:
@@ -34,7 +74,7 @@ def mirror(inbox: Inbox) -> None:
     database = folder.parent / "mlflow.db"
     uri = settings["tracking_uri"] or f"sqlite:///{database}"
     try:
-        client = MlflowClient(tracking_uri=uri)
+        client = mlflow.MlflowClient(tracking_uri=uri)
         run = open_run(client, settings, folder)
     except Exception as error:
         raise RuntimeError(f"no run at {uri}: {in_a_line(_first_cause(error))}") from error
@@ -62,8 +102,14 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
     note = folder / "mlflow" / "run_id"
     run = find_run(client, experiment, note.read_text()) if note.exists() else None
     if run is None:
-        tags = {"algorithm": settings["algorithm"], "sweep": settings["sweep"], MLFLOW_GIT_COMMIT: settings["commit"]}
-        tags |= {MLFLOW_SOURCE_TYPE: "LOCAL", MLFLOW_SOURCE_NAME: settings["argv"][0], **settings["tags"]}
+        tags = {
+            "algorithm": settings["algorithm"],
+            "sweep": settings["sweep"],
+            "mlflow.source.git.commit": settings["commit"],
+            "mlflow.source.type": "LOCAL",
+            "mlflow.source.name": settings["argv"][0],
+            **settings["tags"],
+        }
         known = {key: value for key, value in tags.items() if value is not None}
         run = client.create_run(experiment, tags=known, run_name=settings["run_name"])
         write_atomically(note, run.info.run_id.encode())
@@ -71,7 +117,9 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
         client.update_run(run.info.run_id, "RUNNING")
     # A param can be set once; if a budget was raised, the first one stays.
     leaves = flatten(settings["config"]).items()
-    params = [Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves if key not in run.data.params]
+    params = [
+        mlflow.entities.Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves if key not in run.data.params
+    ]
     for start in range(0, len(params), BATCH_PARAMS):
         client.log_batch(run.info.run_id, params=params[start : start + BATCH_PARAMS])
     return run.info.run_id
@@ -81,7 +129,7 @@ def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
     """Return a run; None if it is not in the experiment."""
     try:
         run = client.get_run(id)
-    except MlflowException as error:
+    except mlflow.exceptions.MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
@@ -98,7 +146,7 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
     if experiment is None:
         try:
             return client.create_experiment(name, files)
-        except MlflowException:
+        except mlflow.exceptions.MlflowException:
             experiment = client.get_experiment_by_name(name)  # another run was faster
             if experiment is None:
                 raise
@@ -129,7 +177,7 @@ def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:
 def _metrics(row: Mapping[str, float]) -> list[Metric]:
     now, last = round(1000 * time.time()), _named_by(row)
     keys = [*(key for key in row if key not in ("step", last)), last]
-    return [Metric(key, row[key], now, int(row["step"])) for key in keys]
+    return [mlflow.entities.Metric(key, row[key], now, int(row["step"])) for key in keys]
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -1,26 +1,87 @@
-"""The process that holds a W&B run for `mirrors.Wandb`; see `child.serve` for what it is fed."""
+"""Weights & Biases: the mirror in the run, and below it what its process does."""
 
 import contextlib
 import itertools
 import os
+import secrets
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-import wandb
 
+from paddock.envs.errors import nearest, require
+
+from ..runs.checkpoint import write_atomically
+from ..runs.identity import algorithm_name
 from ..runs.journal import is_of_end
-from .child import Inbox, in_a_line
-from .mirrors import find_policy, find_videos
+from ..runs.late import wandb  # by the process alone
+from .child import Inbox, MirrorProcess, in_a_line
+from .mirrors import InChild, find_policy, find_videos, require_package
 
+MODES = ("online", "offline", "disabled")
 NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
 PLACES = 10  # W&B's own steps to an iteration: its row's, and further ones of rows that a run's end adds
 GRACE_S = 15.0  # beyond init_timeout_s, of which wandb gives its service ten
+
+
+@dataclass(kw_only=True, eq=False)
+class Wandb(InChild):
+    """A Weights & Biases run, over environment steps, fed row by row to a child process.
+
+    Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
+    `online` without a key or a network becomes offline and says so. A resumed run folder continues the same W&B run:
+    its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
+    """
+
+    name = "W&B"
+
+    mode: str
+    project: str
+    entity: str | None
+    group: str | None
+    job_type: str | None
+    tags: Sequence[str]
+
+    def __post_init__(self) -> None:
+        mode, known = self.mode, ", ".join(MODES)
+        require(mode in MODES, f"mode={mode!r} is unknown; allowed: {known}; {nearest(str(mode), MODES)}")
+        super().__post_init__()
+        if mode != "disabled":
+            require_package("wandb", "pip install wandb")
+
+    def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        if self.mode == "disabled":
+            return
+        folder = self.run_dir / "wandb"
+        folder.mkdir(exist_ok=True)
+        if not (folder / "run_id").exists():
+            write_atomically(folder / "run_id", secrets.token_hex(6).encode())
+        settings = self._describe()
+        settings |= {
+            "module": "wandb",
+            "id": (folder / "run_id").read_text().strip(),
+            "group": self.group or settings["sweep"],
+            "job_type": self.job_type or algorithm_name(self.config),
+            "tags": list(self.tags),
+            "config": {**self.config, **({"commit": settings["commit"]} if settings["commit"] else {})},
+        }
+        # Not the service of another W&B user in this process; and copies of files go into the run's folder.
+        environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
+        environment.pop("WANDB_SERVICE", None)
+        self._process = MirrorProcess(folder, settings, environment, say)
+
+    def commands(self) -> list[str]:
+        """Return the command that uploads what is still offline."""
+        folder = self.run_dir / "wandb"
+        sessions = sorted(folder.glob("offline-run-*"))
+        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else f"{shlex.quote(str(folder))}/offline-run-*"
+        return [f"wandb sync {listed}"] if sessions else []
 
 
 def mirror(inbox: Inbox) -> None:

@@ -14,7 +14,9 @@ import pytest
 from conftest import ROOT
 
 from paddock.tracking.console import Console
-from paddock.tracking.mirrors import Mlflow, TensorBoard, Wandb
+from paddock.tracking.mlflow import Mlflow
+from paddock.tracking.tensorboard import TensorBoard
+from paddock.tracking.wandb import Wandb
 
 
 def row(iteration: int) -> dict[str, float]:
@@ -38,7 +40,8 @@ PRELUDE = """
 import sys, threading
 from pathlib import Path
 from paddock.tracking.console import Console
-from paddock.tracking.mirrors import TensorBoard, Wandb
+from paddock.tracking.tensorboard import TensorBoard
+from paddock.tracking.wandb import Wandb
 from paddock.tracking.tracker import Tracker
 RUN = Path(sys.argv[1])
 class Hanging:

@@ -15,8 +15,8 @@ from mirrored import history, mlflow, quiet, records, row, rows_of, run_code, te
 
 from paddock.envs.errors import ConfigError
 from paddock.tracking.console import Console
-from paddock.tracking.mirrors import Wandb
 from paddock.tracking.tracker import Tracker
+from paddock.tracking.wandb import Wandb
 
 # TensorBoard
 

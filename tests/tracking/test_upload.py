@@ -166,8 +166,8 @@ def test_mlflow_lost_between_requests_has_each_value_once_later(
     store = Store(3)
     for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
         monkeypatch.setenv(name, "1")
-    for patched, by in (("MlflowClient", lambda **_: store), ("open_run", lambda *_: "run")):
-        monkeypatch.setattr(mlflow, patched, by)
+    monkeypatch.setattr(mlflow.mlflow, "MlflowClient", lambda **_: store)
+    monkeypatch.setattr(mlflow, "open_run", lambda *_: "run")
     batches: Any = (lambda count: [rows[:3], rows[3:7]], lambda count: [rows])  # killed before its last evaluation
     for given in batches:
         inbox: Any = SimpleNamespace(settings=settings, batches=given, say=lambda text: None, killed=False)
@@ -191,7 +191,7 @@ def test_tensorboard_has_each_row_once(run: Path) -> None:
 def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
     config = run / "config.yaml"
     text = config.read_text()
-    settings = "{_target_: paddock.tracking.mirrors.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
+    settings = "{_target_: paddock.tracking.tensorboard.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
     config.write_text(text.replace("mirrors: {}", f"mirrors: {{tensorboard: {settings}}}"))
     assert call_upload(run) == 0
     assert len(list((run / "tensorboard").iterdir())) == 1
