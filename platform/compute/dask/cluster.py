@@ -126,15 +126,16 @@ def connect(
         remedy = "is it running there? `dask scheduler` prints its address"
         raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
     where = f"the scheduler at {address}"
-    if security is None:
-        remedy = "start the scheduler with certificates, and name them by compute.tls"
-        log.warning("%s is not encrypted: who reaches it can run code as you; %s", where, remedy)
     with contextlib.ExitStack() as undo:
         try:
-            return open_pool(undo, client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
+            pool = open_pool(undo, client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
         except TimeoutError as error:
             remedy = f"start one: dask worker {address} --nthreads 1 --preload paddock.algos.pool.worker"
             raise PoolError(f"{where} has no workers; {remedy}") from error
+    if security is None:
+        remedy = "start it with certificates, and name them by compute.tls"
+        log.warning("%s is not encrypted: anyone who reaches it can run code as you; %s", where, remedy)
+    return pool
 
 
 def open_pool(
