@@ -313,7 +313,9 @@ def test_a_replaced_process_is_initialized_too_and_ends_in_order(tmp_path: Path)
     assert len({process for process, _ in answers}) == 3
     assert all(given == [8] for _, given in answers)
     written = [file.read_text().split() for file in tmp_path.iterdir()]
-    assert list(map(len, written)) == [2, 2, 2] and sorted(sum(written, [])) == list("012345")
+    assert list(map(len, written)) == [2, 2, 2] and sorted(task for tasks in written for task in tasks) == list(
+        "012345"
+    )
 
 
 def test_an_initializer_that_raises_is_the_error_of_the_tasks(workers: Any) -> None:
