@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.streams import Streams
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 
@@ -75,9 +76,18 @@ class World:
         return self.generator.standard_normal((self.lanes, 3), np.float32)
 
 
-def make(folder: Path | None, lanes: int = 3, capacity: int = 500, n_step: int = 1, **others: Any) -> Replay:
-    settings: dict[str, Any] = {"obs": OBS, "action": ACTION, "gamma": GAMMA, "seed": 1, **others}
-    return Replay(folder, num_envs=lanes, capacity=capacity, n_step=n_step, **settings)
+def make(
+    folder: Path | None,
+    lanes: int = 3,
+    capacity: int = 500,
+    n_step: int = 1,
+    priorities: Priorities | None = None,
+    apart: bool = False,
+    **others: Any,
+) -> Replay:
+    stored: dict[str, Any] = {"obs": OBS, "action": ACTION, "gamma": GAMMA, **others}
+    streams = Streams(folder=folder, lanes=lanes, capacity=capacity, n_step=n_step, **stored)
+    return Replay(streams, seed=1, priorities=priorities, apart=apart)
 
 
 def assert_same(one: Batch, other: Batch) -> None:

@@ -18,7 +18,7 @@ from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.collector import JointCollector as Collector
-from paddock.algos.multiagent.replay.agent_replay import AgentReplay
+from paddock.algos.multiagent.replay.agent_replay import AgentReplay, AgentStreams
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
@@ -38,8 +38,9 @@ def make(
     rollout: Rollout, folder: Path, n_step: int, of: Sequences = OF, capacity: int = 10_000, **more: Any
 ) -> AgentReplay:
     obs, action = (np.dtype((one.dtype, one.shape[2:])) for one in (rollout.obs, rollout.action))
-    kinds: dict[str, Any] = {"obs": obs, "action": action, "num_envs": rollout.reward.shape[1], "n_step": n_step}
-    return AgentReplay(folder, capacity=capacity, gamma=GAMMA, seed=1, sequences=of, **kinds, **more)
+    kinds: dict[str, Any] = {"obs": obs, "action": action, "lanes": rollout.reward.shape[1], "n_step": n_step}
+    streams = AgentStreams(folder=folder, capacity=capacity, gamma=GAMMA, sequences=of, **kinds)
+    return AgentReplay(streams, seed=1, **more)
 
 
 def turns_of_seats(rollout: Rollout) -> list[list[dict[str, Any]]]:

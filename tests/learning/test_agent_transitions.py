@@ -13,7 +13,7 @@ from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.collector import JointCollector as Collector
-from paddock.algos.multiagent.replay.agent_replay import AgentReplay
+from paddock.algos.multiagent.replay.agent_replay import AgentReplay, AgentStreams
 from paddock.algos.multiagent.replay.transitions import TransitionBuilder
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import Head, make_head
@@ -178,8 +178,8 @@ def test_a_replay_keeps_the_newest_turns_and_draws_them_all_alike(tmp_path: Path
     rows = np.frombuffer(b"".join(turns.finish(rollout).tobytes() for rollout in rollouts), turns.row)
     obs = np.dtype((np.float32, (2,)))
     action = np.dtype((np.int64, (1,)))
-    settings: dict[str, Any] = {"obs": obs, "action": action, "num_envs": 8, "n_step": 1, "gamma": GAMMA, "seed": 1}
-    replay = AgentReplay(tmp_path, capacity=100, **settings)
+    kinds: dict[str, Any] = {"obs": obs, "action": action, "lanes": 8, "n_step": 1, "gamma": GAMMA}
+    replay = AgentReplay(AgentStreams(folder=tmp_path, capacity=100, **kinds), seed=1)
     for rollout in rollouts:
         replay.append(rollout)
     assert replay.steps == len(rows) > 300 and replay.count == replay.size == 100

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from paddock.algos.learning.replay.disk_space import ReplayError
 from paddock.algos.learning.replay.replay import Replay
+from paddock.algos.learning.replay.streams import Streams
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.config.compose import compose_alone
@@ -113,7 +114,8 @@ class Counts:
 
     def __init__(self, *, pool: Any, seed: int, folder: Path | None) -> None:
         kinds: dict[str, Any] = {"obs": np.dtype((np.float32, (1,))), "action": np.dtype((np.uint8, (1,)))}
-        self.replay = Replay(folder, **kinds, num_envs=2, capacity=400, n_step=3, gamma=0.5, seed=seed)
+        streams = Streams(folder=folder, **kinds, lanes=2, capacity=400, n_step=3, gamma=0.5)
+        self.replay = Replay(streams, seed=seed)
         self.folder, self.iteration = folder, 0
 
     def plan(self) -> Generator[dict[str, float], None, None]:

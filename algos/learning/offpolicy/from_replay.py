@@ -22,8 +22,9 @@ from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.learning.replay.sequences import Sequences
+from paddock.algos.learning.replay.streams import Streams
 from paddock.algos.learning.rollouts.actors import check_shares
-from paddock.algos.multiagent.replay.agent_replay import AgentReplay
+from paddock.algos.multiagent.replay.agent_replay import AgentReplay, AgentStreams
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.heads import Head
@@ -137,25 +138,22 @@ class FromReplay(OffPolicy):
             f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
         )
         most = (self.num_steps + (self.n_step if waits else 0)) * rows
-        whose = "algo.num_steps and algo.n_step of all agents" if waits else "algo.num_steps of all environments"
-        require(self.capacity >= most, f"algo.capacity={self.capacity} is less than {most}, {whose}; raise it")
-        head = architecture.head
-        settings: dict[str, Any] = {
+        require(self.capacity >= most, f"algo.capacity={self.capacity} is less than {most}, all of a rollout; raise it")
+        inputs, head = architecture.inputs, architecture.head
+        stored: dict[str, Any] = {
             "folder": None if self.folder is None else self.folder / one.name,
             "obs": _obs_of(architecture),
             "action": np.dtype((head.compact_dtype, (head.components,))),
-            "num_envs": rows,
+            "lanes": rows,
             "capacity": self.capacity,
             "n_step": self.n_step,
             "gamma": self.gamma,
-            "seed": one.seed,
-            "priorities": priorities,
             "sequences": sequences,
-            "apart": self.pieces > 1,
         }
+        drawing: dict[str, Any] = {"seed": one.seed, "priorities": priorities, "apart": self.pieces > 1}
         if waits:
-            return AgentReplay(**settings)
-        return Replay(stack=self.env.in_training().stack if architecture.inputs.plain else None, **settings)
+            return AgentReplay(AgentStreams(**stored), **drawing)
+        return Replay(Streams(stack=self.env.in_training().stack if inputs.plain else None, **stored), **drawing)
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:

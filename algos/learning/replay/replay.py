@@ -9,7 +9,7 @@ kept as a third stream.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from paddock.algos.learning.replay.streams import AnyWindows, Streams
 from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.errors import require
-from paddock.envs.stacks import Stack
 
 Array = NDArray[Any]
 
@@ -32,59 +31,31 @@ class Replay(RowStore):
     """The newest transitions of N environments."""
 
     def __init__(
-        self,
-        folder: Path | None,
-        *,
-        obs: np.dtype[Any],
-        action: np.dtype[Any],
-        num_envs: int,
-        capacity: int,
-        n_step: int,
-        gamma: float,
-        seed: int,
-        priorities: Priorities | None = None,
-        sequences: Sequences | None = None,
-        stack: Stack | None = None,
-        apart: bool = False,
+        self, streams: Streams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
     ) -> None:
         """Touch no file.
 
         Args:
-            folder: where rows are kept; None: nothing can be stored or drawn.
-            obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-            action: of one action of K components, such as `np.dtype((np.float32, (K,)))`.
-            num_envs: N, environments of a rollout.
-            capacity: transitions that are kept, rounded down to whole steps of all environments.
-            n_step: n, rewards that are summed; an episode's end makes it fewer.
-            gamma: discount factor.
+            streams: what is stored; the capacity is rounded down to whole steps of all environments. Sequences are
+                those of rollouts of `period` steps.
             seed: of draws.
             priorities: None draws uniformly.
-            sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
-            stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
             apart: see `RowStore`.
 
         Raises:
-            ConfigError: settings are out of range or do not go together.
+            ConfigError: the capacity is too small for what is drawn.
         """
-        drawn = sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
-        period, span = drawn.period, drawn.span(n_step)
-        least = -(-(span + 1) // period) * period * num_envs
-        given = f"capacity={capacity} is less than {least}, with n_step={n_step}"
-        require(capacity >= least, f"{given} {span} steps and one more in each of {num_envs} environments")
-        streams = Streams(
-            folder=folder,
-            obs=obs,
-            action=action,
-            lanes=num_envs,
-            capacity=capacity // (period * num_envs) * period * num_envs,
-            n_step=n_step,
-            gamma=gamma,
-            sequences=sequences,
-            stack=stack,
-        )
+        drawn = streams.sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
+        period, lanes, capacity = drawn.period, streams.lanes, streams.capacity
+        span = drawn.span(streams.n_step)
+        least = -(-(span + 1) // period) * period * lanes
+        given = f"capacity={capacity} is less than {least}, with n_step={streams.n_step}"
+        require(capacity >= least, f"{given} {span} steps and one more in each of {lanes} environments")
+        streams = replace(streams, capacity=capacity // (period * lanes) * period * lanes)
         drawing: dict[str, Any] = {"seed": seed, "priorities": priorities, "apart": apart}
-        super().__init__(streams, lanes=num_envs, period=period, span=span, **drawing)
-        self._obs, self._action, self._stack = obs, action, stack
+        super().__init__(streams, lanes=lanes, period=period, span=span, **drawing)
+        obs = streams.obs
+        self._obs, self._action, self._stack = obs, streams.action, streams.stack
         # The newest step of each environment is written again with the one after it, which tells whether its episode
         # went on.
         self._newest = np.zeros(0, self._rows.dtype)

@@ -83,11 +83,6 @@ class Segments:
         """The first row that is there, and the one behind the last."""
         return self.begin, self.written
 
-    @property
-    def is_open(self) -> bool:
-        """Whether files are mapped."""
-        return self._ring is not None
-
     def put(self, rows: NDArray[Any], settled: int) -> None:
         """Write rows behind those that are settled, and settle the first of them.
 

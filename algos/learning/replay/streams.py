@@ -35,8 +35,8 @@ class Streams:
     capacity: int  # rows that are kept
     n_step: int
     gamma: float
-    sequences: Sequences | None  # that are drawn; None: single transitions are
-    stack: Stack | None  # of frames, each of which is stored once; None: observations are stored whole
+    sequences: Sequences | None = None  # that are drawn; None: single transitions are
+    stack: Stack | None = None  # of frames, each of which is stored once; None: observations are stored whole
 
     @property
     def ahead(self) -> int:

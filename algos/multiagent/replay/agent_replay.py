@@ -1,8 +1,7 @@
 """Replay of agents: whole transitions, or whole sequences, in the order in which they ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.learning.replay.segments import Segments
-from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.replay.streams import AnyWindows, Streams
 from paddock.algos.learning.replay.windows import make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -51,32 +49,11 @@ class AgentReplay(RowStore):
     """The newest transitions, or sequences, of the agents of all environments."""
 
     def __init__(
-        self,
-        folder: Path | None,
-        *,
-        obs: np.dtype[Any],
-        action: np.dtype[Any],
-        num_envs: int,
-        capacity: int,
-        n_step: int,
-        gamma: float,
-        seed: int,
-        priorities: Priorities | None = None,
-        sequences: Sequences | None = None,
-        apart: bool = False,
+        self, streams: AgentStreams, *, seed: int, priorities: Priorities | None = None, apart: bool = False
     ) -> None:
-        """Touch no file; arguments are those of `Replay`, with one row of a rollout for each agent."""
-        streams = AgentStreams(
-            folder=folder,
-            obs=obs,
-            action=action,
-            lanes=num_envs,
-            capacity=capacity if sequences is None else capacity // sequences.period,
-            n_step=n_step,
-            gamma=gamma,
-            sequences=sequences,
-            stack=None,
-        )
+        """Touch no file; see `Replay`, with one row of a rollout for each agent."""
+        if streams.sequences is not None:
+            streams = replace(streams, capacity=streams.capacity // streams.sequences.period)
         super().__init__(streams, lanes=1, period=1, span=1, seed=seed, priorities=priorities, apart=apart)
         self._builder = streams.builder()
 
