@@ -23,22 +23,21 @@ from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
-from paddock.algos.learning.rollouts.config import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_parts
+from paddock.algos.multiagent.replay.players import count_rows, has_turns, prepare_env
 from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.initial import Initial, InitialPolicies
-from paddock.algos.networks.inputs import seated
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
-from paddock.envs.vector.remote import is_shared
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
@@ -121,14 +120,14 @@ class OffPolicy:
                 **{"shared": False, "lstm": False} | network,
             )
 
-        self.env = playable(seated(self.env, self.seat_feature), self.vec)
+        self.env = prepare_env(self.env, self.vec, self.seat_feature)
         self.vec.check(self.env.in_training())
         actors = count_actors(self.rollouts, self.num_actors)
         self.parts = make_parts(self.env, self.policies, make_architecture)
         self.learning: list[LearnedPolicy] = []
         for k, part in enumerate(self.parts.each):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
-            rows, architecture = self.vec.num_envs * actors * len(part.seats), part.architecture
+            rows, architecture = count_rows(part, self.vec.num_envs * actors), part.architecture
             own = learner(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
@@ -155,18 +154,18 @@ class OffPolicy:
 
     @property
     def step(self) -> int:
-        """Environment steps, or actions of all agents."""
+        """Environment steps, or actions where several act in one environment."""
         return sum(one.schedule.step for one in self.learning)
 
     @property
     def num_rows(self) -> int:
-        """Environments of all actors, or their agents."""
+        """Rows of a rollout of all actors: environments, or all who act in them."""
         return sum(one.rows for one in self.learning)
 
     @property
     def waits(self) -> bool:
-        """Whether rows wait for their turns and die, as agents do."""
-        return self.env.seats > 1 or is_shared(self.vec)
+        """Whether rows may wait for their turns, or end before their environment does."""
+        return has_turns(self.env, self.vec)
 
     @property
     def plays_on_pool(self) -> bool:
