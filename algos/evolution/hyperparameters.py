@@ -132,24 +132,20 @@ FORM = "give it low, high and log, or choices"
 
 def _read(name: str, section: Mapping[str, Any], whole: bool) -> Dimension:
     path = f"explore: {name}"
-    keys = ("choices",) if "choices" in section else ("low", "high", "log")
-    for key in section:
-        require(key in keys, f"{path}.{key} is not a key beside {' and '.join(keys)}; leave it out")
-    for key in keys:
-        require(key in section, f"{path}.{key} is missing; {FORM}")
+    keys = {"choices"} if "choices" in section else {"low", "high", "log"}
+    require(section.keys() == keys, f"{path}={dict(section)} has other keys than {', '.join(sorted(keys))}; {FORM}")
     if "choices" in section:
         listed = section["choices"]
-        several = isinstance(listed, list | tuple) and len(listed) >= 2
-        require(several, f"{path}.choices={listed!r} must list two numbers or more")
-        choices = tuple(_number(f"{path}.choices", value, whole) for value in listed)
-        require(len(set(choices)) == len(choices), f"{path}.choices={list(choices)} has a number twice; leave one out")
+        values = listed if isinstance(listed, list | tuple) else ()
+        choices = tuple(_number(f"{path}.choices", value, whole) for value in values)
+        several = len(set(choices)) == len(choices) >= 2
+        require(several, f"{path}.choices={listed!r} must list two numbers or more, each once")
         return ChoiceDimension(choices)
     low, high = (_number(f"{path}.{key}", section[key], whole) for key in ("low", "high"))
     log = section["log"]
     require(isinstance(log, bool), f"{path}.log={log!r} must be true or false")
     require(low < high, f"{path}.low={low} must be below {name}.high={high}")
-    require(low >= 0, f"{path}.low={low} must not be negative, since factors would move it the wrong way")
-    require(low > 0 or not log, f"{path}.low={low} has no logarithm; raise it, or use log=false")
+    require(low > 0 or (low == 0 and not log), f"{path}.low={low} must be positive; 0 is allowed with log=false")
     return RangeDimension(low, high, log, whole)
 
 
