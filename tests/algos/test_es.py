@@ -1,14 +1,12 @@
 """ES, by the laws it obeys; expected numbers are worked by hand."""
 
 import copy
-import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -26,7 +24,6 @@ from paddock.algos.evolution.population import SearchDistribution, play_members,
 from paddock.algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.networks.flat import MLP, Population
-from paddock.algos.networks.heads import make_head
 from paddock.algos.pool.protocol import Done
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import ConfigError
@@ -123,10 +120,6 @@ def test_lost_evaluations_rank_zero_and_leave_the_others_centred() -> None:
     np.testing.assert_array_equal(ranks, [[-0.5, 0], [0.5, 0]])
 
 
-def test_equal_returns_give_no_direction() -> None:
-    np.testing.assert_array_equal(centred_ranks(np.full(6, 7.0)), np.zeros(6))
-
-
 def test_ranking_nothing_is_an_error() -> None:
     with pytest.raises(EvaluationLost):
         centred_ranks(np.full(4, np.nan))
@@ -203,7 +196,7 @@ def test_decays_stop_at_their_floors() -> None:
 # Lost evaluations
 
 
-@pytest.mark.parametrize("size", [1, 3, 8, None])
+@pytest.mark.parametrize("size", [1, None])
 def test_a_lost_pair_does_not_depend_on_the_cut_of_the_work(size: int | None) -> None:
     one, other = (ES(**settings(pool=LosingPool({2, 6}), pairs_per_task=each)) for each in (4, size))
     rows = advance(one, 2)
@@ -282,15 +275,10 @@ class Threaded(SerialPool):
 @pytest.mark.parametrize(
     ("vec", "threads", "sizes"),
     [
-        (NATIVE, 1, [32, 32]),
-        (NATIVE, 2, [32, 32]),
         (NATIVE, 3, [22, 22, 20]),
         (NATIVE, 8, [8] * 8),
-        (NATIVE, 200, [1] * 64),
         (replace(NATIVE, threads=2), 1, [64]),
-        (Serial(num_envs=8), 1, [4] * 16),
         (Serial(num_envs=8), 3, [4] * 16),
-        (Serial(num_envs=1), 2, [1] * 64),
     ],
 )
 def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int, sizes: list[int]) -> None:
@@ -301,7 +289,7 @@ def test_work_is_cut_for_as_many_threads_as_workers_have(vec: Vec, threads: int,
 
 @pytest.mark.parametrize(
     "change",
-    [{"pairs_per_task": 1}, {"pairs_per_task": 3}, {"pairs_per_task": None}, {"num_envs": 1}, {"num_envs": 13}],
+    [{"pairs_per_task": 3}, {"num_envs": 13}],
 )
 def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, Any]) -> None:
     change = dict(change)
@@ -351,35 +339,8 @@ def test_parameters_fill_layers_in_order() -> None:
     np.testing.assert_array_equal(population.act(np.array([[3, 1]], np.float32)), [[340]])
 
 
-# Action spaces
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(3, start=5),
-        spaces.MultiDiscrete([2, 4, 3], start=[0, 10, 1]),
-        spaces.MultiBinary(4),
-        spaces.Box(np.array([-2, 0], np.float32), np.array([2, 0.5], np.float32)),
-        spaces.Box(-1, 1, (2, 2), np.float64),
-        spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    ],
-    ids=str,
-)
-def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
-    head = make_head(space, drawn=False)
-    out = 10 * np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32)
-    assert all(space.contains(action) for action in head(out))
-
-
-def test_an_unsupported_action_space_is_named() -> None:
-    with pytest.raises(ConfigError, match="at 0 Text"):
-        make_head(spaces.Tuple([spaces.Text(2)]), drawn=False)
-
-
-@pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
-def test_observations_that_are_not_boxes_are_flattened(id: str) -> None:
-    spec = env_spec(id, max_episode_steps=20)
+def test_observations_that_are_not_boxes_are_flattened() -> None:
+    spec = env_spec("Blackjack-v1", max_episode_steps=20)
     row = advance(ES(**settings(env=spec)), 1)[0]
     assert row["step"] > 0
 
@@ -419,20 +380,6 @@ def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
     assert said == noise(2, 3).tobytes().hex()
     assert sorted(path.suffix for path in (tmp_path / "paddock").iterdir()) == [".lock", ".npy"]
     assert abs(float(noise.table.mean())) < 0.05 and abs(float(noise.table.std()) - 1) < 0.05
-
-
-def test_a_table_for_which_there_is_no_room_leaves_none_of_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def save(file: Any, table: Any) -> None:
-        file.write(b"part")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(np, "save", save)
-    # As of a user without a home, who needs none.
-    monkeypatch.setattr(Path, "home", lambda: pytest.fail("asked for"))
-    with pytest.raises(OSError, match="No space left"):
-        TableNoise(1, 20, 10_000)
-    assert [path.name for path in (tmp_path / "paddock").iterdir()] == [".noise.lock"]
 
 
 def test_the_table_evolves_as_philox_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,16 +456,10 @@ def test_state_goes_round_through_a_state_dict() -> None:
     ("change", "named"),
     [
         ({"population": 15}, "population=15 is odd"),
-        ({"population": 0}, "population=0"),
-        ({"sigma": 0.0}, "sigma=0.0"),
         ({"sigma_floor": 0.5}, "sigma_floor=0.5"),
-        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
-        ({"learning_rate_decay": 1.5}, "learning_rate_decay=1.5"),
         ({"observation_sampling": 0.0}, "observation_sampling=0.0"),
         ({"hidden": (0,)}, r"hidden=\[0\]"),
         ({"noise": "table", "noise_table_size": 10}, "noise_table_size=10"),
-        ({"episode_cap": 0}, "episode_cap=0"),
-        ({"eval_every": 0}, "eval_every=0"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

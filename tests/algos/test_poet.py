@@ -122,15 +122,6 @@ def test_a_step_follows_the_ranked_noise() -> None:
     assert (stepped.steps, stepped.return_mean) == (40, 2.5)
 
 
-def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
-    pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, niche, _ = jobs(pool, population=4)
-    mean = niche.mean
-    stepped = finish(pool, here.step(niche, mean, Adam.fresh(mean.size), 0))
-    np.testing.assert_allclose(np.abs(stepped.mean - mean), 0.05, atol=1e-5)
-    assert stepped.adam.updates == 1
-
-
 def test_niches_draw_apart() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
     here, niche, _ = jobs(pool, population=4)
@@ -209,19 +200,18 @@ def test_the_run_of_these_tests_has_everything_in_it(whole: tuple[POET, str, str
     assert poet.transfers > 0
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_numbers_do_not_depend_on_who_was_faster(seed: int, whole: tuple[POET, str, str]) -> None:
-    assert advance(POET(**settings(pool=ShuffledPool(seed))), ITERATIONS) == whole[1:]
+def test_numbers_do_not_depend_on_who_was_faster(whole: tuple[POET, str, str]) -> None:
+    assert advance(POET(**settings(pool=ShuffledPool(0))), ITERATIONS) == whole[1:]
 
 
 @pytest.mark.parametrize("change", [{"pairs_per_task": 3}, {"vec": Serial(num_envs=1)}])
-def test_numbers_do_not_depend_on_how_the_work_is_cut(change: dict[str, Any]) -> None:
-    assert advance(POET(**settings(**change)), 14) == advance(POET(**settings()), 14)
+def test_numbers_do_not_depend_on_how_the_work_is_cut(change: dict[str, Any], whole: tuple[POET, str, str]) -> None:
+    assert advance(POET(**settings(**change)), ITERATIONS) == whole[1:]
 
 
 def test_resuming_after_any_iteration_gives_the_same_run(tmp_path: Path, whole: tuple[POET, str, str]) -> None:
     poet, rows, events = whole
-    for stop in (1, 6, 13, 18):  # among them before and after transfers and reproduction
+    for stop in (6, 13):  # one between transfer and reproduction, one with an archive
         first = POET(**settings())
         head, before = advance(first, stop)
         checkpoints = Checkpoints(tmp_path / str(stop), keep=1)
@@ -318,15 +308,8 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
     ("change", "line"),
     [
         ({"population": 7}, "population=7 is odd, and members come in mirrored pairs; try 8"),
-        ({"pairs_per_task": 0}, "pairs_per_task=0 must be at least 1, or null for as many as keep workers busy"),
-        ({"sigma": 0.0}, "sigma=0.0 must be positive"),
         ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must lie in \[0, sigma=0.1\]"),
-        ({"learning_rate_decay": 0.0}, r"learning_rate_decay=0.0 must lie in \(0, 1\]"),
         ({"criterion_low": 70.0}, "criterion_low=70.0 must not be above criterion_high=59.0"),
-        ({"neighbours": 0}, "neighbours=0 must be at least 1"),
-        ({"transfer_every": 0}, "transfer_every=0 must be at least 1"),
-        ({"episode_cap": 0}, "episode_cap=0 must be at least 1 step, or null for no cap"),
-        ({"weight_decay": -1.0}, "weight_decay=-1.0 must not be negative"),
     ],
 )
 def test_a_bad_setting_is_one_line(change: dict[str, Any], line: str) -> None:

@@ -71,9 +71,7 @@ class Listed:
 # Against a list
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("capacity", [20, 1_000])
+@pytest.mark.parametrize(("lanes", "n_step", "capacity"), [(1, 3, 20), (3, 1, 20), (3, 3, 1_000)])
 def test_every_batch_is_that_of_a_list_of_transitions(lanes: int, n_step: int, capacity: int, tmp_path: Path) -> None:
     replay, world, listed = (
         make(tmp_path, lanes, capacity, n_step),
@@ -148,8 +146,7 @@ def test_a_batch_depends_on_its_number_and_not_on_how_many_are_drawn_at_a_time(t
 # Killed and resumed
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("at", [0, 1, 20])
+@pytest.mark.parametrize(("at", "n_step"), [(0, 1), (1, 3), (20, 3)])
 def test_who_goes_on_from_an_older_state_draws_the_same(at: int, n_step: int, tmp_path: Path) -> None:
     world = World(3, 5)
     rollouts = [world.play(30) for _ in range(40)]  # 3,600 rows, in files of 256
@@ -203,8 +200,9 @@ def test_numpy_reads_a_file(tmp_path: Path) -> None:
 # Damage
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "missing", "header"])
-@pytest.mark.parametrize("kind", ["rows", "finals"])
+@pytest.mark.parametrize(
+    ("damage", "kind"), [("cut", "rows"), ("flipped", "finals"), ("missing", "rows"), ("header", "finals")]
+)
 def test_a_damaged_file_is_named_in_one_line(damage: str, kind: str, tmp_path: Path) -> None:
     replay, world = make(tmp_path), World(3, 0)
     for _ in range(4):

@@ -81,10 +81,10 @@ class Listed:
                 assert worth[t, b] == total + rest * step["next"][0]
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize(("burn_in", "length"), [(0, 4), (3, 8)])
-@pytest.mark.parametrize("priorities", [None, SETTINGS], ids=["uniform", "prioritized"])
+@pytest.mark.parametrize(
+    ("lanes", "n_step", "burn_in", "length", "priorities"),
+    [(1, 3, 0, 4, None), (3, 1, 3, 8, None), (3, 3, 3, 8, SETTINGS)],
+)
 def test_every_sequence_is_that_of_a_list_of_steps(
     lanes: int, n_step: int, burn_in: int, length: int, priorities: Any, tmp_path: Path
 ) -> None:

@@ -53,10 +53,10 @@ def in_double(batch: Any, of: Architecture, noise: np.ndarray | None = None) -> 
     return TorchBatch(**rows, bootstraps=True, noise=drawn, update=1)
 
 
-@pytest.mark.parametrize("huber", [None, 0.5])
-@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
-@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
-@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["numbers", "mask"])
+@pytest.mark.parametrize(
+    ("observation", "shared", "double", "huber"),
+    [(VECTOR, False, False, None), (VECTOR, True, True, 0.5), (MASKED, True, False, 0.5), (MASKED, False, True, None)],
+)
 def test_c_learns_by_dqn_loss(observation: spaces.Space, shared: bool, double: bool, huber: float | None) -> None:
     of, objective = architecture(observation, shared=shared), QObjective(double, huber, 1.0, 100, None)
     own = DenseQLearner(of, objective, SEED, adam_epsilon=1e-5, threads=1)

@@ -154,8 +154,7 @@ def logits_by_hand(of: Architecture, flat: Tensor, rows: Tensor) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
-@pytest.mark.parametrize("observation", [VECTOR, MASKED, IMAGE], ids=["numbers", "mask", "image"])
+@pytest.mark.parametrize(("observation", "shared"), [(VECTOR, False), (MASKED, True), (IMAGE, True)])
 def test_actors_play_the_expected_returns(observation: spaces.Space, shared: bool) -> None:
     of = spread(observation, shared=shared)
     own, batch = learner(of), lesson(of)

@@ -130,9 +130,9 @@ def test_updates_in_torch_are_those_in_c(observation: spaces.Space) -> None:
     np.testing.assert_array_equal(played, expected)
 
 
-@pytest.mark.parametrize("quantiles", [None, 5])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+@pytest.mark.parametrize(
+    ("observation", "shared", "quantiles"), [(VECTOR, True, None), (VECTOR, False, 5), (IMAGE, True, 5)]
+)
 def test_actors_play_the_values_in_place_of_their_distribution(
     observation: spaces.Space, shared: bool, quantiles: int | None
 ) -> None:
@@ -262,8 +262,7 @@ def test_actors_and_critics_learn_what_dense_ones_do(objective: ActorCriticObjec
     np.testing.assert_array_equal(torchs.weights(6).parameters, dense.weights(6).parameters)
 
 
-@pytest.mark.parametrize("name", ["SAC", "TD3"])
-@pytest.mark.parametrize("observation", [IMAGE, MIXED], ids=["image", "image beside numbers"])
+@pytest.mark.parametrize(("observation", "name"), [(IMAGE, "SAC"), (MIXED, "TD3")])
 def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spaces.Space, name: str) -> None:
     objective = OBJECTIVES[name]
     of = actor_of(objective, observation)
