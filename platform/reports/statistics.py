@@ -41,7 +41,6 @@ def interval(
     statistic: Statistic = interquartile_mean,
     *,
     seed: int = 0,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> tuple[Array, Array]:
     """A percentile interval of a statistic, by the bootstrap stratified by tasks: runs are drawn anew in each of them.
@@ -57,7 +56,7 @@ def interval(
     if scores.shape[-2] < 2:
         nothing = np.full(scores.shape[:-2], np.nan)
         return nothing, nothing
-    return _percentiles(statistic, [scores], seed, level, resamples)
+    return _percentiles(statistic, [scores], seed, resamples)
 
 
 def performance_profile(
@@ -94,7 +93,7 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def improvement_interval(
-    x: ArrayLike, y: ArrayLike, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES
+    x: ArrayLike, y: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """A percentile interval of `improvement`, by drawing the runs of X and of Y anew in each task.
 
@@ -108,12 +107,12 @@ def improvement_interval(
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
         return np.nan, np.nan
-    low, high = _percentiles(improvement, [x, y], seed, level, resamples)
+    low, high = _percentiles(improvement, [x, y], seed, resamples)
     return float(low), float(high)
 
 
 def _percentiles(
-    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, level: float, resamples: int
+    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, resamples: int
 ) -> tuple[Array, Array]:
     """The bounds that hold so large a share of a statistic of samples [..., R, N], each drawn anew."""
     generator = np.random.Generator(np.random.Philox(key=seed))
@@ -121,7 +120,7 @@ def _percentiles(
     counts = [min(most, resamples - done) for done in range(0, resamples, most)]
     # Each [..., count]
     values = [statistic(*(_resample(sample, n, generator) for sample in samples)) for n in counts]
-    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
     return low, high
 
 

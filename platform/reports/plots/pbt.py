@@ -78,7 +78,7 @@ def draw_schedule(population: PopulationHistory, title: str) -> Figure:
             _steps(ax, _ends(population, member), name, color=FAINT, linewidth=1, zorder=1)
         _steps(ax, way, name, color=COLORS[0], linewidth=2.2, zorder=3)
         if population.config.get("algo", {}).get("explore", {}).get(name, {}).get("log"):
-            _scale_log(ax)
+            ax.set_yscale("log")
         ax.set_ylabel(name)
     for ax in (top, *panels):
         open_axes(ax)
@@ -107,16 +107,6 @@ def _ends(population: PopulationHistory, member: int) -> list[tuple[int, int, Sp
 def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any) -> None:
     points = [(x, span.settings[name]) for first, last, span in ends for x in (first - 0.5, last + 0.5)]
     ax.plot(*np.array(points).reshape(-1, 2).T, **style)
-
-
-def _scale_log(ax: Axes) -> None:
-    """A logarithmic axis with plain numbers, of which some are named where there are few decades."""
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    few = high < 100 * low
-    ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5) if few else (1,)))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def _leaders(population: PopulationHistory) -> list[tuple[int, int]]:
