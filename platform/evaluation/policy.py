@@ -165,8 +165,13 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
     return (member, *spaces_of_role(env, role))
 
 
-def read_observation(space: gymnasium.Space, observation: Any) -> tuple[Any, int | None]:
+def read_observation(space: gymnasium.Space, value: Any, name: str = "observation") -> tuple[Any, int | None]:
     """Read one observation or a batch of them, with arrays in the dtypes of their spaces.
+
+    Args:
+        space: of one observation.
+        value: the observation, or a batch.
+        name: what messages call it.
 
     Returns:
         The observation, and B where every array of it has a leading dimension B; None where it is one alone.
@@ -174,24 +179,19 @@ def read_observation(space: gymnasium.Space, observation: Any) -> tuple[Any, int
     Raises:
         ConfigError: its shape, its dtype or its keys are not those of the space.
     """
-    return _read(space, observation, "observation")
-
-
-def _read(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int | None]:
     if isinstance(space, spaces.Dict):
         keys = f"{name} must be a mapping with the keys {', '.join(map(str, space.spaces))}"
         require(isinstance(value, Mapping), f"{keys}; got {type(value).__name__}")
         got = ", ".join(map(str, value)) or "none"
         require(value.keys() == space.spaces.keys(), f"{keys}; got {got}")
-        read = {key: _read(inner, value[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()}
+        read = {key: read_observation(inner, value[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()}
         return {key: one for key, (one, _) in read.items()}, _agree(name, [batch for _, batch in read.values()])
     if isinstance(space, spaces.Tuple):
         parts = f"{name} must be a tuple of {len(space.spaces)} parts"
         require(isinstance(value, Sequence), f"{parts}; got {type(value).__name__}")
         require(len(value) == len(space.spaces), f"{parts}; got {len(value)}")
-        each = [
-            _read(inner, one, f"{name}[{k}]") for k, (inner, one) in enumerate(zip(space.spaces, value, strict=True))
-        ]
+        pairs = enumerate(zip(space.spaces, value, strict=True))
+        each = [read_observation(inner, one, f"{name}[{k}]") for k, (inner, one) in pairs]
         return tuple(one for one, _ in each), _agree(name, [batch for _, batch in each])
     if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind not in "biuf":
         return _read_other(space, value, name)
