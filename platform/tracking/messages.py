@@ -11,7 +11,7 @@ from typing import Any
 
 from .console import Console
 
-NAMES = ("paddock",)  # of the loggers
+NAME = "paddock"  # of the logger above all of ours
 EARLY = 1000  # messages that may wait for a run's folder
 
 
@@ -69,19 +69,17 @@ def messages(console: Console) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Give a handler our messages from a level on; then close it and restore the levels."""
-    loggers = [logging.getLogger(name) for name in NAMES]
-    levels = [logger.level for logger in loggers]
+    """Give a handler our messages from a level on; then close it and restore the level."""
+    own = logging.getLogger(NAME)
+    before = own.level
     for name, logger in list(logging.root.manager.loggerDict.items()):  # which other threads add to
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] in NAMES:
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == NAME:
             logger.disabled = False  # as logging.config leaves those that were there before it
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(level)  # of its own: Hydra's for all is ERROR
+    own.addHandler(handler)
+    own.setLevel(level)  # Hydra's for all is ERROR
     try:
         yield
     finally:
-        for logger, before in zip(loggers, levels, strict=True):
-            logger.removeHandler(handler)
-            logger.setLevel(before)
+        own.removeHandler(handler)
+        own.setLevel(before)
         handler.close()

@@ -15,7 +15,7 @@ import pytest
 from mirrored import rows_of, run_code
 
 from paddock.tracking.console import LEGEND, Console, LiveLine
-from paddock.tracking.messages import NAMES, early_warnings, messages
+from paddock.tracking.messages import NAME, early_warnings, messages
 
 
 class Clock:
@@ -200,16 +200,16 @@ tracker.close()
 
 def test_loggers_are_restored_and_early_messages_kept(tmp_path: Path) -> None:
     """Or a program that builds runs by hand, or a test, would miss what is said later."""
-    own = [logging.getLogger(name) for name in NAMES]
-    before = [(logger.level, list(logger.handlers)) for logger in own]
+    own = logging.getLogger(NAME)
+    before = own.level, list(own.handlers)
     console = Console(io.StringIO(), io.StringIO(), {"iterations": 1, "steps": None, "minutes": None}, Clock())
     with messages(console) as record:
-        own[0].info("before the folder is known")
+        own.info("before the folder is known")
         record(tmp_path / "log")
-        own[0].info("after it")
+        own.info("after it")
         kept = (tmp_path / "log").read_text().splitlines()
         assert [line.partition(" INFO paddock: ")[2] for line in kept] == ["before the folder is known", "after it"]
         with early_warnings():
-            assert all(logger.getEffectiveLevel() == logging.WARNING for logger in own)
-        assert all(logger.getEffectiveLevel() == logging.INFO for logger in own)
-    assert [(logger.level, list(logger.handlers)) for logger in own] == before
+            assert own.getEffectiveLevel() == logging.WARNING
+        assert own.getEffectiveLevel() == logging.INFO
+    assert (own.level, list(own.handlers)) == before
