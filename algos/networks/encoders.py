@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.flat import Activation
@@ -175,9 +174,6 @@ class Own(nn.Module):
         kept = [name for name, _ in self.encoder.named_buffers()]
         what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
         require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
-        drawing = next((name for name, layer in self.encoder.named_modules() if _draws(layer)), None)
-        what = f"algo.network: {target} draws at random{f' in {drawing}' if drawing else ''}, by no seed of the run"
-        require(drawing is None, f"{what}; set dropout=0, call eval() of the layer in __init__, or leave it out")
         self.plain = inputs.plain
         self.unflatten = None if inputs.plain else Unflatten(inputs)
         self.reals, start = [], 0
@@ -187,9 +183,9 @@ class Own(nn.Module):
             start += leaf.count
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
-            drew = self._try(target, inputs) and self._try(target, inputs)  # lazy layers draw at the first time alone
-        what = f"algo.network: {target} draws at random in its forward(), by no seed of the run"
-        require(not drew, f"{what}; give F.dropout training=self.training, call eval() in __init__, or leave it out")
+            drew = self._try(target, inputs) and self._try(target, inputs)  # lazy layers draw in the first call only
+        what = f"algo.network: {target} draws random numbers in forward(), which the run's seed does not determine"
+        require(not drew, f"{what}; set dropout=0, or call eval() of the layer in __init__")
 
     def forward(self, obs: Tensor) -> Tensor:
         features: Tensor = self.encoder(self.observation(obs))
@@ -220,19 +216,6 @@ class Own(nn.Module):
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
         require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
         return not torch.equal(before, torch.get_rng_state())
-
-
-def _draws(layer: nn.Module) -> bool:
-    """Whether a layer draws from torch's global generator as it encodes."""
-    if isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
-        return True
-    if not layer.training:  # nothing here changes that: a layer encodes as its encoder was built
-        return False
-    if isinstance(layer, _DropoutNd):
-        return layer.p > 0
-    if isinstance(layer, nn.RNNBase):
-        return layer.dropout > 0 and layer.num_layers > 1  # it drops between layers
-    return isinstance(layer, nn.RReLU) or (isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0)
 
 
 def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:
