@@ -22,24 +22,23 @@ from paddock.envs.spaces.parts import place
 
 Floats = NDArray[np.float32]
 
-SPELT = 120  # letters of what differs, such as of MiniGrid's 147 choices
-SPACES = "choose a run, or env=, of the same spaces"
-# What must be equal: what the first difference is told with.
-REMEDIES = {
-    "observations": SPACES,
-    "actions": SPACES,
-    "encoder": "choose a run with this network, or algo.encoder= and algo.network= as that run has them",
-    "hidden": "set algo.hidden={}, or choose another run",
-    "activation": "set algo.activation={}, or choose another run",
-    "lstm": "set algo.lstm={}, or choose another run",
-    "shared": "set algo.shared={}, or choose another run",
-    "atoms": "set algo.atoms, algo.v_min and algo.v_max as that run has them, or choose another run",
-    "numbers": "algo.continuous_distribution={} of algo=ppo and algo=a2c takes them so",
-    "observation_clip": "set algo.observation_clip={}",
-    "bytes": "set algo.normalize_observations=true in both, or choose another run",
-    "images": SPACES,
+SPELT = 120  # characters of a difference that an error shows; MiniGrid has 147 choices
+# What must be equal, and the settings that it depends on.
+SETTINGS = {
+    "observations": "env",
+    "actions": "env",
+    "encoder": "algo.encoder and algo.network",
+    "layer_norm": "algo.layer_norm",
+    "hidden": "algo.hidden",
+    "activation": "algo.activation",
+    "lstm": "algo.lstm",
+    "shared": "algo.shared",
+    "atoms": "algo.atoms, algo.v_min and algo.v_max",
+    "numbers": "algo.continuous_distribution",
+    "observation_clip": "algo.normalize_observations and algo.observation_clip",
+    "bytes": "algo.normalize_observations",
+    "images": "env",
 }
-NORMED = " with layer norm"  # behind the name of an encoder
 
 
 class SeenMoments(NamedTuple):
@@ -54,7 +53,7 @@ class SeenMoments(NamedTuple):
 class InitialPolicy:
     """A network that acts, in the parts that others may take of it."""
 
-    kind: Mapping[str, Any]  # by the names of `REMEDIES`
+    kind: Mapping[str, Any]  # by the names of `SETTINGS`
     values: bool  # outputs are action values
     log_std: Floats  # [A] of a Gaussian, else [0]
     body: Floats  # all layers but the last
@@ -82,7 +81,7 @@ class InitialPolicy:
         else:
             raise ConfigError(f"its policy is a {type(policy).__name__}, of which no network is known; choose another")
         parts, head = _split(network, parameters.copy()), network.head
-        count_of = head.components if _is_soft(head) else _outputs(network)
+        count_of = head.components if isinstance(head, SoftGaussian) else _outputs(network)
         found = None
         if normalizer is not None:
             # A deviation is kept as it was used, not below its floor.
@@ -132,15 +131,10 @@ class InitialPolicy:
         return self
 
     def _check(self, wanted: Mapping[str, Any]) -> None:
-        for name, remedy in REMEDIES.items():
-            want = wanted[name]
-            got = self.kind.get(name, want)  # what was kept of a policy before its bytes were told has none of them
-            if got != want and name == "observation_clip" and None in (got, want):
-                raise _flag_differs("algo.normalize_observations", got is not None)
-            if got != want and name == "encoder" and got.removesuffix(NORMED) == want.removesuffix(NORMED):
-                raise _flag_differs("algo.layer_norm", got.endswith(NORMED))
-            said = f"its {name}: {_spell(got)}, this run's: {_spell(want)}; {remedy.format(_spell(got))}"
-            require(got == want, said)
+        for name, settings in SETTINGS.items():
+            got, want = self.kind[name], wanted[name]
+            difference = f"its {name}: {_spell(got)}, this run's: {_spell(want)}"
+            require(got == want, f"{difference}; set {settings} alike in both runs, or choose another run")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,11 +224,12 @@ def _turned(mlp: MLP, parameters: Floats, *, to_torch: bool) -> Floats:
 
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
-    """What must be equal, by the names of `REMEDIES`."""
+    """What must be equal, by the names of `SETTINGS`."""
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
         "encoder": _encoder(network),
+        "layer_norm": isinstance(network, Architecture) and network.layer_norm,
         "hidden": list(network.hidden),
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
@@ -245,12 +240,6 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "bytes": _divided(network) if network.inputs.plain and clip is None else None,
         "images": None if network.inputs.plain else _divided(network),
     }
-
-
-def _flag_differs(key: str, learned_with: bool) -> ConfigError:
-    there, here = str(learned_with).lower(), str(not learned_with).lower()
-    said = f"it was learned with {key}={there}, and this run has {here}"
-    return ConfigError(f"{said}; set {there} here, where it is a key, or choose a run with {here}")
 
 
 def _divided(network: Architecture | MLP) -> str | None:
@@ -264,8 +253,7 @@ def _divided(network: Architecture | MLP) -> str | None:
 def _encoder(network: Architecture | MLP) -> str:
     if isinstance(network, MLP):
         return "mlp"
-    own = "" if network.network is None else f" {network.network}"
-    return network.encoder + own + (NORMED if network.layer_norm else "")
+    return network.encoder if network.network is None else f"{network.encoder} {network.network}"
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:
@@ -296,10 +284,6 @@ def _numbers(head: Head) -> str | None:
     """How outputs become numbers; None: there are none."""
     families = sorted({leaf.family for leaf in head.leaves if isinstance(leaf, Numbers)})
     return families[-1] if families else None
-
-
-def _is_soft(head: Head) -> bool:
-    return isinstance(head, SoftGaussian)
 
 
 def _spell(value: Any) -> str:
