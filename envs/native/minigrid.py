@@ -4,7 +4,6 @@ The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, w
 """
 
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 from paddock.envs.errors import require
@@ -55,12 +54,9 @@ def grid_settings(spec: EnvSpec) -> GridSettings:
         env: Any = made.unwrapped
         kind = LATER.get(type(env).__name__, type(env).__name__)
         own = type(env).__module__.startswith("minigrid.envs.") and kind in MAPS
-        _check(spec, own, f"{kind} is none of MiniGrid's worlds that have a native version")
-        _check(spec, env.agent_view_size == VIEW, f"agent_view_size={env.agent_view_size}, where it has {VIEW}")
+        require(own, f"env.id={spec.id}: {kind} has no native version; {ELSEWHERE}")
         least = 7 if kind in ("MemoryEnv", "DistShiftEnv") else 3 if hasattr(env, "num_rows") else 5
-        sides = f"{env.width} x {env.height} cells, where it has {SIDE} x {SIDE} at most and {least} x {least} at least"
-        _check(spec, least <= min(env.width, env.height) and max(env.width, env.height) <= SIDE, sides)
-        _check(spec, 1 <= env.max_steps < 2**30, f"max_steps={env.max_steps}, where it has 1 to 2^30")
+        sides = least <= min(env.width, env.height) and max(env.width, env.height) <= SIDE
         settings = GridSettings(
             map=MAPS.index(kind),
             width=env.width,
@@ -68,8 +64,9 @@ def grid_settings(spec: EnvSpec) -> GridSettings:
             max_steps=env.max_steps,
             see_through=env.see_through_walls,
         )
-        for fits, what in (_read_rooms if hasattr(env, "num_rows") else _read_map)(env, kind, settings):
-            _check(spec, fits, what)
+        fits = env.agent_view_size == VIEW and sides and 1 <= env.max_steps < 2**30
+        fits = fits and (_read_rooms if hasattr(env, "num_rows") else _read_map)(env, kind, settings)
+        require(fits, f"env.id={spec.id}: the native {kind} has no such size or argument; {ELSEWHERE}")
         return settings
     finally:
         made.close()
@@ -80,63 +77,56 @@ def draws_places(env: Any) -> bool:
     return env._agent_default_pos is None and env._goal_default_pos is None
 
 
-def _check(spec: EnvSpec, fits: bool, what: str) -> None:
-    require(fits, f"env.id={spec.id}: {what}: no native version; {ELSEWHERE}")
-
-
-def _read_map(env: Any, kind: str, settings: GridSettings) -> Iterator[tuple[bool, str]]:
-    """Read a world of one map; yield what has to hold of it, and what it is where that does not."""
+def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
+    """Read the settings of a world of one map; return whether the C code has them."""
+    fits = True
     if kind in ("EmptyEnv", "DistShiftEnv", "DynamicObstaclesEnv"):
-        yield from _read_start(env, settings)
+        fits = _read_start(env, settings)
     if kind in ("CrossingEnv", "MemoryEnv"):
-        odd = env.width % 2 == env.height % 2 == 1
-        yield (odd, f"{env.width} x {env.height} cells, where it has odd numbers")
+        fits = env.width % 2 == env.height % 2 == 1
     if kind in ("LavaGapEnv", "CrossingEnv"):
-        settings.walls = env.obstacle_type.__name__ == "Wall"
-        known = ("Lava", "Wall") if kind == "CrossingEnv" else ("Lava",)
-        yield (env.obstacle_type.__name__ in known, f"obstacles are {env.obstacle_type.__name__}")
+        obstacle = env.obstacle_type.__name__
+        settings.walls = obstacle == "Wall"
+        fits = fits and obstacle in (("Lava", "Wall") if kind == "CrossingEnv" else ("Lava",))
     if kind == "CrossingEnv":
         settings.most = env.num_crossings
-        yield (env.num_crossings >= 0, f"num_crossings={env.num_crossings}")
+        fits = fits and env.num_crossings >= 0
     if kind == "FourRoomsEnv":
-        yield (draws_places(env), "agent_pos or goal_pos is given, where it draws both")
+        fits = draws_places(env)
     if kind == "DistShiftEnv":
         settings.most = env.strip2_row
-        yield (1 <= env.strip2_row < env.height - 1, f"strip2_row={env.strip2_row} is within no map")
+        fits = fits and 1 <= env.strip2_row < env.height - 1
     if kind == "DynamicObstaclesEnv":
         settings.most = env.n_obstacles
-        yield (env.n_obstacles >= 0, f"n_obstacles={env.n_obstacles}")
+        fits = fits and env.n_obstacles >= 0
     if kind == "MemoryEnv":
         settings.random_length = bool(env.random_length)
     if kind == "LockedRoomEnv":
-        yield (env.width == 19, f"size={env.width}, where it has 19")
+        fits = env.width == 19
     if kind == "MultiRoomEnv":
         settings.fewest, settings.most, settings.room_size = env.minNumRooms, env.maxNumRooms, env.maxRoomSize
-        small = env.maxNumRooms <= LINKS and env.maxRoomSize <= LINK_SIDE and env.width == env.height == SIDE
-        limits = f"{LINKS} rooms of {LINK_SIDE} cells at most, in {SIDE} x {SIDE}"
-        yield (small, f"{env.maxNumRooms} rooms of {env.maxRoomSize} cells, where it has {limits}")
+        fits = env.maxNumRooms <= LINKS and env.maxRoomSize <= LINK_SIDE and env.width == env.height == SIDE
+    return fits
 
 
-def _read_start(env: Any, settings: GridSettings) -> Iterator[tuple[bool, str]]:
+def _read_start(env: Any, settings: GridSettings) -> bool:
     if env.agent_start_pos is None:
         settings.start_x = -1
-        return
+        return True
     x, y = map(int, env.agent_start_pos)
     settings.start_x, settings.start_y, settings.start_direction = x, y, env.agent_start_dir
-    inside = 1 <= x < env.width - 1 and 1 <= y < env.height - 1 and env.agent_start_dir in range(4)
-    yield (inside, f"agent_start_pos={(x, y)}, agent_start_dir={env.agent_start_dir} is within no map")
+    return 1 <= x < env.width - 1 and 1 <= y < env.height - 1 and env.agent_start_dir in range(4)
 
 
-def _read_rooms(env: Any, kind: str, settings: GridSettings) -> Iterator[tuple[bool, str]]:
-    """Read a world of rooms, likewise."""
+def _read_rooms(env: Any, kind: str, settings: GridSettings) -> bool:
+    """Read the settings of a world of rooms; return whether the C code has them."""
     settings.room_size, settings.rows, settings.columns = env.room_size, env.num_rows, env.num_cols
-    if kind == "KeyCorridorEnv":
-        yield (env.obj_type == "ball", f"obj_type={env.obj_type}, where it has ball")
-        yield (env.num_cols == 3, f"num_cols={env.num_cols}, where it has 3")
+    if kind == "KeyCorridorEnv" and not (env.obj_type == "ball" and env.num_cols == 3):
+        return False
     if kind.startswith("ObstructedMaze"):
         settings.key_in_box, settings.blocked = bool(env.key_in_box), bool(env.blocked)
     if kind == "ObstructedMaze_Full":
         settings.start_x, settings.start_y = env.agent_room
         settings.most, settings.keys_last = env.num_quarters, type(env).__name__ in LATER
-        inside = all(0 <= k < 3 for k in env.agent_room) and 1 <= env.num_quarters <= 4
-        yield (inside, f"agent_room={env.agent_room}, num_quarters={env.num_quarters}")
+        return all(0 <= k < 3 for k in env.agent_room) and 1 <= env.num_quarters <= 4
+    return True
