@@ -122,9 +122,7 @@ class Player:
     def load(self, weights: Weights) -> None:
         """Play these weights from now on."""
         log_std, rest = np.split(weights.parameters, [self._log_stds])
-        self._player.load(
-            rest, log_std, Normalizer(weights.mean, weights.std, weights.clip) if weights.mean.size else None
-        )
+        self._player.load(rest, log_std, weights.normalizer)
 
     def play(self, noise: NDArray[np.float32]) -> Steps:
         """See `StepPlayer.play`."""
