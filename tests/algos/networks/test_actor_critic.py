@@ -266,8 +266,7 @@ def backends(
 @pytest.mark.parametrize(
     ("observed", "hidden", "activation", "rows"),
     [
-        *((OBSERVED, (33, 20), "relu", 100), (OBSERVED, (64, 64), "tanh", 45), (OBSERVED, (), "relu", 7)),
-        *((OBSERVED, (17,), "relu", 150), (0, (), "relu", 7), (0, (17,), "tanh", 45)),
+        *((OBSERVED, (33, 20), "relu", 100), (OBSERVED, (), "relu", 7), (0, (17,), "tanh", 45)),
     ],
     ids=lambda value: str(value),
 )
@@ -295,7 +294,7 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for wrong, value in (("reward", np.nan), ("observation", np.inf), ("next_observation", np.nan), ("noise", np.inf)):
+    for wrong, value in (("reward", np.nan), ("observation", np.inf)):
         found = []
         shape, given = shape_of(SOFT), experience(SOFT, 2, 40)
         getattr(given, wrong)[0, 0] = value
@@ -377,29 +376,9 @@ def test_a_learner_begins_with_torchs_default_and_targets_that_are_copies() -> N
     assert bits(weights.parameters) == bits(actor)  # a copy
 
 
-@pytest.mark.parametrize("name", ["SAC", "TD3"])
-def test_numbers_that_are_not_finite_are_named_in_one_line(name: str) -> None:
-    for what, value, told in (("reward", np.nan, "critic_loss is nan"), ("weight", np.inf, "critic_loss is inf")):
-        own, given = learner(OBJECTIVES[name]), batch(3)
-        getattr(given, what)[1, 5] = value
-        own.update(of_updates(given, 0, 1), 0.003)
-        with pytest.raises(Diverged, match=f"^in update 2 the {told}: learning has diverged; lower .*$"):
-            own.update(of_updates(given, 1, 3), 0.003)
-
-
-@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
-def test_an_actor_learns_where_the_reward_is(name: str) -> None:
-    """A bandit whose best action depends on the observation; uniform actions get -0.49 on average."""
-    own, generator = learner(replace(OBJECTIVES[name], tau=0.05)), np.random.default_rng(0)
-    lead = (600, 64)
-    obs = generator.uniform(-1, 1, (*lead, OBSERVED)).astype(np.float32)
-    action = generator.uniform(-1, 1, (*lead, ACTIONS)).astype(np.float32)
-    zeros, ones = np.zeros(lead, np.float32), np.ones(lead, np.float32)
-    reward = -((action - 0.7 * obs[..., :ACTIONS]) ** 2).mean(-1)
-    own.update(Batch(zeros.astype(np.int64), obs, action, reward, obs, zeros, ones), 0.003)
-    shape = own.architecture.policy_layout.sizes
-    out = network(torch.from_numpy(own.weights(0).parameters), shape, torch.from_numpy(obs[0]), "relu")
-    best = torch.tanh(out[:, :ACTIONS]).numpy()
-    score = -((best - 0.7 * obs[0, :, :ACTIONS]) ** 2).mean()
-    print(f"{name}: {score:.3f}")
-    assert score > -0.05
+def test_a_non_finite_loss_is_an_error_that_names_its_update() -> None:
+    own, given = learner(SOFT), batch(3)
+    given.reward[1, 5] = np.nan
+    own.update(of_updates(given, 0, 1), 0.003)
+    with pytest.raises(Diverged, match=r"^in update 2 the critic_loss is nan: "):
+        own.update(of_updates(given, 1, 3), 0.003)

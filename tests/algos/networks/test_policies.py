@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from paddock.algos.networks.actor import DenseActor, make_actor
 from paddock.algos.networks.actor_critic import ActorCritic, TorchActor
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
@@ -162,17 +162,6 @@ def test_networks_begin_orthogonal_with_their_gains() -> None:
     other = ActorCritic(architecture(hidden=(16, 16)), 1)
     assert torch.equal(first, layer_of(again).weight)
     assert not torch.equal(first, layer_of(other).weight)
-
-
-def test_a_policy_is_the_most_likely_action_and_keeps_its_memory() -> None:
-    arch = architecture(lstm=True)
-    policy = ActorPolicy(arch, weights_of(jolted(arch)))
-    obs = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
-    action, _, state = policy.act(obs)
-    again, _, _ = policy.act(obs, None)
-    np.testing.assert_array_equal(action, again)
-    _, _, later = policy.act(obs, state)
-    assert not np.array_equal(state, later)
 
 
 def test_workers_of_dense_policies_start_without_torch() -> None:

@@ -32,7 +32,6 @@ ALGORITHMS = {
         "algo.lstm=true",
         "algo.continuous_distribution=squashed_gaussian",
     ],
-    "a2c": ["algo=a2c", *STEPS],
     "es": ["algo=es", *SHORT, "algo.population=4", "algo.normalize_observations=true", "env.without=[bench]"],
     "pbt": [
         "algo=pbt",
@@ -56,7 +55,7 @@ def play(algorithm: Any, iterations: int) -> list[dict[str, float]]:
     return [{key: value for key, value in row.items() if not key.startswith("system/")} for row in found]
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "sac", "td3"])
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
 def test_what_is_no_number_is_named_and_not_learned_from(algo: str, tmp_path: Path) -> None:
     kwargs = ["+env.kwargs.observation=mixed", "+env.kwargs.action=number"]
     spoilt = "env.wrappers=[{_target_: toy_envs.Spoil, part: wheel}]"
