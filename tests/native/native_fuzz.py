@@ -288,17 +288,17 @@ def main(folder: str, name: str, seed: int) -> None:
     kinds: list[tuple[str, Callable[[NativeTask], None]]] = []
     for id in ids:
         walks = "Walker" in id or "Terrain" in id
-        times = 6 if "Terrain" in id else 1
-        kinds += times * [(id, lambda task, count=30 if walks else 60: play(task, draw, count))]
+        times = 3 if "Terrain" in id else 1
+        kinds += times * [(id, lambda task, count=20 if walks else 30: play(task, draw, count))]
         kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for name in WORLDS if importlib.util.find_spec("minigrid") else ():
-        kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 60)))
+        kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 30)))
     for id in game_ids():
-        kinds.append((id, lambda task: play(task, draw, 60)))
+        kinds.append((id, lambda task: play(task, draw, 30)))
         if library.describe(find_version(id).name).observations:
             kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for name in (*BOARDS, *PARTIES) if importlib.util.find_spec("pettingzoo") else PARTIES:
-        kinds += 3 * [(name, lambda task: play(task, draw, 60))]
+        kinds += 2 * [(name, lambda task: play(task, draw, 30))]
     for _ in range(20):
         forward(draw)
     for id, run in kinds:

@@ -195,17 +195,6 @@ def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
     assert forked.save().tobytes() == plain.save().tobytes()
 
 
-def test_who_steps_on_after_a_fall_is_not_paid(make: Any) -> None:
-    vector = make("CartPole-v1", 9, same_step=False)
-    vector.start(range(9))
-    fell = np.zeros(9, bool)
-    for _ in range(40):
-        vector.step(np.ones(9, np.int64))
-        np.testing.assert_array_equal(vector.arrays.reward, ~fell)
-        fell |= vector.arrays.terminated
-    assert fell.all()
-
-
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
 def test_books_and_restarts_are_those_of_the_serial_vector_over_gymnasium_s(make: Any, name: str, keyed: bool) -> None:

@@ -13,7 +13,6 @@ from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
 from numpy.typing import NDArray
 
 from paddock.envs.bipedal.ground import Course, lay_ground
-from paddock.envs.bipedal.terrain import Terrain
 from paddock.envs.native.originals import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
 
 NATIVE = ROOT / "envs" / "native"
@@ -192,18 +191,6 @@ def test_the_ground_of_an_encoding_is_laid_to_the_last_bit(lay: Lay, largest: in
         ground = lay_ground(Course(**encoding, cppn=None), drawn)
         drawn.random((encoding["length"] // 20, 11))
         agree(lay(native_course(encoding), seed), rounded(ground.x, ground.y, upright(ground.boxes), draw_next(drawn)))
-
-
-def test_the_push_is_drawn_where_the_environment_draws_it(lay: Lay) -> None:
-    """With ground of its own for every episode, the generator stands where Gymnasium's reset goes on."""
-    encoding: dict[str, Any] = {"roughness": 1.0, "stump_height": [0.0, 2.0], "pit_gap": [0.0, 1.0], "length": 150}
-    env = Terrain(**encoding)
-    rest = {"stair_height": None, "stump_width": [1, 2], "stump_float": [0, 1], "stair_width": [4, 5]}
-    course = native_course({**encoding, **rest, "stair_steps": [1, 2]})
-    for seed in range(20):
-        env._np_random = np.random.default_rng(seed)
-        ground, _ = env._draw(env.np_random)
-        agree(lay(course, seed), rounded(ground.x, ground.y, upright(ground.boxes), draw_next(env.np_random)))
 
 
 def test_ground_that_is_given_is_kept_and_skips_only_the_scenery(lay: Lay) -> None:

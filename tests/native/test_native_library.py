@@ -60,7 +60,7 @@ def place(folder: Path, text: str) -> None:
 
 def test_the_generator_draws_what_numpy_s_draws_in_any_order() -> None:
     choose = np.random.default_rng(0)
-    for seed in SEEDS + choose.integers(2**63 - 1, size=150).tolist():
+    for seed in SEEDS + choose.integers(2**63 - 1, size=40).tolist():
         twins = Twins(seed)
         for kind in choose.integers(4, size=120).tolist():
             ours, theirs = twins.draw(kind, choose)
@@ -81,9 +81,3 @@ def test_the_environment_variable_picks_the_instructions(monkeypatch: pytest.Mon
     widest = library.describe("cartpole").lanes
     monkeypatch.setenv(library.CHOICE, "baseline")
     assert library.widest() == "baseline" and library.describe("cartpole").lanes == 4 <= widest
-
-
-def test_instructions_that_there_are_not_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(library.CHOICE, "avx1024")
-    with pytest.raises(ConfigError, match=r"PADDOCK_LANES=avx1024 is not .* choose one of .*baseline"):
-        library.find("cartpole")

@@ -41,7 +41,7 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
 ) -> None:
     def run(name: str, *more: str) -> Path:
         path = tmp_path / name
-        assert call_main(*words, "compute=serial", "budget.iterations=3", f"run.dir={path}", *more) == 0
+        assert call_main(*words, "compute=serial", "budget.iterations=2", f"run.dir={path}", *more) == 0
         return path
 
     monkeypatch.setattr(auto, "ROUND_S", 0.001)  # whatever is fastest
@@ -49,7 +49,7 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     monkeypatch.setattr(library, "load", missing)
     plain, fallen_back = run("plain", "vec=serial"), run("without")
     numbers = (here / "metrics.jsonl").read_bytes()
-    assert numbers.count(b"\n") == (3 if words is POET else 4)  # the last is the evaluation at its end
+    assert numbers.count(b"\n") == (3 if words is PPO else 2)  # the last is the evaluation at its end
     learns_in_torch = words is PPO  # where nothing was compiled
     for other in (chosen, box2d, *([] if learns_in_torch else [plain, fallen_back])):
         assert (other / "metrics.jsonl").read_bytes() == numbers, other.name
@@ -58,7 +58,7 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     assert layouts[0] == "paddock.envs.vector.Native" != layouts[1]
 
 
-@pytest.mark.parametrize(("first", "then"), [("native", "native"), ("native", "serial"), ("serial", "native")])
+@pytest.mark.parametrize(("first", "then"), [("native", "serial"), ("serial", "native")])
 def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, then: str, tmp_path: Path) -> None:
     def run(name: str, vec: str, iterations: int) -> Path:
         path = tmp_path / name
@@ -66,9 +66,9 @@ def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, 
         assert call_main(*words) == 0
         return path
 
-    whole = run("whole", "serial", 4)
-    run("halves", first, 2)
-    assert found_state(run("halves", then, 4)) == found_state(whole)
+    whole = run("whole", "serial", 2)
+    run("halves", first, 1)
+    assert found_state(run("halves", then, 2)) == found_state(whole)
     assert (tmp_path / "halves" / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 

@@ -1,7 +1,6 @@
 """Native environments behind the vector contract: one or many, saved or not, on any threads, the same bits."""
 
 import gc
-import json
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import assert_same_run, call_main, env_spec, rows
+from conftest import call_main, env_spec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
@@ -54,7 +53,9 @@ WALKERS = {
 }
 FOUND = {name: task for name, task in CLASSIC.items() if has(name)}
 FOUND |= WALKERS if has("walker") else {}
-each_task = pytest.mark.parametrize("task", FOUND.values(), ids=FOUND)
+FEW = {name: FOUND[name] for name in ("cartpole", "pendulum", "hardcore", "fixed") if name in FOUND}
+every_task = pytest.mark.parametrize("task", FOUND.values(), ids=FOUND)
+each_task = pytest.mark.parametrize("task", FEW.values(), ids=FEW)  # of choices, of numbers, on drawn and given grounds
 CARTPOLE = CLASSIC["cartpole"]
 
 
@@ -93,7 +94,7 @@ def play(vec: VectorEnv, actions: list[Any]) -> list[Any]:
 # The same bits
 
 
-@each_task
+@every_task
 def test_one_after_another_gives_what_all_at_once_give(make: Any, task: EnvSpec) -> None:
     ours, serial = make(task), Serial(num_envs=N).make(task)
     try:
@@ -132,28 +133,18 @@ def test_the_number_of_threads_changes_no_number(make: Any, task: EnvSpec) -> No
         assert (plain(other.begin(3)), play(other, actions)) == expected
 
 
-@each_task
+@every_task
 def test_the_width_of_registers_changes_no_number(make: Any, task: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     usable = [name for name in library.SETS if library.load().has_set(name.encode())]
     played = []
     for name in usable:
         monkeypatch.setenv(library.CHOICE, name)
-        vec = make(replace(task, max_episode_steps=130), num_envs=37)
+        vec = make(replace(task, max_episode_steps=40), num_envs=37)
         begun = plain(vec.begin(13))
-        batches = play(vec, actions_for(vec, 300))
+        batches = play(vec, actions_for(vec, 90))
         assert vec.arrays.episode.min() >= 2
         played.append((begun, batches, plain(vec.state_dict())))
     assert all(other == played[0] for other in played[1:])
-
-
-@each_task
-def test_an_environments_numbers_do_not_depend_on_its_neighbours(make: Any, task: EnvSpec) -> None:
-    many, few = make(task), make(task, num_envs=2)
-    actions = actions_for(many, 30)
-    np.testing.assert_array_equal(few.reset(seed=[11, 4])[0], many.reset(seed=[11, 4, *range(50, 50 + N - 2)])[0][:2])
-    for action in actions:
-        for got, expected in zip(few.step(action[:2])[:4], many.step(action)[:4], strict=True):
-            np.testing.assert_array_equal(got, expected[:2])
 
 
 @each_task
@@ -219,9 +210,6 @@ def test_a_single_environment_is_gymnasiums_kind(task: EnvSpec) -> None:
     env.close()
 
 
-# Memory
-
-
 # Bad input
 
 
@@ -233,11 +221,7 @@ WRONG[7] = 2
     ("misuse", "named"),
     [
         (lambda vec: vec.step(np.zeros(N, int)), "send: .* call reset first"),
-        (lambda vec: vec.reset(seed=-1), "seed=-1 must be at least 0"),
-        (lambda vec: vec.reset(options={"low": 0}), r"take no options, got \['low'\]"),
         (lambda vec: (vec.reset(), vec.step(WRONG)), "action of environment 7 is 2; pass a choice of 0 to 1"),
-        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), [0]), vec.step(np.zeros(N, int))), "call recv first"),
-        (lambda vec: vec.render(), "there is no render_mode"),
         (lambda vec: vec.load_state_dict(vec.state_dict() | {"task": "chess"}), "a state of chess"),
         (lambda vec: (vec.close(), vec.close(), vec.reset()), "reset: .* closed"),
     ],
@@ -281,20 +265,13 @@ def test_a_wrong_action_changes_nothing(make: Any, task: EnvSpec) -> None:
         ),
         (env_spec("Acrobot-v1", kwargs={"gravity": 3}), "no such argument, but none"),
         (env_spec("Pendulum-v1", kwargs={"g": float("nan")}), "kwargs.g=nan must be a finite number"),
-        (env_spec("CartPole-v1", kwargs={"sutton_barto_reward": 1}), "sutton_barto_reward=1 must be true or false"),
         (env_spec("CartPole-v1", fresh=True), "env.fresh=true: the native version of CartPole-v1"),
-        (native("Terrain-v0", kwargs={"roughness": -1}), "kwargs.roughness=-1 must be a number from 0"),
-        (native("BipedalWalker-v3", kwargs={"hardcore": 1}), "hardcore=1 must be true or false"),
     ],
 )
 def test_what_has_no_native_version_is_one_clear_line(env: EnvSpec, named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
         Native(num_envs=2, threads=1).make(env)
     assert "\n" not in str(caught.value)
-
-
-def test_walkers_may_ask_to_be_fresh_as_they_always_are() -> None:
-    assert native_task(env_spec("BipedalWalker-v3", fresh=True)).name == "walker"
 
 
 # The recipe
@@ -315,17 +292,6 @@ def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
     said.clear()
     assert auto.settle(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert len(said) == 1
-
-
-def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    words = ["algo=ppo", "env=cartpole", "vec=native", "vec.num_envs=16", "algo.num_steps=16", "algo.minibatch_size=64"]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for run, steps in ((whole, [1536]), (parts, [512, 1536])):
-        for budget in steps:
-            assert call_main(*words, "compute=serial", f"budget.steps={budget}", f"run.dir={run}") == 0
-    assert_same_run(whole, parts)
-    assert rows(whole)[-1]["step"] == 1536
-    assert json.loads((whole / "done.json").read_text())["reason"] == "budget.steps=1536"
 
 
 @pytest.mark.parametrize("choice", ["algo=es env=cartpole", "experiment=poet_laptop"])

