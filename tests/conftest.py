@@ -156,8 +156,8 @@ def refuse_write(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
 def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Callable[[], str] = str) -> Any:
     """Poll until the condition is true; returns its value. Only a failure waits as long as the timeout.
 
-    Looking takes a tenth of the processor's time, which what is waited for has: a look that was held up is no long one,
-    or it would come the later for it. A failure tells what `say` does.
+    Polling takes at most a twenty-fifth of a core, measured by processor time so that a busy machine does not slow it
+    further. A failure reports what `say` returns.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -166,7 +166,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Call
             return value
         if time.monotonic() > deadline:
             raise TimeoutError(f"not true within {timeout_s} s: {condition} {say()}")
-        time.sleep(min(max(0.01, 9 * (_processor_s() - before)), 2.0))
+        time.sleep(min(max(0.01, 24 * (_processor_s() - before)), 2.0))
 
 
 def rows(run: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, Command, assert_same_run, rows, wait_until
+from conftest import ROOT, Command, assert_same_run, rows, wait_until
 from distributed import Client
 from own_package import write_package
 
 PACED = ["env=gymnasium", "env.id=mine:Paced-v0", "checkpoint.every_s=0", "budget.iterations=40"]
-ES = [*TINY, *PACED]
 PPO = [
     *PACED,
     "env.max_episode_steps=30",
@@ -128,18 +127,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [ES, PPO], ids=["es", "ppo-with-actors"])
-def test_numbers_survive_any_fault_of_workers(
-    run: list[str], cluster: Cluster, tmp_path: Path, start: Callable[..., Command]
-) -> None:
+def test_numbers_survive_any_fault_of_workers(cluster: Cluster, tmp_path: Path, start: Callable[..., Command]) -> None:
     quiet, wild, slow = (tmp_path / name for name in ("quiet", "wild", "slow"))
     write_package(tmp_path, slow, pace_s=0.1)
     environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    code, _, err = start(*run, "compute=serial", f"run.dir={quiet}", **environment).wait()
+    code, _, err = start(*PPO, "compute=serial", f"run.dir={quiet}", **environment).wait()
     assert code == 0, err
     slow.touch()
     faults = ["compute=dask", f"compute.scheduler_file={cluster.file}", "compute.retries=100"]
-    command = start(*run, *faults, f"run.dir={wild}", **environment)
+    command = start(*PPO, *faults, f"run.dir={wild}", **environment)
     wait_until(lambda: rows(wild) or command.process.poll() is not None)
     chance = random.Random(5)
     for _ in range(EVENTS):

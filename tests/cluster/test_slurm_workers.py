@@ -194,11 +194,6 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
     ("keys", "parts", "submitted"),
     [
         (
-            ["compute.partition=nowhere"],
-            ["Slurm refuses the jobs: ", "invalid partition specified: nowhere"],
-            False,
-        ),
-        (
             ["+compute.additional.begin=now+1hour", "compute.wait_s=2"],
             ["no Slurm job started a worker within compute.wait_s=2", "PENDING BeginTime", "raise it"],
             False,
@@ -209,7 +204,7 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
             True,
         ),
     ],
-    ids=["partition", "never", "dies"],
+    ids=["never", "dies"],
 )
 def test_jobs_that_cannot_start_are_one_line(
     keys: list[str],

@@ -141,7 +141,8 @@ def test_run_at_its_time_limit_resumes_to_the_same_bits(clustered: Desk, slurm: 
     # It starts when its old credentials have expired; were it told to start now, Slurm might take the end of the old
     # process for that of the new one.
     wait_until((run / "done.json").exists, say=lambda: slurm.call("scontrol", "show", "job", job) + log(run))
-    wait_until(lambda: clustered.status()[1].endswith("1 done\n"))
+    wait_until(lambda: slurm.state(job) == "COMPLETED")
+    assert clustered.status()[1].endswith("1 done\n")
     code, _, err = clustered.call("paddock", *SMALL, *budget, "run.dir=alone")
     assert (code, err) == (0, "")
     alone = clustered.here / "alone"
@@ -149,9 +150,9 @@ def test_run_at_its_time_limit_resumes_to_the_same_bits(clustered: Desk, slurm: 
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     said = log(run)
     assert said.index("running in") < said.index("stopped by SIGTERM") < said.index("going on in")
-    print(f"the time limit came after {len(before.splitlines())} of 100 iterations")
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 def test_preempted_run_saves_and_resumes(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
     pace = clustered.here / "slow"
@@ -244,14 +245,6 @@ def test_wait_can_be_interrupted_and_reports_failures(clustered: Desk, slurm: Sl
     assert "1 of 1 runs did not get to their end" in err
 
 
-@pytest.mark.slurm
-def test_refusal_by_slurm_is_one_line(clustered: Desk) -> None:
-    code, out, err = clustered.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "hydra.launcher.partition=nowhere")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "invalid partition specified: nowhere" in err
-    assert not (clustered.here / "sweep/code").exists()
-
-
 def log(run: Path) -> str:
     """What a run's job has printed."""
     return (run / "slurm.log").read_text() if (run / "slurm.log").exists() else ""
@@ -318,11 +311,8 @@ def test_jobs_without_a_note_are_cancelled(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["hydra.launcher.time_min=0"], ["hydra.launcher.time_min=0", "at least 1"]),
         (["hydra.launcher.cpu=2"], ["hydra.launcher.cpu ", "'hydra.launcher.cpus'"]),
         (["hydra.launcher.time_min=2"], ["hydra.launcher.signal_delay_s=120", "raise time_min to 3"]),
-        (["+hydra.launcher.additional.output=x"], ["additional: output", "slurm.yaml"]),
-        (["seed=1,-1"], ["seed=-1"]),
         ([], ["sbatch", "on the PATH"]),
     ],
 )

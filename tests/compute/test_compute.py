@@ -56,12 +56,6 @@ def square(x: int) -> int:
     return x * x
 
 
-def fail_on_three(x: int) -> int:
-    if x == 3:
-        raise ValueError("three")
-    return x
-
-
 def die_once(task: tuple[int, str]) -> int:
     """Kill the worker that meets the marked task first; the marker file tells that it happened."""
     x, marker = task
@@ -83,17 +77,6 @@ def hang_on_two(x: int) -> int:
     return x
 
 
-class Unreadable(Exception):
-    """Cannot be rebuilt from its arguments on the other side."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__("unreadable")
-
-
-def raise_unreadable(x: int) -> int:
-    raise Unreadable(1, 2)
-
-
 # The contract, for every pool
 
 
@@ -101,11 +84,6 @@ def test_every_task_ends_once_with_its_value(pool: Any) -> None:
     ends = by_index(pool.imap_unordered(square, range(TASKS)))
     assert [(done.index, done.value, done.error) for done in ends] == [(x, x * x, None) for x in range(TASKS)]
     assert all(done.seconds >= 0 and done.attempts == 1 for done in ends)
-
-
-def test_an_exception_that_cannot_travel_is_still_a_value(pool: Any) -> None:
-    (done,) = pool.imap_unordered(raise_unreadable, [0])
-    assert done.error is not None
 
 
 def test_results_stream_and_tasks_are_taken_as_needed(pool: Any) -> None:

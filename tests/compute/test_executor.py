@@ -2,19 +2,17 @@
 
 import asyncio
 import pickle
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import ROOT, wait_until
+from conftest import wait_until
 
 from paddock.algos.pool import executor as executor_module
 from paddock.algos.pool.driver import DriverConnection
-from paddock.algos.pool.executor import UNFIT, Capacity, Executor, Job, perform
+from paddock.algos.pool.executor import Capacity, Executor, Job, perform
 from paddock.algos.pool.serial import SerialPool
 from paddock.compute.dask.tasks import Ended, Item
 
@@ -202,41 +200,11 @@ class Unreadable(Exception):
         super().__init__("unreadable")
 
 
-class Unspeakable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (Unreadable(1, 2), "Unreadable: unreadable"),
-        (Unspeakable(threading.Lock()), "Unspeakable: <exception str() failed>"),
-    ],
-)
-def test_an_exception_that_cannot_travel_is_told_in_words(error: Exception, text: str) -> None:
+def test_an_exception_that_cannot_travel_becomes_text() -> None:
     def fail(_: bytes) -> None:
-        raise error
+        raise Unreadable(1, 2)
 
     good, data = perform(fail, b"")
     end = Ended(Item(None, 0, b"", ()), good, data)()
     assert end.value is None and end.error is not None
-    assert text in str(end.error) and "in fail" in str(end.error.__cause__)
-
-
-STARVE = """
-import threading, time
-from collections import deque
-from paddock.algos.pool import executor
-def perform(run, data):
-    raise MemoryError
-executor.perform = perform
-one = executor.Capacity(1, 0.0, 0)
-executor.Executor(one, lambda *_: None, lambda: None).add(executor.Job(None, deque([(0, b"")]), one))
-time.sleep(60)
-"""
-
-
-def test_a_worker_whose_thread_cannot_continue_ends() -> None:
-    done = subprocess.run([sys.executable, "-c", STARVE], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == UNFIT and "a thread of this worker could not continue" in done.stderr
+    assert "Unreadable: unreadable" in str(end.error) and "in fail" in str(end.error.__cause__)

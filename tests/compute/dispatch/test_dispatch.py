@@ -14,7 +14,6 @@ from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import Done, PoolError, RemoteError, WorkerLost
 from paddock.compute.dask import tasks
-from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.tasks import HOLD_S, Ended, Item
 
@@ -141,31 +140,6 @@ def test_no_end_of_a_batch_that_was_cancelled_is_delivered() -> None:
     assert asyncio.run(lose()) == []
 
 
-def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
-    async def listen() -> list[Done]:
-        dispatcher = make_dispatcher(3)
-        ends = Ends()
-        dispatcher.open(square, ends, **SETTINGS).put(1)
-        broken = FakeWorker("tcp://a:1")
-        serving = asyncio.ensure_future(dispatcher.serve(broken))
-        await turns()
-        assert broken.runs
-        broken.end.set_exception(TypeError("not a message"))
-        with pytest.raises(TypeError):
-            await serving
-        assert not dispatcher.workers
-        good = FakeWorker("tcp://b:1")
-        serving = asyncio.ensure_future(dispatcher.serve(good))
-        await turns()
-        good.answer_all()
-        good.end.set_result(None)
-        await serving
-        return ends.done
-
-    (done,) = asyncio.run(listen())
-    assert (done.value, done.attempts) == ("done", 2)
-
-
 def test_a_task_that_runs_alone_joins_no_other() -> None:
     async def feed() -> list[int]:
         dispatcher = make_dispatcher(3)
@@ -230,22 +204,6 @@ def test_a_lost_task_does_not_wait_until_all_others_have_ended() -> None:
     assert [end.attempts for end in done] == [2] and others < 100
 
 
-def test_a_pool_that_failed_ends_everything_by_what_it_failed_of_first() -> None:
-    async def fail_twice() -> list[Done]:
-        dispatcher = make_dispatcher()
-        ends = Ends()
-        batch = dispatcher.open(square, ends, **SETTINGS)
-        batch.put(1)
-        dispatcher.failure = PoolError("lost the scheduler")  # as if it failed while the task was on its way
-        await turns()
-        dispatcher.fail(PoolError("a fault that came of it"))
-        dispatcher.fail(PoolError("the pool is closed"))
-        return ends.done
-
-    (done,) = asyncio.run(fail_twice())
-    assert str(done.error) == "lost the scheduler"
-
-
 def test_a_fault_of_the_pool_itself_ends_what_is_open(caplog: pytest.LogCaptureFixture) -> None:
     async def stumble(beside: bool) -> list[Done]:
         dispatcher = make_dispatcher()
@@ -283,30 +241,6 @@ def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop.close()
     with pytest.raises(PoolError, match="gone"):
         actor.call("add", 1)
-
-
-def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> None:
-    class Closing:
-        def __reduce__(self) -> Any:
-            held[0].close()  # as another thread does while the call is pickled
-            return int, ()
-
-    async def main() -> None:
-        dispatcher = make_dispatcher()
-        worker: Any = FakeWorker("tcp://a")
-        served = asyncio.ensure_future(dispatcher.serve(worker))
-        await turns()
-        actor = make_object(dispatcher)
-        held.append(actor)
-        value = actor.call("add", Closing())
-        await turns()
-        assert str(_error(value)) == "the object was closed while a call of it was open"
-        assert (worker.items, worker.objects) == ({}, 0)
-        worker.end.set_result(None)
-        await served
-
-    held: list[ActorHandle] = []
-    asyncio.run(main())
 
 
 def test_a_task_that_kills_workers_with_objects_is_given_up() -> None:

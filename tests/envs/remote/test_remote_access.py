@@ -205,19 +205,6 @@ def test_what_a_server_would_not_apply_is_refused(serve: Any, given: Any, said: 
         remote(server.address).check(replace(any_served, **same).in_training())
 
 
-def test_a_limit_is_the_same_however_it_is_said(serve: Any) -> None:
-    by_itself, said = env_spec("CartPole-v1"), env_spec("CartPole-v1", max_episode_steps=500)
-    for served in (by_itself, said):
-        address = serve(served).address
-        any_served = env_spec(FACTORY_ID, kwargs={"address": address})
-        for asked in (by_itself, said, any_served, replace(any_served, max_episode_steps=500)):
-            remote(address).check(asked)
-        with pytest.raises(ConfigError, match=r"env\.max_episode_steps=499 is not applied"):
-            remote(address).check(replace(any_served, max_episode_steps=499))
-        with pytest.raises(ConfigError, match=r"env\.max_episode_steps=499 here, and (None|500) at"):
-            remote(address).check(replace(by_itself, max_episode_steps=499))
-
-
 def test_servers_have_the_packages_with_which_the_run_began(serve: Any, undisturbed: str) -> None:
     older = {**read_versions(), "numpy": "1.0"}
     servers = [serve(COUNTING), serve(COUNTING)]

@@ -37,9 +37,6 @@ from paddock.envs.remote.values import DecodeError, decode, encode  # noqa: E402
         ([begin(1), turn(3)], "order 3 came where 2 is due"),
         ([join(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
         ([join(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
-        ([join(Kind.STEP, [1, 0, np.array([0, 0], "<u4").tobytes()], [np.zeros(2, np.int64)])], "rows are not"),
-        ([join(Kind.OUTCOME, [1, 0])], "is no order"),
-        ([join(Kind.BEGIN, [1, 0, 3])], "the session was closed"),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(serve: Any, frames: Any, named: str) -> None:
@@ -84,9 +81,7 @@ def test_an_order_that_comes_again_is_answered_again_and_not_done(serve: Any) ->
     "data",
     [
         b"\x91" * 10_000 + b"\xc0",  # lists in lists
-        b"\xdd\xff\xff\xff\xff",  # a list of 2^32 - 1
         encode([["<f8", [2**31, 2**31], b""]])[:-1],
-        b"\xc7\x05\x07hello",  # an extension of nobody's
     ],
 )
 def test_a_message_that_claims_too_much_is_refused(data: bytes) -> None:
@@ -118,16 +113,6 @@ def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(serve:
                 list(channel.stream_stream(f"/{security.SERVICE}/Play")(iter([mutate(turn(1))]), timeout=10))
 
         assert play(venv, forge) == undisturbed and venv.restarts == venv._connections[0].reconnects == 0
-
-
-def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(serve: Any) -> None:
-    server = serve(COUNTING)
-    with security.connect(server.address, None, {}) as channel:
-        ask = channel.unary_unary(f"/{security.SERVICE}/Stats")
-        with pytest.raises(grpc.RpcError) as caught:
-            ask(bytes(8 << 20), timeout=20, compression=grpc.Compression.Gzip)
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "rows" in decode(ask(encode({}), timeout=10))
 
 
 def test_a_client_that_never_reads_stalls_itself_alone(serve: Any, undisturbed: str) -> None:

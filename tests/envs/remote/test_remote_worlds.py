@@ -26,7 +26,6 @@ from paddock.envs.remote.single import RemoteEnv, make  # noqa: E402
 
 W = 4
 WORLDS = {
-    "lives": env_spec("toy_worlds:Skirmish"),
     "roles": env_spec("toy_worlds:Skirmish", kwargs={"kinds": 2}),
     "turns": env_spec("toy_worlds:Bidding", max_episode_steps=9),
 }
@@ -69,10 +68,10 @@ def test_a_server_gives_the_bytes_of_serial_worlds_though_it_is_killed(serve: An
 
 def test_two_servers_of_worlds_equal_one_and_worker_processes_too(serve: Any) -> None:
     workers = Multiprocess(num_envs=W, workers=2, batch_size=None, restart=False, timeout_s=60.0)
-    with closing(Serial(num_envs=W).make(WORLDS["lives"])) as here:
+    with closing(Serial(num_envs=W).make(WORLDS["roles"])) as here:
         expected = play(here)
-    servers = [serve(WORLDS["lives"], vec) for vec in (Serial(num_envs=W), workers)]
-    with closing(remote(*(one.address for one in servers), num_envs=W).make(WORLDS["lives"])) as venv:
+    servers = [serve(WORLDS["roles"], vec) for vec in (Serial(num_envs=W), workers)]
+    with closing(remote(*(one.address for one in servers), num_envs=W).make(WORLDS["roles"])) as venv:
         assert_same(play(venv), expected)
         assert servers[0].sessions.rows == servers[1].sessions.rows == W // 2
 
@@ -145,7 +144,7 @@ def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) 
 
 
 def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
-    several, one = serve(WORLDS["lives"]).address, serve(CARTPOLE).address
+    several, one = serve(WORLDS["roles"]).address, serve(CARTPOLE).address
     with pytest.raises(ConfigError, match="serves toy_worlds:Skirmish, a world of 4 agents; take a RemoteParallelEnv"):
         RemoteEnv(several)
     with pytest.raises(ConfigError, match="serves CartPole-v1, an environment of one agent; take a RemoteEnv"):
@@ -160,7 +159,6 @@ def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
 PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.eval_every=2"]
 SEATED = "algo.seat_feature=true"
 RUNS = {
-    "ppo": ("relay", PPO),
     "seats in a Dict": ("tictactoe", [*PPO, SEATED]),
     "seats of ES": ("relay", ["algo=es", "algo.population=4", SEATED]),
 }
@@ -178,7 +176,7 @@ def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Pa
 
 
 def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
-    spec = WORLDS["lives"]
+    spec = WORLDS["roles"]
     plain, telling = serve(spec).address, serve(replace(spec, seat_feature=True)).address
     here = {
         address: env_spec("paddock.envs.remote.single:make", kwargs={"address": address})

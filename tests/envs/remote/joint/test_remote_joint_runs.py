@@ -138,7 +138,7 @@ def test_two_runs_in_one_world_have_the_same_bytes_again_and_killed(
         more = [seed, "vec.num_envs=2", f"budget.iterations={iterations}"]
         return start(*there(server.address, agents, tmp_path / folder / name), *more)
 
-    for folder, iterations in (("first", 6), ("again", 3), ("again", 6)):
+    for folder, iterations in (("first", 4), ("again", 2), ("again", 4)):
         for command in [begin(name, folder, iterations) for name in kinds]:
             code, out, err = command.wait()
             assert code == 0, err
