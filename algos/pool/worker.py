@@ -91,7 +91,6 @@ class WorkerService(WorkerPlugin):
             "capacity": self._capacity._asdict(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "time": time.time(),
             "crash_log": self._crash_log,
             "nanny": self._worker.nanny,
             "leaving": self._leaving,

@@ -5,7 +5,6 @@ task. A worker that joins later is examined too, and gets no work if it does not
 """
 
 import asyncio
-import logging
 import platform
 import sys
 from collections.abc import Collection, Mapping
@@ -19,10 +18,7 @@ from paddock.algos.pool.worker import describe_process
 
 from .dask.connection import WorkerConnection
 
-log = logging.getLogger(__name__)
-
 PACKAGES = ("numpy", "gymnasium", "box2d", "torch", "distributed", "cloudpickle")
-CLOCK_S = 2.0  # clocks further apart mix up logs and time limits
 
 
 def hello(imports: Collection[str]) -> dict[str, Any]:
@@ -40,11 +36,6 @@ def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
         if not same:
             title = "Python" if name == "python" else name
             return f"has {title} {found}, this process {expected}; {_remedy(name, expected)}"
-    skew = float(worker.answer["clock_s"])
-    if abs(skew) > CLOCK_S:
-        way = "ahead of" if skew > 0 else "behind"
-        remedy = "set both by NTP, or logs and time limits mislead"
-        log.warning("worker %s: its clock is %.1f s %s this one; %s", worker.address, abs(skew), way, remedy)
     return None
 
 

@@ -64,9 +64,7 @@ def test_workers_that_join_late_work_only_if_they_compute_the_same(
         told = f"gets no work: it has numpy 0.0.1, this process {numpy.__version__}"
         wait_until(functools.partial(warned, odd, told))
         assert used() == {usual} and pool.size == 1
-        # A clock that is off changes no number, so this one is welcome all the same.
-        ahead = worker(**{"sitecustomize.py": "import time\nnow = time.time\ntime.time = lambda: now() + 60\n"})
-        wait_until(functools.partial(warned, ahead, "its clock is 60.0 s ahead of this one"))
+        worker()
         wait_until(lambda: len(used()) == 2)
     finally:
         pool.close()

@@ -134,7 +134,6 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
     async with asyncio.timeout(GREETING_S):
         comm = await distributed.comm.connect(address, GREETING_S, **connection)
     try:
-        sent = time.time()
         await comm.write({"op": OPERATION, "hello": hello})
         async with asyncio.timeout(GREETING_S):
             answer = await comm.read()
@@ -143,8 +142,6 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
             return None
         if answer.get("status") == "uncaught-error":
             raise PoolError(f"worker {address} cannot serve: {answer.get('text', answer)}")
-        # The least by which its clock differs from this one, however long the message took.
-        answer["clock_s"] = min(answer["time"] - sent, 0.0) + max(answer["time"] - time.time(), 0.0)
         return WorkerConnection(address, comm, answer)
     except BaseException:
         comm.abort()
