@@ -24,7 +24,6 @@ waits with its object, which moves, and is never alone.
 
 import asyncio
 import contextlib
-import errno
 import logging
 import threading
 import time
@@ -195,14 +194,14 @@ class Dispatcher:
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(own_fault(error))
+            self.fail(_own_fault(error))
 
     def _run(self, fn: Callable[..., None], *arguments: Any) -> None:
         """Call fn; its exception, which the loop would only log, fails the pool."""
         try:
             fn(*arguments)
         except Exception as error:
-            self.fail(own_fault(error))
+            self.fail(_own_fault(error))
 
     # Work goes out
 
@@ -340,12 +339,8 @@ class Dispatcher:
         finish(ends)
 
 
-def own_fault(error: BaseException) -> PoolError:
+def _own_fault(error: BaseException) -> PoolError:
     """Return the error by which an exception of this process fails the pool."""
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return PoolError(f"the pool may not open another file ({error.strerror}); raise the limit: `ulimit -n`")
-    if isinstance(error, MemoryError):
-        return PoolError("this process has no memory left for what tasks take and give; let it be less at once")
     log.error("the pool failed by an error of its own", exc_info=error)
     failure = PoolError(f"the pool failed ({type(error).__name__}: {error}); the log has the traceback")
     failure.__cause__ = error

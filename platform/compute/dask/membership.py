@@ -13,7 +13,7 @@ from paddock.algos.pool.protocol import PoolError
 from ..preflight import examine, hello, install
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
-from .dispatcher import Dispatcher, own_fault
+from .dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -174,8 +174,6 @@ class Membership:
                 log.warning("worker %s gets no work: it %s", address, error)
         except (OSError, TimeoutError):
             await asyncio.sleep(AGAIN_S)
-        except MemoryError as error:  # of this process, which no other worker has more of
-            self._dispatcher.fail(own_fault(error))
         except Exception as error:
             self._refused[address] = f"could not be greeted ({type(error).__name__}: {error})"
             log.exception("worker %s %s", address, self._refused[address])
