@@ -1,8 +1,6 @@
 """Finds out how lost workers ended, from their nannies, which outlive them."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import distributed.comm
@@ -23,25 +21,22 @@ async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str
     """
     cause, last = None, last_lines(worker.answer["crash_log"])
     question = {"op": QUESTION, "pid": worker.answer["pid"], "crash_log": worker.answer["crash_log"]}
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(KNOWN_S), _nanny_of(connection, worker) as nanny:
-            while cause is None:
+    nanny = None
+    try:
+        if worker.answer["nanny"] is not None:
+            async with asyncio.timeout(NANNY_S):  # Dask's own limit does not include the handshake
+                nanny = await distributed.comm.connect(worker.answer["nanny"], NANNY_S, **connection)
+        async with asyncio.timeout(KNOWN_S):
+            while nanny is not None and cause is None:
                 await nanny.write(question)
                 answer = await nanny.read()
                 if not isinstance(answer, dict) or "last" not in answer:
                     break  # a nanny that does not know the question
                 cause, last = answer["cause"], answer["last"] or last
                 await asyncio.sleep(0.05)
-    return "\n".join([cause or "its process or machine ended", *last])
-
-
-@contextlib.asynccontextmanager
-async def _nanny_of(connection: dict[str, Any], worker: WorkerConnection) -> AsyncIterator[Any]:
-    if worker.answer["nanny"] is None:
-        raise OSError("the worker has no nanny")
-    async with asyncio.timeout(NANNY_S):  # Dask's own limit does not include the handshake
-        comm = await distributed.comm.connect(worker.answer["nanny"], NANNY_S, **connection)
-    try:
-        yield comm
+    except (OSError, TimeoutError):
+        pass
     finally:
-        comm.abort()
+        if nanny is not None:
+            nanny.abort()
+    return "\n".join([cause or "its process or machine ended", *last])
