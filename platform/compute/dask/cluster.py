@@ -30,15 +30,32 @@ from .dispatcher import Dispatcher
 from .exit_reports import read_exit
 from .membership import Membership
 from .pool import DaskPool
-from .settings import CONNECT_S, LEAN
 
 log = logging.getLogger(__name__)
 
+CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 HOST = "127.0.0.1"  # where the processes of this machine reach each other
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 TRIES = 4  # times that a worker is started which ends at once
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
+
+# Dask reads its settings at any time, so these stay once a pool has been opened.
+LEAN = {
+    "distributed.comm.timeouts.connect": CONNECT_S,
+    # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.preload": ["paddock.algos.pool.worker"],
+    "distributed.nanny.preload": ["paddock.algos.pool.worker"],
+    # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third, and
+    # forgets lost jobs of one worker alone. The fleet replaces those that ended.
+    "distributed.deploy.lost-worker-timeout": "1000 days",
+    # And it ends workers that were silent for five minutes: all of them, where this process was stopped for so long.
+    # The fleet replaces what is stuck.
+    "distributed.scheduler.worker-ttl": "1000 days",
+}
 
 
 def local(
