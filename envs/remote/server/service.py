@@ -27,14 +27,13 @@ from paddock.envs.vector.storage import Layouts
 
 ATTACH_S = 10.0  # for which a stream may say nothing before it says whose it is
 SPARE_THREADS = 8  # for calls beside streams
-REFUSAL_S = 0.2  # that each of at most two refusals takes at a time: some ten guesses a second
 
 
 class TokenInterceptor(grpc.ServerInterceptor):
     """Refuses calls without the token by their metadata, before their requests are read."""
 
     def __init__(self, token: str | None) -> None:
-        self._token, self._slow = token, threading.BoundedSemaphore(2)
+        self._token = token
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """Return the handler of a call."""
@@ -44,11 +43,6 @@ class TokenInterceptor(grpc.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(self._refuse)  # a handler of one request would read it first
 
     def _refuse(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        if self._slow.acquire(blocking=False):
-            try:
-                time.sleep(REFUSAL_S)
-            finally:
-                self._slow.release()
         context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not the server's; name its file by token_file")
         return iter(())
 
