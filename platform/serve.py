@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from paddock.envs.errors import ConfigError, install, require
@@ -126,21 +126,16 @@ def _wait(server: "EnvironmentServer") -> int:
         while not told.wait(1.0):
             pass
         count = len(server.sessions.list())
-        _say(f"ending: {count} sessions are open, and finish what is under way; Ctrl-C again ends at once")
+        ending = f"ending: {count} sessions are open, and finish what is under way; Ctrl-C again ends at once"
+        print(ending, file=sys.stderr, flush=True)
         if server.drain():
-            _say("ended")
+            print("ended", file=sys.stderr)
             return 0
-        _say("ended with something under way")
+        print("ended with something under way", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGTERM)  # else the end would wait for the threads of environments that are at work
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _say(text: str) -> None:
-    """Print what is only said, and end as well where nobody reads it."""
-    with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
 
 
 def _status(arguments: Sequence[str]) -> int:
