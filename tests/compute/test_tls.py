@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import CERTIFICATES as KEYS
@@ -39,7 +40,7 @@ def test_a_cluster_started_here_refuses_strangers(named: bool, certificates: Pat
     assert isinstance(pool, DaskPool)
     try:
         assert [done.value for done in pool.imap_unordered(abs, [-1])] == [1]
-        cluster = pool._client.cluster
+        cluster: Any = pool._client.cluster
         nannies = [nanny.address for nanny in cluster.workers.values()]
         for address in (cluster.scheduler_address, *pool._dispatcher.workers, *nannies):
             assert_refuses_strangers(address)

@@ -183,9 +183,6 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
         remote(server.address).make(COUNTING)
 
 
-WRAPPED = {"wrappers": [{"_target_": "gymnasium.wrappers.NormalizeReward"}]}
-
-
 @pytest.mark.parametrize(
     "given, said",
     [
@@ -193,7 +190,6 @@ WRAPPED = {"wrappers": [{"_target_": "gymnasium.wrappers.NormalizeReward"}]}
             {"max_episode_steps": 3},
             r"^env\.max_episode_steps=3 is not applied .* server with env\.max_episode_steps=3$",
         ),
-        (WRAPPED, r"^env\.wrappers are not applied to a server's environment; say them there"),
     ],
 )
 def test_what_a_server_would_not_apply_is_refused(serve: Any, given: Any, said: str) -> None:

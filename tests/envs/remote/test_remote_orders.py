@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import wait_until
 from remote_servers import (  # noqa: F401
     COUNTED,
     COUNTING,
@@ -142,14 +141,3 @@ def test_answers_that_a_client_must_have_are_not_kept_for_it(serve: Any) -> None
     assert [channel.receive().header[0] for _ in range(102)] == [0, *range(1, 102)]
     assert sorted(session._kept) == [1, 101]
     channel.close()
-
-
-def test_a_client_that_was_killed_frees_its_environments(serve: Any) -> None:
-    server = serve(COUNTING)
-    channel = Raw(server, num_envs=2).attach()
-    channel.send(begin(1))
-    assert [channel.receive().kind for _ in range(2)] == [Kind.ATTACHED, Kind.OUTCOME]
-    assert server.sessions.rows == 2
-    channel.close()  # all that is seen of a killed one
-    set_lease(server, 0.3)
-    wait_until(lambda: server.sessions.rows == 0)
