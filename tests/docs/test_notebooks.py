@@ -75,7 +75,7 @@ def test_a_sweep_is_explained(runs: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_history_of_poet_is_shown(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "poet_laptop").symlink_to(NOTEBOOKS / "poet_laptop")
     notebook = execute("poet", runs / "poet", tmp_path, monkeypatch)
-    assert count_pictures(notebook) == 6
+    assert count_pictures(notebook) == 5
     events = rows(runs / "poet", "events.jsonl")
     counts = Counter(event["event"] for event in events)
     assert {row["event"]: int(row["times"]) for row in find_table(notebook, "event")} == counts
