@@ -15,9 +15,9 @@ from paddock.envs.errors import PaddockError, require
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.data import Material, choose_metric, gather, group
 from .reports.page import Html, document, join, paragraph, section
-from .reports.section_groups import compare
-from .reports.section_runs import list_commands, list_runs, show_histories, show_speed, show_videos
-from .reports.section_sweep import describe
+from .reports.sections.groups import compare
+from .reports.sections.runs import list_commands, list_runs, show_histories, show_speed, show_videos
+from .reports.sections.sweep import describe
 
 HELP = """\
 Write one HTML page about runs, which may still be going on. It needs no network: send it to whom you like.

@@ -17,8 +17,8 @@ from paddock.reports.curves import common_grid
 from paddock.reports.data import Group, gather, group
 from paddock.reports.page import Html, document, picture, table
 from paddock.reports.page import axes as page_axes
-from paddock.reports.section_sweep import describe
-from paddock.reports.section_tasks import normalize
+from paddock.reports.sections.sweep import describe
+from paddock.reports.sections.tasks import normalize
 
 POET = [
     "algo=poet",

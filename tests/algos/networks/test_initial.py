@@ -14,7 +14,7 @@ import paddock
 from paddock.algos.networks.initial import InitialPolicy
 from paddock.envs.errors import ConfigError
 from paddock.reports.data import gather
-from paddock.reports.section_runs import list_runs
+from paddock.reports.sections.runs import list_runs
 from paddock.rerun import rerun
 
 CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]

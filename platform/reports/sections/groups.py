@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.units import short
-from . import statistics
-from .curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
-from .data import Group
-from .drawing import GREY, name_rows
-from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
-from .section_tasks import compare_over_tasks, draw_profile, span
+from ...runs.units import short
+from .. import statistics
+from ..curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
+from ..data import Group
+from ..drawing import GREY, name_rows
+from ..page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
+from .tasks import compare_over_tasks, draw_profile, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.late import matplotlib
-from ..runs.units import duration, short
-from ..sweep.study import StudySettings, open_study, read_trials
-from ..sweep.summary import as_command, best_trials, count_ends
-from ..sweep.trial import Note
-from .drawing import COLORS, GREY, mark_whole, name_rows
-from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
+from ...runs.late import matplotlib
+from ...runs.units import duration, short
+from ...sweep.study import StudySettings, open_study, read_trials
+from ...sweep.summary import as_command, best_trials, count_ends
+from ...sweep.trial import Note
+from ..drawing import COLORS, GREY, mark_whole, name_rows
+from ..page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.units import short
-from . import statistics
-from .data import Group
-from .page import Html, axes, grid, key, panel, picture, section, table
+from ...runs.units import short
+from .. import statistics
+from ..data import Group
+from ..page import Html, axes, grid, key, panel, picture, section, table
 
 Array = NDArray[np.float64]
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from paddock.envs.errors import ConfigError, PaddockError
 
-from ..runs.late import matplotlib
-from ..runs.provenance import spell_command
-from ..runs.state import WRONG
-from ..runs.sweeps import tell_apart
-from ..runs.units import duration, short
-from .data import Entry, Group
-from .histories import read_pictures
-from .page import (
+from ...runs.late import matplotlib
+from ...runs.provenance import spell_command
+from ...runs.state import WRONG
+from ...runs.sweeps import tell_apart
+from ...runs.units import duration, short
+from ..data import Entry, Group
+from ..histories import read_pictures
+from ..page import (
     Html,
     bar,
     code,
@@ -37,7 +37,7 @@ from .page import (
     table,
     wide,
 )
-from .section_groups import list_marks
+from .groups import list_marks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

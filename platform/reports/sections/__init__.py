@@ -1,0 +1,1 @@
+"""Sections of the report's page, one file each."""
