@@ -8,18 +8,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paddock.algos.pool.broadcast import collecting
 from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import Needs, PoolError, as_exception
 
 from .connection import WorkerConnection, as_tuple
-from .tasks import Ended, Item, finish
+from .tasks import Driver, Ended, Item, finish
 from .workers import Workers
-
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
 
 
 class ActorHandle:
@@ -27,7 +24,7 @@ class ActorHandle:
 
     retry_errors = 0
 
-    def __init__(self, dispatcher: "Dispatcher", factory: Callable[[], Any], needs: Needs) -> None:
+    def __init__(self, dispatcher: Driver, factory: Callable[[], Any], needs: Needs) -> None:
         self.key = ""  # of the object now alive; another for each replacement
         self.needs = needs
         self.worker: WorkerConnection | None = None
@@ -86,7 +83,7 @@ class ActorHandle:
 class ActorPlacement:
     """The objects of a dispatcher's workers. All of it belongs to the client's event loop."""
 
-    def __init__(self, dispatcher: "Dispatcher", workers: Workers) -> None:
+    def __init__(self, dispatcher: Driver, workers: Workers) -> None:
         self._dispatcher = dispatcher
         self._workers = workers
         self._actors: list[ActorHandle] = []

@@ -2,24 +2,43 @@
 
 import itertools
 import pickle
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paddock.algos.pool.broadcast import Broadcast, collecting
 from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, RemoteError, TaskTimeout
 from paddock.envs.errors import one_line
 
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
-
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # tasks that are being pickled are shown to workers so often
 HOLD_S = 0.1  # for which ends that have come may wait while more tasks are taken
+
+
+class Driver(Protocol):
+    """The part of the dispatcher that tasks and objects use, which it imports; any thread may."""
+
+    lock: threading.Lock
+    failure: PoolError | None
+    timeout_s: float | None
+    placement: Any
+
+    def wake(self) -> None:
+        """Have the loop hand out tasks."""
+        ...
+
+    def call(self, fn: Callable[..., None], *arguments: Any) -> None:
+        """Run a function in the loop."""
+        ...
+
+    def drop(self, batch: "DaskBatch") -> None:
+        """Forget a batch."""
+        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +83,7 @@ class DaskBatch:
         name: str,
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
-        dispatcher: "Dispatcher",
+        dispatcher: Driver,
         *,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
