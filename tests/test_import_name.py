@@ -77,19 +77,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("installed")
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        target,
-        wheel,
-    ]
-    run(*pip, cwd=target)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]
+    run(*pip, target, wheel, cwd=target)
     return target
 
 
@@ -106,20 +95,9 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["repository", "wheel"])
 def test_a_project_may_have_its_own_envs_and_algos(kind: str, project: Path, request: pytest.FixtureRequest) -> None:
     path = ROOT if kind == "repository" else request.getfixturevalue("installed")
-    small = ["compute=local", "compute.workers=1", "algo.population=4", "algo.eval_episodes=1", "budget.iterations=1"]
-    paddock = [sys.executable, "-m", "paddock"]
-    main_job = [*paddock, "algo=es", "env=bipedal", "env.max_episode_steps=20", "compute=dask", *small[2:]]
-    run(*main_job, cwd=project, path=path)
-    run(
-        *paddock,
-        "algo=es",
-        "env=gymnasium",
-        "env.id=envs.walker:Walker",
-        *small,
-        "run.dir=mine",
-        cwd=project,
-        path=path,
-    )
+    small = ["compute=dask", "compute.workers=1", "algo.population=4", "algo.eval_episodes=1", "budget.iterations=1"]
+    own = ["algo=es", "env=gymnasium", "env.id=envs.walker:Walker", "run.dir=mine"]
+    run(sys.executable, "-m", "paddock", *own, *small, cwd=project, path=path)
     assert "mine" in run(sys.executable, "-m", "paddock.status", ".", cwd=project, path=path)
 
 
