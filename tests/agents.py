@@ -59,23 +59,6 @@ class Mortals:
         pass
 
 
-class Reordered(Mortals):
-    """The same, who are listed the other way round."""
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        seen, infos = super().reset(seed, options)
-        self.agents.reverse()
-        return self._reverse(seen), self._reverse(infos)
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        told = super().step(actions)
-        self.agents.reverse()
-        return tuple(self._reverse(each) for each in told)
-
-    def _reverse(self, told: dict[str, Any]) -> dict[str, Any]:
-        return dict(reversed(told.items()))
-
-
 class Sizes(Mortals):
     """The same, told how large a number is to be: above 0, or not."""
 
@@ -216,58 +199,6 @@ class Blind:
 
     def _look(self) -> dict[str, Any]:
         return {agent: np.zeros(1, np.float32) for agent in self.possible_agents}
-
-    def render(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class Echo:
-    """Two agents that move in turn: each sees a cue, -1 or 1, then noise, and is to say the cue in its third move.
-
-    It is paid 1 for that, or -1, and its life is over; it is back when the other one has moved, once.
-    """
-
-    possible_agents = ("first", "second")
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
-    render_mode = None
-
-    def observation_space(self, agent: str) -> spaces.Space:
-        return spaces.Box(-2, 2, (2,), np.float32)
-
-    def action_space(self, agent: str) -> spaces.Space:
-        return spaces.Discrete(2)
-
-    @property
-    def acting(self) -> list[str]:
-        return [self._turn] if self.agents else []
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self._random = np.random.default_rng(seed)
-        self.agents, self._turn = list(self.possible_agents), "first"
-        self._moved = dict.fromkeys(self.agents, 0)  # of six
-        self._cues = {agent: int(self._random.integers(2)) for agent in self.agents}
-        return self._look(self.agents), {}
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        agent, other = self._turn, "second" if self._turn == "first" else "first"
-        lived = list(self.agents)
-        rewards, ended = dict.fromkeys(lived, 0.0), dict.fromkeys(lived, False)
-        self._moved[agent] += 1
-        if self._moved[agent] % 3 == 0:
-            rewards[agent] = 1.0 if int(actions[agent]) == self._cues[agent] else -1.0
-            ended[agent], self._cues[agent] = True, int(self._random.integers(2))
-        self._turn = other
-        self.agents = [one for one in self.possible_agents if self._moved[one] < 6 and not ended.get(one)]
-        seen = [one for one in self.possible_agents if one in lived or one in self.agents]
-        return self._look(seen), rewards, ended, dict.fromkeys(lived, False), {}
-
-    def _look(self, agents: Any) -> dict[str, Any]:
-        shown = {one: (2 * self._cues[one] - 1) if self._moved[one] % 3 == 0 else 0 for one in agents}
-        noise = {one: float(self._random.uniform(-1, 1)) for one in agents}
-        return {one: np.array([shown[one], noise[one]], np.float32) for one in agents}
 
     def render(self) -> None:
         pass
