@@ -25,8 +25,7 @@ from typing import IO, Any, Protocol
 
 import yaml
 
-from paddock.algos.protocol import TakesPolicy
-from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest, resolve
+from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
 from paddock.envs.process import keep_from_forks
 
 from .checkpoint import FORMAT, FULL, FormatError, explain_format, storing, write_atomically
@@ -332,10 +331,7 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     changed = [change for change in changed_keys(old, config) if change not in moved]
     if not changed:
         return
-    remedy = "use the run's own values, or another run.dir="
-    same_task = not changed[0].startswith(("algo was ", "env was "))
-    if same_task and any(path.glob("checkpoints/*.npz")) and _takes_policy(config):
-        remedy += f", where init_from={path} begins with its policy"
+    remedy = f"use the run's own values, or another run.dir= (with init_from={path} to begin with its policy)"
     raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
@@ -343,8 +339,3 @@ def _has_work(path: Path) -> bool:
     """Return whether the run in a folder has rows, checkpoints or an initial policy, which must not be overwritten."""
     rows = any(journal.stat().st_size for journal in path.glob("*.jsonl"))
     return rows or any(path.glob("checkpoints/*")) or (path / INITIAL).exists()
-
-
-def _takes_policy(config: Mapping[str, Any]) -> bool:
-    """Return whether runs of an algorithm may begin with the policy of another."""
-    return isinstance(resolve(config["algo"]["_target_"], "algo._target_"), TakesPolicy)
