@@ -412,6 +412,6 @@ def test_learning_touches_nothing_but_its_own(tmp_path: Path) -> None:
     objects = compile_all(tmp_path, CHECKED, widest(), name=LEARNING)
     target = str(tmp_path / f"_dense{library.EXTENSION_SUFFIXES[0]}")
     subprocess.run([COMPILER, "-shared", "-pthread", *CHECKED, *objects, "-lm", "-o", target], check=True)
-    program = [sys.executable, "-W", "ignore", "-c", LEARNING_PROGRAM, tmp_path, tmp_path / "runs"]
+    program: list[str | Path] = [sys.executable, "-W", "ignore", "-c", LEARNING_PROGRAM, tmp_path, tmp_path / "runs"]
     printed = run(program, asan="detect_leaks=0", PYTHONPATH=str(ROOT), LD_PRELOAD=find_runtime())
     assert printed.splitlines()[-1] == "learned"
