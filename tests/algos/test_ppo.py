@@ -69,7 +69,7 @@ def test_native_rollouts_in_one_call_change_neither_rows_nor_checkpoints(variant
 
 
 @pytest.mark.parametrize("variant", ["inline", "prefetch", "vtrace"])
-def test_what_was_played_before_anything_was_known_of_observations_is_only_looked_at(variant: str) -> None:
+def test_rollouts_before_normalization_only_update_statistics(variant: str) -> None:
     algo = algorithm(*arguments(variant, "algo.observe_first=true"))
     drawn, blind = parameters(algo).copy(), 1 + algo.actors.staleness
     told = advance(algo, blind)
@@ -374,7 +374,7 @@ def evaluations(run: Path) -> list[tuple[int, int, float]]:
 
 
 @pytest.mark.parametrize("variant", ["inline", "a2c"])
-def test_a_run_reports_the_evaluation_under_way_and_that_of_its_last_policy(variant: str, tmp_path: Path) -> None:
+def test_a_run_reports_its_pending_and_its_last_evaluation(variant: str, tmp_path: Path) -> None:
     run, longer = tmp_path / "run", tmp_path / "longer"
     words = [*arguments(variant), "compute=serial", "algo.eval_every=3"]
     assert call_main(*words, "budget.iterations=8", f"run.dir={run}") == 0
@@ -393,14 +393,14 @@ def test_a_run_reports_the_evaluation_under_way_and_that_of_its_last_policy(vari
     assert_same_run(run, longer)
 
 
-def test_an_evaluation_of_the_last_policy_is_the_one_that_a_row_would_have_told(tmp_path: Path) -> None:
+def test_the_final_evaluation_equals_the_one_of_a_later_row(tmp_path: Path) -> None:
     run, longer = tmp_path / "run", tmp_path / "longer"
     assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=3", f"run.dir={run}") == 0
     assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=6", f"run.dir={longer}") == 0
     assert evaluations(run)[0][1:] == evaluations(longer)[0][1:]
 
 
-def test_killed_before_it_noted_its_end_a_run_evaluates_its_last_policy_again(
+def test_a_run_killed_before_its_end_repeats_its_last_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"

@@ -121,7 +121,7 @@ def test_a_killed_job_is_replaced_and_the_numbers_are_the_same(
 
 
 @pytest.mark.slurm
-def test_jobs_whose_time_is_up_retire_without_a_loss_while_more_come_with_the_work(
+def test_jobs_retire_in_time_without_losing_tasks(
     begin: Begin,
     slow: Path,
     slurm: Slurm,  # noqa: F811

@@ -93,7 +93,7 @@ def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..
     assert not any(tmp_path.iterdir())
 
 
-def test_a_scheduler_without_workers_is_named_with_the_command_that_starts_one(
+def test_a_scheduler_without_workers_is_named_with_the_remedy(
     scheduler: str, dask: list[str], refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paddock.compute.dask.cluster.WORKERS_S", 1.0)

@@ -356,7 +356,7 @@ def test_a_sweep_is_one_run_for_each_value_and_goes_on_in_its_folder(call: Calla
     assert after.startswith(before) and after.count(b"\n") == 4
 
 
-def test_a_sweep_sets_what_all_options_of_a_group_have_and_the_default_has_not(call: Callable[..., str]) -> None:
+def test_a_sweep_sets_keys_that_only_the_chosen_options_have(call: Callable[..., str]) -> None:
     shown = call("-m", "algo=ppo,sac", "env=pendulum", "algo.gamma=0.9", "dry_run=true", "hydra.sweep.dir=sweep")
     assert [shown.count(f"algos.{name}") for name in ("ppo.PPO", "sac.SAC")] == [1, 1]
 

@@ -96,7 +96,7 @@ def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path:
     assert not obs.any()
 
 
-def test_numpy_shows_its_distributions_to_c_and_seeds_as_the_standard_of_cpp() -> None:
+def test_numpy_exposes_its_distributions_and_seeding_to_c() -> None:
     atari = pytest.importorskip("paddock.envs.bindings.atari", exc_type=ImportError)
     assert find_distribution("random_standard_normal") and find_distribution("random_geometric")
     generator = atari.seeded(5489)  # of std::mt19937 the standard says which number comes tenthousandth

@@ -99,7 +99,7 @@ def test_each_fault_is_named() -> None:
         assert lines[line].startswith("FAIL ") and message in lines[line], lines
 
 
-def test_actions_of_several_parts_are_drawn_by_the_masks_of_those_that_have_one() -> None:
+def test_composite_actions_are_sampled_under_each_part_s_mask() -> None:
     lines = {name: str(finding) for name, finding in check_env(env_spec("toy_envs:Workshop-v0"), 50)}
     assert lines["steps"].startswith("50 steps in ")  # it fails by what is not legal
 
@@ -131,7 +131,7 @@ def test_no_limit_is_said() -> None:
 
 
 @pytest.mark.parametrize("fault", ["Python's", "NumPy's", "seeds NumPy's"])
-def test_the_wrapper_that_is_proposed_mends_it_and_leaves_global_generators_alone(fault: str) -> None:
+def test_the_proposed_wrapper_fixes_it_and_no_global_generator(fault: str) -> None:
     lines = found(fault, "paddock.envs.seeding.OwnGenerators")
     assert all(line.startswith("ok ") for line in lines.values()), lines
     spec = EnvSpec(

@@ -102,9 +102,7 @@ TWO = [
 
 @pytest.mark.parametrize(("n_step", "expected"), [(1, ONE), (2, TWO), (3, TWO)])
 @pytest.mark.parametrize("T", [1, 4])
-def test_a_transition_spans_from_a_turn_to_the_next_one_or_the_end_of_the_life(
-    n_step: int, expected: list[Any], T: int
-) -> None:
+def test_a_transition_spans_from_one_turn_to_the_next(n_step: int, expected: list[Any], T: int) -> None:
     rollouts = play(config("toy_worlds:Bidding", T, BIDS), len(BIDS) // T)
     turns = turns_of(rollouts[0], n_step)
     found = [row for rollout in rollouts for row in told(turns.finish(rollout))]

@@ -132,7 +132,7 @@ def test_each_transition_is_drawn_alike(tmp_path: Path) -> None:
     assert statistic < 90.6
 
 
-def test_a_batch_depends_on_its_number_and_not_on_how_many_are_drawn_at_a_time(tmp_path: Path) -> None:
+def test_a_batch_depends_on_its_number_alone(tmp_path: Path) -> None:
     replay = make(tmp_path)
     replay.append(World(3, 0).play(100))
     together = replay.sample(60, 10, 8)
@@ -171,7 +171,7 @@ def test_who_goes_on_from_an_older_state_draws_the_same(at: int, n_step: int, tm
     assert all(np.array_equal(ours[name]["sums"], theirs[name]["sums"]) for name in ("rows", "finals"))
 
 
-def test_files_whose_rows_are_all_too_old_are_no_longer_named_and_never_written_again(tmp_path: Path) -> None:
+def test_files_of_expired_rows_are_dropped_and_never_reused(tmp_path: Path) -> None:
     replay, world = make(tmp_path, capacity=400), World(3, 0)
     seen: dict[str, bytes] = {}
     for _ in range(40):
@@ -248,9 +248,7 @@ def test_a_full_disk_ends_in_one_line_and_leaves_what_was_saved(
     assert_same(resumed.sample(0, 4, 16), undisturbed.sample(0, 4, 16))
 
 
-def test_a_folder_that_cannot_be_made_and_a_disk_that_is_too_small_end_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_folder_or_a_small_disk_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReplayError, match="cannot be written"):
         make(tmp_path / "file").append(World(3, 0).play(5))

@@ -197,7 +197,7 @@ def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
-def test_books_and_restarts_are_those_of_the_serial_vector_over_gymnasium_s(make: Any, name: str, keyed: bool) -> None:
+def test_statistics_and_restarts_equal_the_serial_vector_s(make: Any, name: str, keyed: bool) -> None:
     num_envs, draw, seed = 6, np.random.default_rng(6), 21
     serial = SerialVectorEnv(recipe(name), num_envs)
     vector = make(name, num_envs)

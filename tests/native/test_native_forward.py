@@ -113,7 +113,7 @@ def test_rows_of_bytes_have_the_same_features_with_and_without_the_zeros(on: On)
             assert found[-1] == forward(seen).tobytes() == found[(len(found) - 1) % 3]
 
 
-def test_choices_alone_need_no_values_and_what_is_mostly_numbers_goes_in_whole(on: On) -> None:
+def test_sparse_features_are_used_for_one_hot_inputs_alone(on: On) -> None:
     layout = Layout.of(spaces.MultiDiscrete([11, 6, 3] * 5, dtype=np.uint8), {}, ())
     features = SparseFeatures.of(layout.leaves, layout.itemsize)
     assert features is not None and features.ones and features.most == 15

@@ -54,7 +54,7 @@ def test_the_libraries_hold_no_fused_instruction() -> None:
     assert fused(library.find_built(dense_library.FOLDER, "_dense")[0]) == []
 
 
-def test_the_flags_keep_the_vectorizer_from_fusing_and_others_are_seen_to_fuse(tmp_path: Path) -> None:
+def test_only_other_compiler_flags_fuse_operations(tmp_path: Path) -> None:
     for compiler, objdump in ((COMPILER, "objdump"), (CROSS_COMPILER, CROSS_OBJDUMP)):
         if compiler is None or shutil.which(compiler) is None or shutil.which(objdump) is None:
             continue

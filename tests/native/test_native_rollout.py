@@ -161,7 +161,7 @@ def test_a_walker_s_episodes_are_box2d_s(id: str) -> None:
 
 
 @each_task
-def test_an_episode_gives_the_same_bits_in_any_company_order_and_number_of_threads(env: EnvSpec) -> None:
+def test_an_episode_is_the_same_in_any_batch_order_and_thread_count(env: EnvSpec) -> None:
     crowd = Crowd.of(env).normalized
     whole = crowd.natively()
     for threads in (2, 3):

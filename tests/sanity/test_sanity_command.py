@@ -151,7 +151,7 @@ def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp
             assert can_draw(policy) is yaml.safe_load(path.read_text())["draws"]
 
 
-def test_an_override_holds_for_all_tasks_and_comes_before_the_settings_of_the_suite() -> None:
+def test_an_override_takes_precedence_over_the_suite_s_settings() -> None:
     exams = prepare_exams(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["cutoff", "bandit"], [1])
     for exam in exams:
         [lesson] = exam.lessons

@@ -127,7 +127,7 @@ def test_one_password_of_32_pays() -> None:
     assert np.mean(scores) == task.chance and max(scores) == task.best
 
 
-def test_blend_pays_for_three_zeros_and_without_memory_in_at_most_42_percent() -> None:
+def test_blend_pays_a_memoryless_policy_at_most_42_percent() -> None:
     task = TASKS["blend"]
     paid = {ways: score(task, lambda _, k, ways=ways: ways[k], [0]) for ways in product((0, 1), repeat=4)}  # type: ignore[misc]
     assert all(value == (ways.count(0) == 3) for ways, value in paid.items())

@@ -214,7 +214,7 @@ def test_one_vector_of_es_plays_all_agents(tmp_path: Path) -> None:
     assert 0 < advance(few, 1)[0]["train/return_mean"] < 8
 
 
-def test_agents_that_share_a_policy_do_different_things_once_they_see_their_seat() -> None:
+def test_agents_with_a_shared_policy_differ_by_their_seat_feature() -> None:
     words = ["algo=a2c", "env=gymnasium", "env.fresh=false", "env.id=agents:Blind", "vec.num_envs=8"]
     words += ["algo.num_steps=8", "algo.hidden=[16]", "algo.learning_rate=0.03", "algo.eval_every=20"]
     alike, seated = (algorithm(*words, f"algo.seat_feature={told}") for told in ("false", "true"))

@@ -167,7 +167,7 @@ def take(learner: Toy, lesson: bytes) -> None:
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "the learners lost touch")],
     ids=["killed", "stopped"],
 )
-def test_nobody_waits_for_ever_for_a_learner_that_does_not_come_to_meet_the_others(
+def test_learners_do_not_wait_forever_for_a_missing_one(
     number: signal.Signals, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distributed, "TIMEOUT_S", 0.2)
@@ -242,7 +242,7 @@ def test_bfloat16_stays_close_to_float32(lstm: bool) -> None:
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_compiled_network_learns_as_an_eager_one_whichever_size_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_network_learns_as_an_eager_one_in_any_size_order(monkeypatch: pytest.MonkeyPatch) -> None:
     # Torch would first compile and start a program for each set of vector instructions, and takes longer for that than
     # for the network. Scalar code is another program too.
     monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)

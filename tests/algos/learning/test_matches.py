@@ -79,7 +79,7 @@ class Heard:
         return (np.zeros((len(obs), 2), np.float32) if self._who[1] == "other" else np.zeros(len(obs), int)), {}, None
 
 
-def test_players_of_several_roles_have_one_side_each_and_two_games_count_as_one() -> None:
+def test_players_of_several_roles_swap_sides_in_pairs_of_games() -> None:
     env = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)
     heard: list[tuple[str, str]] = []
     each = [SeatedPolicy(env, [Heard(name, role, heard) for role in ("other", "one")], [0, 1, 1, 0]) for name in "ab"]
@@ -145,7 +145,7 @@ def test_two_players_are_as_far_apart_as_their_points() -> None:
     np.testing.assert_allclose(ratings.high - ratings.low, 2 * 1.959964 * ratings.error)
 
 
-def test_a_draw_is_half_a_win_and_half_a_loss_and_the_order_of_players_does_not_matter() -> None:
+def test_a_draw_is_half_a_win_for_both_players_in_any_order() -> None:
     wins = np.random.default_rng(1).integers(0, 9, (5, 5)) * (1 - np.eye(5, dtype=int))
     draws = np.zeros((5, 5))
     draws[0, 3] = draws[3, 0] = 4

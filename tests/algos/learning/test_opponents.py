@@ -183,7 +183,7 @@ def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> No
         other.start_from(initial)
 
 
-def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so() -> None:
+def test_league_opponents_are_met_by_their_shares() -> None:
     settings = Settings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
     )
@@ -208,7 +208,7 @@ def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so()
     np.testing.assert_array_equal(exploiter.parameters[1], older[1].parameters)
 
 
-def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides_in_turn() -> None:
+def test_evaluations_play_each_policy_against_its_first_version() -> None:
     one = build("league", "algo.rollouts=inline", "algo.eval_episodes=6")
     plan, parts = one.plan(), one.parts.each
     for _ in range(2):

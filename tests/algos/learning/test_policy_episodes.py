@@ -211,9 +211,7 @@ def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
 
 
 @natively
-def test_policies_that_see_rows_of_bytes_play_natively_to_the_bytes_of_steps(
-    stepped: Callable[[], None], calls: list[int]
-) -> None:
+def test_native_play_of_byte_observations_equals_stepping(stepped: Callable[[], None], calls: list[int]) -> None:
     pytest.importorskip("minigrid")
     what = [performance(GRID, actor(GRID, key, activation="relu", hidden=(40,), normalized=False)) for key in (1, 2)]
     what.append(performance(GRID, actor(GRID, 3, hidden=())))
@@ -250,7 +248,7 @@ RUNS = {
 
 @natively
 @pytest.mark.parametrize("run", RUNS)
-def test_rows_are_the_same_with_evaluations_played_natively_or_step_by_step(
+def test_rows_are_the_same_with_native_evaluations(
     run: str, stepped: Callable[[], None], calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows() -> tuple[list[dict[str, float]], int]:

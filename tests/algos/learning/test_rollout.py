@@ -138,7 +138,7 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
     assert points[-1].length.max() > 0
 
 
-def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes() -> None:
+def test_training_settings_apply_to_rollouts_alone() -> None:
     of = config(num_steps=40)
     of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
     (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.architecture), 0)
@@ -151,7 +151,7 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
         playable(replace(of.env, training=other), of.vec)
 
 
-def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_episodes_are_limited_where_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.algos.learning.rollouts.config.MAX_EPISODE_STEPS", 40)
     endless = config("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
@@ -237,7 +237,7 @@ def publish(actors: Actors, version: int) -> None:
     ("staleness", "sync_every", "expected"),
     [(2, 1, [0, 0, 0, 1, 2, 3, 4, 5, 6]), (2, 3, [0, 0, 0, 0, 0, 3, 3, 3, 6]), (3, 2, [0, 0, 0, 0, 0, 2, 2, 4, 4])],
 )
-def test_rollout_k_is_played_by_the_last_weights_sent_k_minus_staleness_updates_on(
+def test_rollout_k_is_played_by_weights_of_k_minus_staleness(
     mode: Any, staleness: int, sync_every: int, expected: list[int]
 ) -> None:
     of, versions, asked = config(), [], []
@@ -359,7 +359,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     assert normalization.rewards(rollout, 1.0).max() == 1.0
 
 
-def test_where_agents_wait_rewards_are_those_of_turns_whenever_they_are_paid() -> None:
+def test_rewards_of_waiting_agents_are_summed_by_turn() -> None:
     blank = played(config(num_envs=2, num_steps=4), 1)[0]
     # Row 0 begins turns at steps 0, 2 and 5, and its life ends with 6, as it waits, which pays 8; row 1 begins one at
     # 3, and 7 before that are of no turn.

@@ -126,7 +126,7 @@ class SlowPool(SerialPool):
             yield Done(index, ones(last - first, weights[0].version))
 
 
-def test_an_evaluation_that_is_given_up_holds_nobody_up_and_says_nothing_to_the_next(
+def test_an_abandoned_evaluation_does_not_affect_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(async_evaluation, "GIVE_UP_S", 0.01)

@@ -203,7 +203,7 @@ def test_four_updates_at_once_are_four_one_by_one(objective: ActorCriticObjectiv
     assert found[0] == found[1] == found[2]
 
 
-def test_targets_and_actor_move_after_every_so_many_updates_counted_from_one() -> None:
+def test_targets_and_actor_move_every_policy_delay_updates() -> None:
     objective = replace(OBJECTIVES["TD3"], actor_every=2, target_every=3, tau=0.25)
     shape, given = shape_of(objective), experience(objective, 6, 40)
     backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)

@@ -77,7 +77,7 @@ def test_what_begins_with_a_policy_acts_as_it_does(pair: str) -> None:
     assert not np.allclose(drawn, wanted, atol=1e-3)
 
 
-def test_values_and_critics_stay_as_they_were_drawn_and_targets_begin_with_the_policy() -> None:
+def test_initial_policies_leave_critics_and_reset_targets() -> None:
     ppo = build("algo=ppo", *CARTPOLE)
     before, P = ppo.learner.parameters(), (4 + 1) * 8 + (8 + 1) * 6 + (6 + 1) * 2
     ppo.start_from(learned("algo=es", PLAIN, *CARTPOLE).initial_policy())
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_refused_with_the_first_difference(
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-def test_bytes_that_are_seen_otherwise_are_refused_and_normalized_ones_are_taken() -> None:
+def test_only_raw_or_normalized_bytes_are_exported() -> None:
     common = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "algo.hidden=[8,6]"]
     flat = "algo.encoder=mlp"
     kinds = {"es": ["algo=es", PLAIN], "ppo": ["algo=ppo", flat], "dqn": ["algo=dqn", TANH, flat]}
@@ -182,9 +182,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=16"]
 
 
-def test_a_run_that_began_with_a_policy_needs_no_other_run_to_go_on_or_to_be_repeated(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_run_keeps_the_policy_it_began_with(source: Path, tmp_path: Path) -> None:
     theirs = shutil.copytree(source, tmp_path / "theirs")
     run, cut = tmp_path / "run", tmp_path / "cut"
     began = paddock.run(*words(run, 4, *PPO, f"init_from={theirs}"), progress=False)

@@ -164,7 +164,7 @@ def test_what_is_owed_is_a_formula_of_counters() -> None:
             assert resumed.owed == 0
 
 
-def test_epsilon_is_the_share_of_random_actions_and_only_legal_ones_are_taken() -> None:
+def test_epsilon_is_the_share_of_random_legal_actions() -> None:
     head = make_head(spaces.Discrete(3))
     out = np.tile(np.array([5.0, 9.0, LOWEST], np.float32), (1, 1))
     explore = EpsilonGreedy(warmup=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
@@ -220,7 +220,7 @@ def test_a_policy_is_loaded_without_its_replay(tmp_path: Path) -> None:
     assert len(fresh.returns) == 3 and np.isfinite(fresh.returns).all()
 
 
-def test_a_replay_that_the_disk_has_no_room_for_is_refused_before_its_folder_is_made(
+def test_a_replay_too_large_for_the_disk_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     free, run = 300_000, tmp_path / "run"
@@ -239,7 +239,7 @@ def test_a_replay_that_the_disk_has_no_room_for_is_refused_before_its_folder_is_
     assert call_main(*words, "budget.steps=128", f"algo.capacity={int(fits[1]) + 8}", "dry_run=true") == 2
 
 
-def test_a_full_disk_ends_a_run_by_its_exit_code_and_after_room_was_made_it_goes_on(
+def test_a_run_on_a_full_disk_ends_and_resumes_once_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"

@@ -99,7 +99,7 @@ def updates(first: int, *sizes: int) -> list[str]:
     ]
 
 
-def test_nothing_runs_before_a_row_is_pulled_and_then_no_more_than_it_needs() -> None:
+def test_a_plan_computes_only_what_the_pulled_row_needs() -> None:
     stage = Stage()
     plan = stage.plan()
     assert stage.told == []

@@ -76,7 +76,7 @@ def test_projected_shares_are_those_of_the_slow_loop_and_none_is_lost() -> None:
     np.testing.assert_allclose(found.sum(1), 1, atol=2e-6)
 
 
-def test_what_meets_an_atom_goes_there_whole_and_what_is_beyond_goes_to_the_end() -> None:
+def test_projection_keeps_mass_on_and_beyond_the_atoms() -> None:
     shares = torch.tensor([[0.25, 0.5, 0, 0, 0, 0, 0.25]] * 4)
     reward, discount = torch.tensor([0.0, 1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0, 1.0])
     found = project(shares, reward, discount, SUPPORT, torch.from_numpy(SUPPORT.values)).tolist()

@@ -157,9 +157,7 @@ def test_a_restored_learner_goes_on_to_the_same_bits(kind: str) -> None:
 
 @pytest.mark.parametrize("make", [dense], ids=["dense"])
 @pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
-def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be(
-    observation: spaces.Space, make: Callable[..., Any]
-) -> None:
+def test_a_learned_alpha_holds_entropy_at_its_target(observation: spaces.Space, make: Callable[..., Any]) -> None:
     """A bandit: the last choice pays, and where not all are legal the first is not."""
     of, U, B = architecture(observation), 200, 16
     own = make(of, alpha=1.0, target=0.5 * math.log(3))

@@ -162,7 +162,7 @@ def test_quantile_loss_by_hand() -> None:
 
 
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
-def test_four_updates_at_once_are_four_one_by_one_and_a_restored_learner_goes_on_to_the_same_bits(
+def test_batched_updates_equal_single_ones_also_after_a_restore(
     observation: spaces.Space,
 ) -> None:
     of = architecture(observation, shared=True)

@@ -83,9 +83,7 @@ def test_an_info_that_cannot_be_said_is_named(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["receive", "do"])
-def test_what_nobody_foresaw_is_told_to_the_client_and_ends_its_session_alone(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_an_unexpected_error_ends_its_session_alone(serve: Any, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     def fail(*given: Any) -> Any:
         monkeypatch.undo()
         raise TypeError("nobody\nforesaw it")
@@ -143,7 +141,7 @@ def hang_fixture() -> Iterator[Any]:
     Hanging.let.set()
 
 
-def test_sessions_end_with_their_clients_while_an_environment_of_another_hangs(serve: Any, hang: Any) -> None:
+def test_sessions_end_with_their_clients_beside_a_hung_one(serve: Any, hang: Any) -> None:
     server = serve(HANGING)
     hang(server)
     Raw(server, environment="Hanging-v0")

@@ -27,7 +27,7 @@ from paddock.envs.remote.client import endpoint  # noqa: E402
 
 
 @pytest.mark.parametrize("lost", ["replay", "fail"])
-def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_could_not_be_replayed(
+def test_an_unreachable_session_continues_without_a_replay(
     serve: Any, monkeypatch: pytest.MonkeyPatch, lost: str, undisturbed: str
 ) -> None:
     def connect_later(self: endpoint.Endpoint, address: str) -> Any:
@@ -49,7 +49,7 @@ def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_coul
         assert (venv._connections[0].reconnects, venv.restarts) == (1, 0)
 
 
-def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_too_long(serve: Any) -> None:
+def test_new_episodes_can_be_replayed_after_overlong_ones(serve: Any) -> None:
     def drive(venv: Any, kill: Callable[[], None] = lambda: None) -> list[Any]:
         venv.reset(seed=0)
         for _ in range(9):
@@ -71,7 +71,7 @@ def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_t
         assert venv.restarts == 1
 
 
-def test_signals_are_replayed_though_episodes_before_were_too_long_to_be_kept(serve: Any) -> None:
+def test_replay_works_after_episodes_too_long_to_keep(serve: Any) -> None:
     def drive(venv: Any, tell: Any, kill: Any = lambda: None) -> list[Any]:
         venv.begin(5)
         for _ in range(9):

@@ -70,7 +70,7 @@ def play_both(server: Any, seeds: list[Any], hook: Hook = do_nothing) -> list[An
 
 
 @pytest.mark.parametrize("seeds", [[[3, None, None], [None] * 3], [[3, None, 3], [3, None, 3]]], ids=["one", "again"])
-def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(serve: Any, seeds: Any) -> None:
+def test_a_client_without_a_seed_resumes_its_running_episode(serve: Any, seeds: Any) -> None:
     server = serve(LIVES, Serial(num_envs=2))
     with closing(RemoteParallelEnv(server.address, world="whole")) as whole:
         expected = play(whole, seeds[0])
@@ -85,9 +85,7 @@ def test_a_client_that_named_no_seed_for_the_running_episode_comes_back_to_it(se
     assert {episode for episode, _ in lost} == {0, 1, 2}
 
 
-def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(
-    serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_resumes_an_episode_replayed_by_a_new_server(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MAX_QUEUED", 2)  # fewer than are replayed
     seeds: list[Any] = [[3, None, None], [None] * 3]
     servers = [serve(LIVES, Serial(num_envs=2))]
@@ -105,7 +103,7 @@ def test_a_client_comes_back_to_an_episode_that_a_new_server_was_brought_to(
     assert len(servers) == 2
 
 
-def test_a_client_that_took_a_seat_in_the_midst_of_an_episode_comes_back_to_where_it_was(serve: Any) -> None:
+def test_a_client_that_joined_mid_episode_resumes_where_it_was(serve: Any) -> None:
     spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 9})
     server = serve(spec, Serial(num_envs=1))
 

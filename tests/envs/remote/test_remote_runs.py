@@ -64,7 +64,7 @@ def test_poet_at_two_servers_has_the_same_bytes_killed_and_resumed(
     assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
 
 
-def test_more_environments_than_a_server_has_for_a_client_are_refused_before_a_folder_is_made(
+def test_too_many_environments_for_a_server_are_refused_at_start(
     serve: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, large = serve(CARTPOLE, Serial(num_envs=64), max_envs_per_session=2), serve(CARTPOLE, Serial(num_envs=4))

@@ -153,7 +153,7 @@ def test_a_recipe_that_ale_cannot_play_is_refused(changes: dict[str, Any], named
         ale().check(replace(atari(), **changes))
 
 
-def test_a_run_goes_on_to_the_same_bytes_and_is_the_same_on_one_game_at_a_time(tmp_path: Path) -> None:
+def test_a_run_resumes_to_the_same_bytes_and_matches_single_games(tmp_path: Path) -> None:
     game = ["env=atari_nature", "env.kwargs.game=breakout", "vec.num_envs=2", "compute=serial"]
     small = ["algo=ppo", "algo.hidden=[8]", "algo.num_steps=24", "algo.minibatch_size=16", "algo.epochs=1"]
     little = ["algo.eval_every=2", "algo.eval_episodes=1", "algo.eval_max_steps=20"]

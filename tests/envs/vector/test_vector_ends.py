@@ -117,7 +117,7 @@ def test_interrupting_the_group_is_the_parents_business() -> None:
     wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
 
 
-def test_workers_leave_signals_to_their_parent_and_hide_none_from_what_environments_start() -> None:
+def test_workers_leave_signals_to_their_parent() -> None:
     before = set(psutil.Process().children(recursive=True))
     with contextlib.closing(multiprocess(num_envs=4, workers=2).make(TASKS["box"])) as vec:
         vec.reset(seed=0)

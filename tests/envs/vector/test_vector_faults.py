@@ -97,9 +97,7 @@ def test_the_next_keyed_episode_follows_a_lost_one(make: Any) -> None:
     ("owner", "method"),
     [("paddock.envs.vector.table:Arrays", "end"), ("paddock.envs.vector.slots:Slots", "_write_one")],
 )
-def test_a_worker_that_dies_as_it_enters_the_end_of_an_episode_has_not_done_that_step(
-    make: Any, owner: str, method: str
-) -> None:
+def test_a_worker_that_dies_at_an_episode_end_repeats_that_step(make: Any, owner: str, method: str) -> None:
     torn = env_spec("toy_envs:Torn", kwargs={"on": keyed_seed(5, 0, 0), "owner": owner, "method": method})
     vec, other = make(multiprocess(restart=True, num_envs=1, workers=1), torn), make(Serial(num_envs=1), torn)
     vec.begin(5)

@@ -120,7 +120,7 @@ def test_what_has_no_native_version_is_refused_in_one_line() -> None:
         assert_refused(env_spec(id, **changes), named)
 
 
-def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recipe() -> None:
+def test_native_time_limits_are_the_lower_of_recipe_and_environment() -> None:
     limits = {None: 5, 9: 5, 3: 3}
     for given, limit in limits.items():
         assert (

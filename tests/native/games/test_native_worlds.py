@@ -100,7 +100,7 @@ def test_saved_restored_and_in_any_company_the_same_bits(make: Any, game: str, m
     assert_same_in_any_company(make, recipe(game), 40, monkeypatch)
 
 
-def test_choices_of_those_who_wait_are_not_looked_at_and_others_are_checked(make: Any) -> None:
+def test_only_choices_of_acting_agents_are_checked(make: Any) -> None:
     ours = make(recipe("connect4"), 2)
     ours.begin(0)
     ours.step(np.array([3, -9, 3, 99]))

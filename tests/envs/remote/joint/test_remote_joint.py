@@ -203,9 +203,7 @@ def test_a_server_killed_under_a_joint_world_costs_no_number(serve: Any, whole: 
 
 
 @pytest.mark.parametrize(("seeds", "what"), [([7, 8], "session"), ([7, 8], "server"), ([None, None], "server")])
-def test_clients_that_name_no_seed_have_that_of_whoever_does_and_come_back_to_it(
-    serve: Any, seeds: Any, what: str
-) -> None:
+def test_clients_without_a_seed_share_and_resume_the_named_one(serve: Any, seeds: Any, what: str) -> None:
     def play_on(game: Any, seeds: Sequence[int | None], lost: Callable[[], Any] = int) -> list[Any]:
         told = []
         for seed in seeds:

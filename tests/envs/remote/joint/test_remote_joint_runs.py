@@ -74,7 +74,7 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     return [one.result(30) for one in done]
 
 
-def test_clients_of_a_server_that_was_lost_meet_in_all_worlds_whichever_each_was_at(serve: Any) -> None:
+def test_clients_of_a_lost_server_rejoin_all_worlds(serve: Any) -> None:
     server, games = serve(RELAY, Serial(num_envs=2)), ["a", "b"]
     place = remote(server.address).endpoint()
     first, second = (
@@ -115,7 +115,7 @@ def there(address: str, agents: str, run: Path) -> list[str]:
     return [*PPO, *joint, f"run.dir={run}"]
 
 
-def test_a_run_with_all_seats_of_joint_worlds_has_the_bytes_of_worlds_of_its_own(serve: Any, tmp_path: Path) -> None:
+def test_a_client_with_all_seats_gets_the_bytes_of_its_own_worlds(serve: Any, tmp_path: Path) -> None:
     server = serve(RELAY, Serial(num_envs=4))
     more = ["budget.iterations=3", "algo.groups=2"]
     here = [*PPO, *more, "env=relay", "vec=serial", "algo.eval_every=1000", f"run.dir={tmp_path / 'here'}"]
