@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.flow import minibatches
-from paddock.algos.learning.learner import check_turns, is_dense
+from paddock.algos.learning.learner import is_dense
 from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
@@ -30,6 +30,7 @@ from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.returns import gae
 from paddock.algos.learning.rollouts.actors import check_shares
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.rows import check_turns
 from paddock.algos.networks.actor import make_actor
 from paddock.algos.networks.architecture import Architecture
 from paddock.envs.errors import require

@@ -43,7 +43,7 @@ def main() -> None:
         weights = [algorithm.weights()[k] for k, algorithm in enumerate(pair)]
         policy = seat_parts(trained.parts, trained.env, weights)
         played = perform(Performance(trained.env, policy, 100_000, stochastic=True), seeds)
-        each, whose = np.concatenate(played.lives), np.concatenate(played.seats)
+        each, whose = np.concatenate(played.lives), np.concatenate(played.rows)
         means = [each[np.isin(whose, part.seats)].mean() for part in trained.parts.each]
         print(
             *(f"{'trained' if one is trained else 'drawn':>10}" for one in pair), *(f"{mean:22.2f}" for mean in means)

@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
-from paddock.algos.learning.episodes import Episodes, Moments, play
+from paddock.algos.learning.episodes import Episodes, Moments
 from paddock.algos.learning.players import Members
 from paddock.algos.learning.policy_episodes import NativePlayer
+from paddock.algos.multiagent.episodes import play_episodes
 from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.executor import call_at_rest
@@ -139,7 +140,8 @@ def _play(
     try:
         members = Members(workspace.population, lambda e: load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
-        return play(workspace.venv, problem.env, members, seeds, cap=cap, observe=observe, metrics=problem.env.metrics)
+        options: dict[str, Any] = {"observe": observe, "metrics": problem.env.metrics}
+        return play_episodes(workspace.venv, problem.env, members, seeds, cap=cap, **options)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)

@@ -5,16 +5,16 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.episode_metrics import spell_evaluation, summarize
 from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from paddock.algos.learning.rollouts.config import RolloutConfig
+from paddock.algos.multiagent.evaluation import metrics_of_parts
 from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against
 from paddock.algos.multiagent.selfplay.opponents import Opponents
@@ -23,6 +23,7 @@ from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.native_policy import network_of
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
 from paddock.envs.vector import Native
 from paddock.envs.vector.remote import is_shared
 
@@ -49,7 +50,7 @@ class AsyncEvaluation:
 
     A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
-    Of a policy that has some seats of a world, whose others are somebody else's, there is none.
+    There is none where other clients act in the same environments.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class AsyncEvaluation:
             for k in self._games
         ]
         metrics = summarize(each[0], env, self.best_return, self.newest[0].version, self._max_steps)
-        return metrics | self._tell_each(each) if metrics else {}
+        return metrics | metrics_of_parts(self._parts, each) if metrics else {}
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
@@ -169,6 +170,20 @@ class AsyncEvaluation:
         self.newest = [Weights(**one) for one in judged]
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
+    def policy(self, which: Literal["last", "best"], *last: Weights) -> Policy:
+        """Return the policy of these last weights, or the best that was evaluated; several act as one.
+
+        Raises:
+            ConfigError: the best is asked for before the first evaluation has ended.
+        """
+        met = which == "last" or self.best_return > float("-inf")
+        require(met, "which=best is not known before the first evaluation; use which=last")
+        return seat_parts(self._parts, self._config.env, last if which == "last" else self.best)
+
+    def evaluated_policy(self) -> tuple[Policy, int]:
+        """Return the policy that is being played, or was played last, and its iteration."""
+        return seat_parts(self._parts, self._config.env, self.newest), self.newest[0].version
+
     @property
     def _first(self) -> list[Weights]:
         """The other side of each policy's games; none: the policies play all sides."""
@@ -178,19 +193,6 @@ class AsyncEvaluation:
     def _games(self) -> range:
         """Groups of games: one for each policy where each meets another side, else one of all together."""
         return range(max(len(self._first), 1))
-
-    def _tell_each(self, each: Sequence[Episodes]) -> dict[str, float]:
-        """Return what the lives of each of several policies came to, in its own games or in those of all together."""
-        metrics: dict[str, float] = {}
-        for k, part in enumerate(() if self._parts.single else self._parts.each):
-            played = each[k % len(each)]
-            known = zip(played.lives, played.seats, np.isfinite(played.returns), strict=True)
-            lives = [of[np.isin(seats, part.seats)] for of, seats, counts in known if counts]
-            returns = np.concatenate(lives) if lives else np.zeros(0)
-            if len(returns):
-                name = f"eval/{part.name}/return"
-                metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
-        return metrics
 
     def _begin(self) -> None:
         self._playing = Playing()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.episodes import Episodes
+from paddock.algos.multiagent.evaluation import team_metrics
 from paddock.envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -78,13 +79,6 @@ def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_s
         "eval/of_iteration": iteration,
         **cut_metric(count_cut(played.lengths, max_steps, env)),
     }
-
-
-def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """Return what several agents came to together, given the returns of all lives in each episode; of one nothing."""
-    if not lives:
-        return {}
-    return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
 
 
 def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:

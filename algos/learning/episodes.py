@@ -12,30 +12,29 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorEnv
 from paddock.envs.vector.infos import read_numbers
-from paddock.envs.vector.storage import Layouts, allocate
 
 
 class Players(Protocol):
-    """One policy in each row of a vector environment: in each slot, or for each agent in a slot's world."""
+    """One policy in each row of a vector environment."""
 
     shape: tuple[int, ...]  # of an observation, as `act` takes it; () of a row
     dtype: np.dtype[Any]
 
-    def start(self, row: int, episode: int, seat: int) -> None:
-        """From now on the row plays this episode, as the agent in this seat."""
+    def start(self, row: int, episode: int) -> None:
+        """Play this episode in a row from now on, without a memory."""
         ...
 
     def forget(self, row: int) -> None:
-        """Whoever lives next in this row begins without a memory."""
+        """Clear the memory of a row."""
         ...
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """Map observations [R, *shape] to actions [R, ...]; a row depends on itself alone.
 
         Args:
+            obs: of all rows.
             acts: [R], rows whose action is wanted; the others keep their memory. None: all.
         """
         ...
@@ -79,26 +78,60 @@ class Moments:
         return np.maximum(np.sqrt(self.m2 / self.count), floor)
 
 
+class RowMoments:
+    """Moments of the observations of each row since its episode began, by Welford's update.
+
+    Rows are updated one by one, so an episode's moments are the same bits whatever is played in other rows.
+    """
+
+    def __init__(self, numbers: NDArray[Any]) -> None:
+        """Have seen nothing.
+
+        Args:
+            numbers: [R, ...], shaped as those of an observation in each row.
+        """
+        self._count = np.zeros(len(numbers), np.int64)
+        self._mean, self._m2 = np.zeros(numbers.shape), np.zeros(numbers.shape)
+
+    def clear(self, rows: NDArray[np.intp]) -> None:
+        """Forget what these rows saw."""
+        self._count[rows] = self._mean[rows] = self._m2[rows] = 0
+
+    def add(self, rows: NDArray[np.intp], numbers: NDArray[Any]) -> None:
+        """Add an observation of each of these rows."""
+        delta = numbers - self._mean[rows]
+        self._count[rows] += 1
+        self._mean[rows] += delta / self._count[rows][:, None]
+        self._m2[rows] += delta * (numbers - self._mean[rows])
+
+    def of(self, row: int) -> Moments:
+        """Return the moments of a row."""
+        return Moments(int(self._count[row]), self._mean[row].copy(), self._m2[row].copy())
+
+
 @dataclass(frozen=True)
 class Episodes:
-    """What E episodes gave, in the order they were asked for."""
+    """Results of E episodes, in the order they were asked for.
 
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several agents the mean over seats
+    In an environment of several rows a row may live several times in an episode, and `lives` has the return of each.
+    """
+
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several rows their mean
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
     told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
-    lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several agents: returns of all lives
-    seats: list[NDArray[np.int64]] = field(default_factory=list)  # [E], of several agents: whose lives those were
+    lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several rows: returns of all lives
+    rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], and the row of the environment that lived
 
     @property
     def each(self) -> NDArray[np.float64]:
-        """The return of each life of several agents, or of each episode of one."""
+        """The return of each life, or of each episode where an environment is one row."""
         return np.concatenate(self.lives) if self.lives else self.returns
 
     def part(self, episodes: slice) -> "Episodes":
         """Return some of them."""
         arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes]
-        return Episodes(*arrays, self.lives[episodes], self.seats[episodes])
+        return Episodes(*arrays, self.lives[episodes], self.rows[episodes])
 
     @classmethod
     def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
@@ -113,13 +146,12 @@ class Episodes:
             np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "told")
         )
         moments = [sample for part in parts for sample in part.moments]
-        lives, seats = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "seats"))
-        return cls(returns, lengths, moments, told, lives, seats)
+        lives, rows = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "rows"))
+        return cls(returns, lengths, moments, told, lives, rows)
 
 
 def play(
     venv: VectorEnv,
-    env: EnvSpec,
     players: Players,
     seeds: Sequence[int],
     *,
@@ -130,144 +162,73 @@ def play(
 ) -> Episodes:
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
+    `multiagent.episodes.play_episodes` also plays environments of several rows.
+
     Args:
-        venv: N environments that do not restart by themselves, with observations as rows, one for each agent.
-        env: what they are made by.
+        venv: N environments that do not restart by themselves, with observations as rows.
+        players: one in each row.
+        seeds: of the episodes.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
         watch: called after every step.
-        metrics: what of the environment's own numbers is wanted; of several agents the mean over lives.
+        metrics: names of the environment's own numbers that are wanted.
     """
     observe = observe or [False] * len(seeds)
-    seats = venv.seats
-    slots = venv.num_envs // seats
-    rows_of = np.arange(venv.num_envs).reshape(slots, seats)
-    episodes = len(seeds)
-    returns = np.zeros(episodes)
-    lengths = np.zeros(episodes, np.int64)
+    slots, episodes = venv.num_envs, len(seeds)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
     told = np.full((episodes, len(metrics)), np.nan)
-    lives: list[list[float]] = [[] for _ in range(episodes if seats > 1 else 0)]
-    whose: list[list[int]] = [[] for _ in lives]
-    says: list[list[list[float]]] = [[] for _ in lives]
 
     playing = np.full(slots, -1)  # the episode in each slot
-    steps = np.zeros(slots, np.int64)
-    total = np.zeros(slots * seats)  # of each row's life
-    seen = np.zeros(slots * seats, np.int64)  # observations
-    obs = np.zeros((slots * seats, *players.shape), players.dtype)
-    mean = np.zeros(players.numbers(obs).shape)
-    m2 = np.zeros(mean.shape)
-    acts = np.zeros(slots * seats, np.bool_) if seats > 1 else None
-    lived = np.zeros(slots * seats, np.bool_)  # has acted in the life that goes on
-    blank = allocate(Layouts.of_roles(env.roles).action, slots * seats, np.zeros) if seats > 1 else np.zeros(0)
+    steps, total = np.zeros(slots, np.int64), np.zeros(slots)
+    obs = np.zeros((slots, *players.shape), players.dtype)
+    seen = RowMoments(players.numbers(obs))
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
         ids = ids[: episodes - first]
+        if not len(ids):
+            return first
         reset_seeds: list[int | None] = [None] * slots
-        mask = np.zeros(slots * seats, np.bool_)
-        for k, slot in enumerate(ids):
-            playing[slot] = first + k
-            for seat, row in enumerate(rows_of[slot]):
-                players.start(int(row), first + k, seat)
-            reset_seeds[slot] = seeds[first + k]
-            mask[rows_of[slot]] = True
-        if len(ids):
-            fresh, infos = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
-            at = rows_of[ids].ravel()
-            obs[at] = fresh[at].reshape(len(at), *players.shape)
-            steps[ids] = total[at] = seen[at] = 0
-            mean[at] = m2[at] = 0
-            if acts is not None:
-                acts[at], lived[at] = infos["acts"][at], False
+        mask = np.zeros(slots, np.bool_)
+        for episode, slot in enumerate(ids.tolist(), first):
+            players.start(slot, episode)
+            playing[slot], reset_seeds[slot], mask[slot] = episode, seeds[episode], True
+        fresh, _ = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
+        obs[ids] = fresh[ids].reshape(len(ids), *players.shape)
+        steps[ids] = total[ids] = 0
+        seen.clear(ids)
         return first + len(ids)
-
-    def end_life(row: int, episode: int) -> None:
-        lives[episode].append(float(total[row]))
-        whose[episode].append(row % seats)
-        total[row], lived[row] = 0, False
-        players.forget(row)
 
     waiting = start(np.arange(slots), 0)
     active = np.flatnonzero(playing >= 0)
-    rows, observed = _choose(active, rows_of, playing, observe)
+    observed = active[[observe[episode] for episode in playing[active]]]
     while len(active):
-        if acts is not None:
-            lived |= acts
         if len(observed):
-            # Welford's update, row by row: an episode's moments are the same bits in any company.
-            at = observed if acts is None else observed[acts[observed]]
-            numbers = players.numbers(obs[at])
-            delta = numbers - mean[at]
-            seen[at] += 1
-            mean[at] += delta / seen[at][:, None]
-            m2[at] += delta * (numbers - mean[at])
-        if acts is not None:
-            obs[~acts] = obs[acts.argmax()]  # of zeros no action may be legal
-        elif obs.dtype.kind == "V" and len(active) < slots:
-            obs[playing < 0] = obs[active[0]]  # nobody plays there, and of an old row no action may be legal
-        # Where nobody acts there is no row to choose by, and the step looks at no action.
-        idle = acts is not None and not acts.any()
-        actions = blank if idle else players.act(obs, acts)
-        venv.send(actions[rows], rows)
-        given, reward, terminated, truncated, infos = venv.recv(rows)
-        obs[rows] = given.reshape(len(rows), *players.shape)
-        total[rows] += reward
+            seen.add(observed, players.numbers(obs[observed]))
+        if obs.dtype.kind == "V" and len(active) < slots:
+            obs[playing < 0] = obs[active[0]]  # no action may be legal in a row where nothing is played
+        venv.send(players.act(obs, None)[active], active)
+        given, reward, terminated, truncated, infos = venv.recv(active)
+        obs[active] = given.reshape(len(active), *players.shape)
+        total[active] += reward
         steps[active] += 1
         if watch is not None:
             watch()
         ended = terminated | truncated
-        if acts is not None:
-            acts[rows] = infos["acts"]
+        if metrics:
             for k in np.flatnonzero(ended):
-                episode = playing[rows[k] // seats]
-                end_life(rows[k], episode)
-                if metrics:
-                    says[episode].append(read_numbers(infos["final_info"], metrics, int(k)))
-            ended = infos["over"].copy()
-        elif metrics:
-            for row in np.flatnonzero(ended):
-                told[playing[active[row]]] = read_numbers(infos, metrics, int(row))
+                told[playing[active[k]]] = read_numbers(infos, metrics, int(k))
         if cap is not None:
             ended |= steps[active] >= cap
         if ended.any():
             over = active[ended]
-            for slot in over:
-                episode = playing[slot]
-                lengths[episode] = steps[slot]
-                if acts is None:
-                    returns[episode] = total[slot]
-                else:
-                    for row in rows_of[slot][lived[rows_of[slot]]]:  # cut off
-                        end_life(int(row), episode)
-                    returns[episode] = sum(lives[episode]) / seats
-                    if says[episode]:
-                        told[episode] = np.mean(says[episode], axis=0)
-                    acts[rows_of[slot]] = False
-                if observe[episode]:
-                    moments[episode] = _together(
-                        [Moments(int(seen[row]), mean[row].copy(), m2[row].copy()) for row in rows_of[slot]]
-                    )
+            returns[playing[over]], lengths[playing[over]] = total[over], steps[over]
+            for slot in over.tolist():
+                if observe[playing[slot]]:
+                    moments[playing[slot]] = seen.of(slot)
             playing[over] = -1
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
-            rows, observed = _choose(active, rows_of, playing, observe)
-    return Episodes(
-        returns, lengths, moments, told, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
-    )
-
-
-def _choose(
-    active: NDArray[np.intp], rows_of: NDArray[np.intp], playing: NDArray[np.intp], observe: Sequence[bool]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows of active slots, and those that are observed."""
-    observed = active[[observe[episode] for episode in playing[active]]]
-    return rows_of[active].ravel(), rows_of[observed].ravel()
-
-
-def _together(parts: Sequence[Moments]) -> Moments:
-    first, *others = parts
-    for other in others:
-        first = first.merge(other)
-    return first
+            observed = active[[observe[episode] for episode in playing[active]]]
+    return Episodes(returns, lengths, moments, told)

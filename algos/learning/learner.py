@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.divergence import MEND, REMEDY, Diverged
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.rows import name_row
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.compiled import CompiledDense
@@ -303,20 +304,8 @@ def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None
 
 def _refuse(rollout: Rollout, row: int, given: str, step: int) -> EnvError:
     """Return the error of an environment that gave something in a step of a rollout."""
-    world, seat = divmod(int(row), rollout.start.seats)
-    who = f"environment {world}" + (f" (agent {seat})" if rollout.start.seats > 1 else "")
-    return EnvError(f"{who} gave {given} in step {step} of a rollout; {MEND}")
-
-
-def check_turns(rollouts: Sequence[Rollout], before: int) -> None:
-    """Raise ConfigError where nobody came to the end of a turn in the first rollout of all.
-
-    Args:
-        before: rollouts before this one; later on it is chance who comes to a turn.
-    """
-    what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
-    remedy = "so there is nothing to learn from; raise algo.num_steps"
-    require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")
+    which = name_row(int(row), rollout.start.rows_per_env)
+    return EnvError(f"{which} gave {given} in step {step} of a rollout; {MEND}")
 
 
 def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.policy import can_draw
+from paddock.algos.multiagent.rows import rows_per_env
 from paddock.algos.networks.flat import Population
-from paddock.algos.networks.inputs import blanks, row_of
+from paddock.algos.networks.inputs import row_of
 from paddock.envs.native.networks import Normalizer
 from paddock.envs.spec import EnvSpec
 
@@ -27,7 +28,7 @@ class Members:
         self._load = load
         self._normalizer = normalizer
 
-    def start(self, row: int, episode: int, seat: int = 0) -> None:
+    def start(self, row: int, episode: int) -> None:
         """See `Players.start`."""
         self._population.load(row, self._load(episode))
 
@@ -51,11 +52,10 @@ class EveryRow:
     def __init__(self, env: EnvSpec, policy: Any) -> None:
         row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
-        self._blanks = blanks(env) if env.seats > 1 and len(env.roles) > 1 else None
         self._policy = policy
         self._state: Any = None
 
-    def start(self, row: int, episode: int, seat: int) -> None:
+    def start(self, row: int, episode: int) -> None:
         """See `Players.start`."""
         self.forget(row)
 
@@ -66,8 +66,6 @@ class EveryRow:
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """See `Players.act`."""
-        if self._blanks is not None and acts is not None:  # nobody's row may stand for another role's
-            obs[~acts] = np.tile(self._blanks, len(obs) // len(self._blanks))[~acts]
         actions, _, state = self._policy.act(obs, self._state)
         state = None if state is None else state.copy()
         if state is not None and acts is not None:
@@ -81,18 +79,18 @@ class EveryRow:
 
 
 class RowByRow:
-    """A policy in every row, each as if it were alone: `policy_of(episode, seat)` plays the seat in the episode."""
+    """A policy in every row, each as if it were alone: `policy_of(episode, k)` plays row k of its environment."""
 
     def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
         row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
-        self._policy_of = policy_of
-        self._policies: list[Any] = [None] * (slots * env.seats)
+        self._policy_of, self._rows_per_env = policy_of, rows_per_env(env)
+        self._policies: list[Any] = [None] * (slots * self._rows_per_env)
         self._states: list[Any] = [None] * len(self._policies)
 
-    def start(self, row: int, episode: int, seat: int) -> None:
+    def start(self, row: int, episode: int) -> None:
         """See `Players.start`."""
-        self._policies[row], self._states[row] = self._policy_of(episode, seat), None
+        self._policies[row], self._states[row] = self._policy_of(episode, row % self._rows_per_env), None
 
     def forget(self, row: int) -> None:
         """See `Players.forget`."""
@@ -111,6 +109,6 @@ class RowByRow:
         return obs
 
 
-def drawn_in_seat(policy: Any, seed: int, seat: int) -> Any:
-    """Return a policy with actions drawn as those of the episode of a seed, in a seat; as it is if it cannot draw."""
-    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if can_draw(policy) else policy
+def drawn_in_row(policy: Any, seed: int, row: int) -> Any:
+    """Return a policy with actions drawn by an episode's seed and a row of it; as it is if it cannot draw."""
+    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, row)) if can_draw(policy) else policy

@@ -15,9 +15,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.episodes import Episodes, Moments, Players, play
-from paddock.algos.learning.players import EveryRow, Members, RowByRow, drawn_in_seat
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.learning.episodes import Episodes, Moments, Players
+from paddock.algos.learning.players import EveryRow, Members, RowByRow, drawn_in_row
+from paddock.algos.multiagent.episodes import play_episodes
+from paddock.algos.multiagent.rows import policy_in_row, rows_per_env
 from paddock.algos.networks.flat import FlatPolicy, Population
 from paddock.algos.networks.native_policy import NativePolicy
 from paddock.algos.pool.broadcast import Broadcast
@@ -191,27 +192,28 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
     """
     task, policy = exact_task(what.env, what.native), what.policy
     slots = min(LANES, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
-    seats = what.env.seats
     players: Players
     if what.in_company:
         slots, players = COMPANY, EveryRow(what.env, policy)
     elif isinstance(policy, FlatPolicy):
-        players = Members(Population(policy.mlp, slots * seats), lambda _: policy.parameters, policy.normalizer)
+        players = Members(
+            Population(policy.mlp, slots * rows_per_env(what.env)), lambda _: policy.parameters, policy.normalizer
+        )
     else:
         players = alone(what, seeds, slots)
     with one_thread(), closing(open_env(what.env, task, slots)) as venv:
-        return play(venv, what.env, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
+        return play_episodes(venv, what.env, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
 def alone(what: Performance, seeds: Sequence[int], slots: int) -> RowByRow:
     """Return who plays the episodes of these seeds in a performance, each as if it were alone."""
-    return RowByRow(what.env, lambda episode, seat: policy_of_episode(what, seeds[episode], seat), slots)
+    return RowByRow(what.env, lambda episode, row: policy_of_episode(what, seeds[episode], row), slots)
 
 
-def policy_of_episode(what: Performance, seed: int, seat: int = 0) -> Any:
-    """Return the policy as it plays the episode of a seed, in a seat."""
-    policy = what.policy.at(seat) if isinstance(what.policy, SeatedPolicy) else what.policy
-    return drawn_in_seat(policy, seed, seat) if what.stochastic else policy
+def policy_of_episode(what: Performance, seed: int, row: int = 0) -> Any:
+    """Return the policy as it plays the episode of a seed, in a row of its environment."""
+    policy = policy_in_row(what.policy, row)
+    return drawn_in_row(policy, seed, row) if what.stochastic else policy
 
 
 def open_env(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:

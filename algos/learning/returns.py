@@ -3,48 +3,14 @@
 `next_value[t]` is the value of the observation that step t led to, of the final one where an episode was truncated
 there: so an episode that was cut off is bootstrapped, and one that terminated is not.
 
-Where several agents share a world, a row may wait while others act, or be dead. `acts` [T + 1, B] then says which rows
-await an action at each observation, the last one too. A turn spans to the row's next one or to the end of its life: the
-rewards on the way are summed, and gamma counts turns. Results are 0 but for `finished_turns`.
+Where rows may wait, `acts` [T + 1, B] says which of them await an action at each observation, the last one too. Returns
+are then those of turns; see `multiagent.turns`. They are 0 but where a turn began and was seen to end.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from paddock.algos.multiagent.turns import Flags, Floats, Turns
 from paddock.envs.native.series import carry_back
-
-Floats = NDArray[np.floating[Any]]  # float32 throughout
-Flags = NDArray[np.bool_]
-
-
-def finished_turns(terminated: Flags, truncated: Flags, acts: Flags) -> Flags:
-    """Return where a row acted and its turn came to an end before the rollout did, [T, B]."""
-    return _Turns.of(terminated, truncated, acts).finished
-
-
-def discount_turns(
-    reward: Floats, ended: Flags, acts: Flags, gamma: float, running: NDArray[np.float64], open_turn: Flags
-) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64], Flags]:
-    """Discounted returns so far of running lives, as `paddock.envs.native.series.discount` has them, turn by turn.
-
-    Args:
-        ended: [T, B].
-        running, open_turn: [B], before the first step, and whether a turn is on that began before it.
-
-    Returns:
-        After each step, [T, B], and where a turn ended with it; and running and open_turn after the last one.
-    """
-    returns, closed = np.empty(reward.shape), np.empty(reward.shape, np.bool_)
-    for t in range(len(reward)):
-        open_turn = open_turn | acts[t]
-        # What is paid before a life's first turn is of no turn, and learned from by nobody.
-        returns[t] = np.where(acts[t], running * gamma, running) + np.where(open_turn, reward[t], np.float32(0))
-        closed[t] = open_turn & (acts[t + 1] | ended[t])
-        running, open_turn = np.where(ended[t], 0.0, returns[t]), open_turn & ~ended[t]
-    return returns, closed, running, open_turn
 
 
 def gae(
@@ -63,13 +29,13 @@ def gae(
         value: of the observations acted on.
         next_value: of the observations that followed; ignored where terminated.
         gae_lambda: lambda of the advantages, in [0, 1].
-        acts: who awaits an action; None: every row, always.
+        acts: rows that await an action; None: every row, always.
 
     Returns:
         Advantages [T, B]; added to `value` they are the lambda-returns.
     """
     if acts is not None:
-        turns = _Turns.of(terminated, truncated, acts)
+        turns = Turns.of(terminated, truncated, acts)
         ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
         return turns.put_back(gae(turns.reward(reward), turns.begun(value), *ends, gamma, gae_lambda))
     delta = reward + np.float32(gamma) * np.where(terminated, np.float32(0), next_value) - value
@@ -87,7 +53,7 @@ def n_step(
 ) -> Floats:
     """Discounted returns [T, B] to the end of the episode or of the rollout, bootstrapped there (A3C's, 2016)."""
     if acts is not None:
-        turns = _Turns.of(terminated, truncated, acts)
+        turns = Turns.of(terminated, truncated, acts)
         ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
         return turns.put_back(n_step(turns.reward(reward), *ends, gamma))
     returns = np.empty_like(reward)
@@ -116,13 +82,13 @@ def vtrace(
     Args:
         ratio: probability of each action now over its probability when it was taken.
         ratio_max: bound of the ratios, rho-bar and c-bar alike.
-        acts: who awaits an action; None: every row, always.
+        acts: rows that await an action; None: every row, always.
 
     Returns:
         Targets of the values and advantages, both [T, B]; with ratios of 1 the targets are the lambda-returns.
     """
     if acts is not None:
-        turns = _Turns.of(terminated, truncated, acts)
+        turns = Turns.of(terminated, truncated, acts)
         ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
         starts = turns.reward(reward), turns.begun(value)
         target, advantage = vtrace(*starts, *ends, gamma, gae_lambda, turns.begun(ratio), ratio_max)
@@ -136,46 +102,3 @@ def vtrace(
     following = np.concatenate([target[1:], next_value[-1:]])
     following = np.where(truncated, next_value, following)
     return target, rho * (reward + alive * following - value)
-
-
-@dataclass(frozen=True)
-class _Turns:
-    """The finished turns of each row, one after another and the last one at T - 1, as if nobody had ever waited."""
-
-    finished: Flags  # [T, B]
-    begin: NDArray[np.intp]  # [T, B], the step in which each turn began; what is no turn comes first
-    end: NDArray[np.intp]  # [T, B], the step before the row's next turn, or the last one of its life
-
-    @classmethod
-    def of(cls, terminated: Flags, truncated: Flags, acts: Flags) -> "_Turns":
-        """Find the turns of rows that acted as `acts` [T + 1, B] says."""
-        T = len(terminated)
-        at = np.where(acts[1:] | terminated | truncated, np.arange(T)[:, None], T)
-        end = np.minimum.accumulate(at[::-1])[::-1]  # of the turn that is on in each step; T: not seen
-        finished = acts[:T] & (end < T)
-        begin = np.argsort(finished, axis=0, kind="stable")
-        known = np.take_along_axis(finished, begin, 0)
-        return cls(finished, begin, np.where(known, np.take_along_axis(end, begin, 0), begin))
-
-    def begun(self, steps: NDArray[Any]) -> NDArray[Any]:
-        """Map what steps have [T, B] to what turns began with."""
-        return np.take_along_axis(steps, self.begin, 0)
-
-    def ended(self, steps: NDArray[Any]) -> NDArray[Any]:
-        """Map what steps have [T, B] to what turns ended with."""
-        return np.take_along_axis(steps, self.end, 0)
-
-    def reward(self, reward: Floats) -> Floats:
-        """Map the rewards of steps [T, B] to those of turns, their sums."""
-        total = self.begun(reward)
-        for later in range(1, int((self.end - self.begin).max(initial=0)) + 1):
-            at = self.begin + later
-            more = np.take_along_axis(reward, np.minimum(at, len(reward) - 1), 0)
-            total = np.where(at <= self.end, total + more, total)
-        return total
-
-    def put_back(self, turns: Floats) -> Floats:
-        """Map what turns have to the steps in which they began, [T, B]; 0 elsewhere."""
-        steps = np.zeros_like(turns)
-        np.put_along_axis(steps, self.begin, turns, 0)
-        return np.where(self.finished, steps, np.float32(0))

@@ -15,6 +15,7 @@ from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.trace import Trace
 from paddock.algos.multiagent.versions import VersionsActor
+from paddock.algos.multiagent.view import JointView
 from paddock.algos.networks.actor import make_actor
 from paddock.envs.vector import in_groups
 from paddock.envs.vector.remote import is_shared
@@ -35,7 +36,8 @@ class JointCollector:
         self._parts = config.parts
         recipe = in_groups(config.vec, config.groups)
         venv = recipe.make(config.env.in_training(), copy=False, packed=True)
-        self._envs = Environments(venv, self._parts, config.seed, actor, replayed=config.vec.seeded_slots)
+        self._view = JointView(self._parts, config.vec.num_envs, actor)
+        self._envs = Environments(venv, self._view, config.seed, actor, replayed=config.vec.seeded_slots)
         self._venv = venv
         self._actors = [
             VersionsActor(part.architecture, part.versions)
@@ -72,7 +74,7 @@ class JointCollector:
         # They waited together, which counts once, as do rewards to the dead, whoever would have played there.
         played = [traces[k].steps(0.0 if k else env_s, len(config.env.metrics)) for k in learn]
         lives = [{**traces[k].lives, "stray_reward": 0.0 if k else stray} for k in learn]
-        self._envs.obs = [trace.obs[T] for trace in traces]
+        self._view.obs = [trace.obs[T] for trace in traces]
         action = parts.pack([trace.action for trace in traces], [trace.played for trace in traces])
         episode = start.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
@@ -96,7 +98,7 @@ class JointCollector:
         if self._parts.single:
             return point
         width = self._parts.each[k].architecture.state_width
-        state, who = point.state[self._parts.rows(k, len(point.length)), :width], self._envs.who(point.episode)
+        state, who = point.state[self._parts.rows(k, len(point.length)), :width], self._view.who(point.episode)
         mine = self._parts.mine(k, who)  # the others' memory is nothing to it
         return replace(point, state=state if mine is None else np.where(mine[:, None], state, 0))
 
@@ -129,14 +131,14 @@ class JointCollector:
             What each part met, which environments ended an episode in each step [T, W], the seconds spent waiting for
             them, and what they paid to agents who did not live.
         """
-        config, parts, envs = self._config, self._parts, self._envs
+        config, parts, view = self._config, self._parts, self._view
         T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats
-        episode, acts = start.episode.copy(), None if envs.acts is None else envs.acts.copy()
-        who, traces = envs.who(episode), []
+        episode, acts = start.episode.copy(), None if view.acts is None else view.acts.copy()
+        who, traces = view.who(episode), []
         for k, part in enumerate(parts.each):
             self._actors[k].load(weights[k])
             memory = state if parts.single else state[parts.rows(k, W), : part.architecture.state_width]
-            began, explored = (envs.obs[k], acts, who, memory), bool(config.exploration)
+            began, explored = (view.obs[k], acts, who, memory), bool(config.exploration)
             traces.append(Trace(parts, k, config.groups, self._actors[k], noise[k], *began, explored=explored))
         over = np.empty((T, W), np.bool_)
         env_s, stray = 0.0, 0.0
@@ -154,14 +156,14 @@ class JointCollector:
                     over[t - 1, worlds] = ended
                     if who is not None and ended.any():
                         episode[worlds] += ended
-                        envs.recast(who, episode, worlds.start + np.flatnonzero(ended))
+                        view.recast(who, episode, worlds.start + np.flatnonzero(ended))
                     for trace in traces:
                         trace.enter(t, group, given, None if who is None else who[rows], config.env.metrics)
                     env_s += time.perf_counter() - before
                 if t < T:
                     chosen = [trace.choose(t, group) for trace in traces]
                     self._venv.send(parts.join(chosen, None if who is None else who[rows]), rows)
-        envs.acts = acts
+        view.acts = acts
         for k, trace in enumerate([] if parts.single else traces):
             mine = slice(None) if trace.mine is None else trace.mine[T]
             state[np.arange(len(state))[parts.rows(k, W)][mine], : trace.state.shape[1]] = trace.state[mine]

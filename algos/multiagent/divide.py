@@ -8,15 +8,22 @@ from typing import Any
 
 import gymnasium
 
+from paddock.algos.learning.rollouts.config import playable
 from paddock.algos.multiagent.parts import Parts, PolicyPart
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.inputs import spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import seated, spaces_of, spaces_of_role
 from paddock.envs.errors import nearest, require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
 from paddock.envs.worlds.roles import Role
 
 NAME = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def prepare_env(env: EnvSpec, vec: Vec, seat_feature: bool) -> EnvSpec:
+    """Return the recipe of environments that rollouts are played in; see `playable` and `seated`."""
+    return playable(seated(env, seat_feature), vec)
 
 
 def make_parts(

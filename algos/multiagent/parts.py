@@ -44,6 +44,11 @@ class PolicyPart:
     layouts: tuple[Layout, Layout] | None = None
     versions: int = 0
 
+    @property
+    def rows_per_env(self) -> int:
+        """Rows of an environment that it acts for."""
+        return len(self.seats)
+
 
 class Cast(Protocol):
     """Who plays where, episode by episode, where several parts are for the same seat."""
@@ -80,6 +85,11 @@ class Parts:
     def of(cls, each: Sequence[PolicyPart], env: EnvSpec, cast: Cast | None = None) -> "Parts":
         """Return the parts of an environment's worlds."""
         return cls(tuple(each), env.seats, wide_rows(env), cast)
+
+    @property
+    def rows_per_env(self) -> int:
+        """Rows of an environment, one for each seat."""
+        return self.seats
 
     @property
     def single(self) -> bool:

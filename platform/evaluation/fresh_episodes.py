@@ -135,7 +135,7 @@ def evaluate(
         film,
         target,
         played.lives,
-        played.seats,
+        played.rows,
     )
 
 

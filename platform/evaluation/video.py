@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.episodes import play
 from paddock.algos.learning.policy_episodes import Performance, alone
+from paddock.algos.multiagent.episodes import play_episodes
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.vector.serial import SerialVectorEnv
 
@@ -100,5 +100,5 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
             require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
             encoder.add(frame)
 
-        played = play(venv, drawing, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
+        played = play_episodes(venv, drawing, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
     return Film(float(played.returns[0]), int(played.lengths[0]), encoder.codec, encoder.finish())

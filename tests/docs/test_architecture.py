@@ -1,4 +1,4 @@
-"""The page on architecture: its reading lists are short, and each algorithm's file has its loss."""
+"""The page on architecture and its laws: short reading lists, a loss in each algorithm file, single-agent code."""
 
 import re
 from pathlib import Path
@@ -23,3 +23,17 @@ def test_an_algorithm_is_read_in_few_files_and_lines(algorithm: str) -> None:
 @pytest.mark.parametrize("name", ["ppo", "a2c", "dqn", "sac", "td3", "r2d2", "pqn"])
 def test_each_algorithm_file_has_its_loss(name: str) -> None:
     assert re.search(r"^def \w+_loss(es)?\(", (ROOT / "algos" / f"{name}.py").read_text(), re.M)
+
+
+def test_single_agent_code_does_not_mention_agents() -> None:
+    word = re.compile(r"\b(agents?|seats?|seated|roles?)\b", re.IGNORECASE)
+    files = [*(ROOT / "algos" / "learning").rglob("*.py"), *(ROOT / "algos" / "networks" / "heads").glob("*.py")]
+    assert files
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+        for file in files
+        if "offpolicy" not in file.parts
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if word.search(line) and "multiagent" not in line
+    ]
+    assert not found, "\n".join(found)

@@ -112,7 +112,7 @@ class Crowd:
         players = Members(Population(self.problem.mlp, vec.num_envs), lambda e: self.parameters[e], self.normalizer)
         try:
             seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]
-            return play(venv, self.problem.env, players, seeds, cap=self.cap, observe=observe)
+            return play(venv, players, seeds, cap=self.cap, observe=observe)
         finally:
             venv.close()
 

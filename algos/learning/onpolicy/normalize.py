@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.learner import Learner
-from paddock.algos.learning.returns import discount_turns
 from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.turns import discount_turns
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.initial import InitialPolicy
@@ -37,7 +37,7 @@ class Normalization:
         """Begin with nothing seen.
 
         Args:
-            turns: whether rows are agents, who may wait.
+            turns: whether rows may wait for their turns.
         """
         self._obs = obs
         self._inputs = inputs

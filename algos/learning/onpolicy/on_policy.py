@@ -15,19 +15,19 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.timing import Clock
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
 from paddock.algos.learning.episode_metrics import tell_of
-from paddock.algos.learning.learner import check_rollout, check_turns
+from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.onpolicy.normalize import Normalization, NormalizedLearner
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
-from paddock.algos.learning.rollouts.config import Fused, RolloutConfig, playable
+from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from paddock.algos.multiagent.divide import make_parts
+from paddock.algos.multiagent.divide import make_parts, prepare_env
+from paddock.algos.multiagent.rows import check_turns, describe_rows
 from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
-from paddock.algos.networks.inputs import seated
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
@@ -111,7 +111,7 @@ class OnPolicy:
         """
         check_fields(self)
         self._assembly = assembly
-        self.env = playable(seated(self.env, self.seat_feature), self.vec)
+        self.env = prepare_env(self.env, self.vec, self.seat_feature)
         self.vec.check(self.env.in_training())
         self.frozen = Opponents(self.opponents)
         self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
@@ -249,19 +249,16 @@ class OnPolicy:
         return self.evaluation.best[0].version if which == "best" else self.iteration
 
     def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """The policy: the last one, or the best that an evaluation met; of several, all as one that plays all seats.
+        """Return the last policy, or the best that an evaluation met; several act as one.
 
         Raises:
             ConfigError: the best is asked for before the first evaluation has ended.
         """
-        met = which == "last" or self.evaluation.best_return > float("-inf")
-        require(met, "which=best is not known before the first evaluation; use which=last")
-        return seat_parts(self.parts, self.env, self.weights() if which == "last" else self.evaluation.best)
+        return self.evaluation.policy(which, *self.weights())
 
     def evaluated_policy(self) -> tuple[Policy, int]:
         """See `EvaluatesBeside`."""
-        weights = self.evaluation.newest
-        return seat_parts(self.parts, self.env, weights), weights[0].version
+        return self.evaluation.evaluated_policy()
 
     @property
     def versions(self) -> Sequence[int]:
@@ -291,10 +288,9 @@ class OnPolicy:
         """What a run would assemble, for `dry_run=true`."""
         actors = self.actors
         batch = actors.num_rows * self.num_steps
-        seats = f" of {self.env.seats} agents" if self.env.seats > 1 else ""
-        rows = "agents" if seats else "environments"
+        each, rows = describe_rows(self.parts)
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{seats} each, {WHERE[self.rollouts]}, "
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, {WHERE[self.rollouts]}, "
             f"{actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
@@ -311,8 +307,8 @@ class OnPolicy:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
         part, actors = self.parts.each[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
-        rows = self.vec.num_envs * actors * len(part.seats)
-        inputs, several = part.architecture.inputs, self.env.seats > 1
+        rows = self.vec.num_envs * actors * part.rows_per_env
+        inputs, several = part.architecture.inputs, self.parts.rows_per_env > 1
         normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, turns=several)
         team = self._assembly.make_team(part.architecture, seed)
         return NormalizedLearner(k, part.name, team, normalization, self._assembly.observation_clip)

@@ -77,14 +77,14 @@ class Actors:
         self.num_actors = count_actors(mode, num_actors)
         self.staleness = 0 if mode == "inline" else staleness
         self.sync_every = sync_every
-        self.num_rows = N * self.num_actors * config.env.seats
+        self._parts = config.parts
+        self.num_rows = N * self.num_actors * self._parts.rows_per_env
         if self.num_actors > 1:
             check_unshared(
                 config.vec, f"each of {self.num_actors} actors (algo.num_actors) has environments of its own"
             )
         check_memory(config, self.num_rows)
-        self._parts = config.parts
-        self._start = ResumePoint.first(N * self.num_actors, self._parts, config.env.seats)
+        self._start = ResumePoint.first(N * self.num_actors, self._parts, self._parts.rows_per_env)
         self._next = weights[0].version  # the rollout that is learned from next
         # Those that rollouts from there on are played by, newest last.
         self._weights: list[Policies] = [weights] * (-(-self.staleness // sync_every) + 1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.rollouts.config import Policies, RolloutConfig
-from paddock.algos.learning.rollouts.environments import Environments
+from paddock.algos.learning.rollouts.environments import Environments, SingleView
 from paddock.algos.learning.rollouts.recorder import Recorder
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -30,7 +30,8 @@ class Collector:
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
         self._config, self._index = config, actor
         venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
-        self._envs = Environments(venv, config.parts, config.seed, actor, replayed=config.vec.seeded_slots)
+        self._view = SingleView(config.architecture)
+        self._envs = Environments(venv, self._view, config.seed, actor, replayed=config.vec.seeded_slots)
         self._venv, self._num_rows = venv, config.vec.num_envs
         self._actor = make_actor(config.architecture, config.device)
         fused = config.fused == "auto" and config.device == "cpu"
@@ -60,7 +61,7 @@ class Collector:
         self._at = None  # until the rollout is whole
         noise, state = self._draw(iteration, weights[0]), start.state.copy()
         steps = self._step(weights[0], noise, state) if self._player is None else self._play(weights[0], noise)
-        self._envs.obs = [steps.obs[T]]
+        self._view.obs = steps.obs[T]
         over = steps.terminated | steps.truncated
         episode = start.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
@@ -100,7 +101,7 @@ class Collector:
         """Choose and step, group by group; the policy's memory [N, S] is changed."""
         config, T, env_s = self._config, self._config.num_steps, 0.0
         self._actor.load(weights)
-        recorder = Recorder(config, self._actor, noise, self._envs.obs[0], state)
+        recorder = Recorder(config, self._actor, noise, self._view.obs, state)
         for t in range(T + 1):
             for rows in self._groups:
                 if t > 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.rows import rows_per_env, spaces_of_rows
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.envs.errors import require
 from paddock.envs.machine import memory_bytes, spell
@@ -43,7 +44,7 @@ class RolloutConfig:
     @property
     def parts(self) -> Parts:
         """Who acts for whom."""
-        return self.policies or Parts.alone(self.architecture, self.env.seats)
+        return self.policies or Parts.alone(self.architecture, rows_per_env(self.env))
 
 
 def check_memory(config: RolloutConfig, rows: int) -> None:
@@ -67,12 +68,7 @@ def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
     """
     env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
     training = env.in_training()
-    same = training is env or (training.seats == env.seats and _spaces(training) == _spaces(env))
-    told = f"env.training changes the spaces to {_spaces(training)}"
+    same = training is env or spaces_of_rows(training) == spaces_of_rows(env)
+    told = f"env.training changes the spaces to {spaces_of_rows(training)}"
     require(same, f"{told}; leave out what does, or say it in env.kwargs")
     return env
-
-
-def _spaces(env: EnvSpec) -> Any:
-    """Return the spaces that agents have."""
-    return env.spaces if env.seats == 1 else [(role.observation_space, role.action_space) for role in env.roles]

@@ -4,58 +4,92 @@ It loads what environments saved of themselves or, where they cannot, plays the 
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, State
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.networks.architecture import Architecture
 from paddock.envs.vector import VectorEnv, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
 
 log = logging.getLogger(__name__)
 
+ToEnv = Callable[[NDArray[Any], NDArray[np.intp]], NDArray[Any]]  # kept actions of rows as the environments take them
 
-class Environments:
-    """A vector of environments, and what each part saw there last.
+
+class View(Protocol):
+    """What policies saw last of a vector of environments, and how kept actions go back to it."""
+
+    def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
+        """Note what the environments show where they stand, in these episodes."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` gave."""
+        ...
+
+    def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
+        """Return what maps actions kept in these episodes to those that environments take."""
+        ...
+
+
+class SingleView:
+    """The view of one policy, which acts in all rows.
 
     Attributes:
-        obs: of each part, [n, ...].
-        acts: [N], rows that await an action; None where all always do.
+        obs: [N, ...].
     """
 
-    def __init__(self, venv: VectorEnv, parts: Parts, seed: int, index: int, *, replayed: bool) -> None:
+    obs: NDArray[Any]
+
+    def __init__(self, architecture: Architecture) -> None:
+        self._head = architecture.head
+
+    def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
+        """See `View.take`."""
+        self.obs = obs
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `View.state_dict`."""
+        return {"obs": self.obs}
+
+    def load_state_dict(self, state: State) -> None:
+        """See `View.load_state_dict`."""
+        self.obs = np.array(state["obs"])
+
+    def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
+        """See `View.unpack`."""
+        return lambda actions, rows: self._head.to_env(actions.astype(self._head.inner_dtype))
+
+
+class Environments:
+    """A vector of environments that can enter any point of a run."""
+
+    def __init__(self, venv: VectorEnv, view: View, seed: int, index: int, *, replayed: bool) -> None:
         """Take over a vector of environments.
 
         Args:
-            seed, index: of the run and of the actor, by which episodes are keyed.
+            venv: the vector.
+            view: is told where it stands.
+            seed: of the run, by which episodes are keyed.
+            index: of the actor, by which they are keyed too.
             replayed: whether the same actions lead to the same place.
         """
-        self.venv, self._parts, self._index, self._replayed = venv, parts, index, replayed
+        self.venv, self._view, self._index, self._replayed = venv, view, index, replayed
         self._key = episode_seed(seed, Stream.ROLLOUT, 0, index)
-        self._worlds = venv.num_envs // parts.seats
-        inputs = [part.architecture.inputs for part in parts.each]
-        rows = [self._worlds * len(part.seats) for part in parts.each]
-        self.obs = [np.zeros((n, *one.shape), one.dtype) for n, one in zip(rows, inputs, strict=True)]
-        self.acts: NDArray[np.bool_] | None = None
-
-    def who(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return which part plays each row of these worlds in their episodes [W]; see `Parts.who`."""
-        return self._parts.who(self._index * self._worlds + np.arange(self._worlds), episode)
-
-    def recast(self, who: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
-        """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
-        seats, new = self._parts.seats, self._parts.who(self._index * self._worlds + begun, episode[begun])
-        who.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
 
     def save(self) -> State | None:
         """Return what others go on from; None where the environments cannot save themselves."""
         saved = self.venv.state_dict()
-        acts = {} if self.acts is None else {"acts": self.acts}
-        return None if saved is None else {"obs": self._parts.by_name(self.obs), **acts, "envs": saved}
+        return None if saved is None else {**self._view.state_dict(), "envs": saved}
 
     def enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
         """Go to a point: by what was saved there, or else by the actions that led there."""
@@ -68,11 +102,11 @@ class Environments:
             log.warning("%s cannot enter an episode again: all begin anew", type(self.venv).__name__)
             episode = point.episode + 1
             if self.venv.keyed:
-                self._take(*self.venv.begin(self._key, episode), episode)
+                self._view.take(*self.venv.begin(self._key, episode), episode)
             else:
-                self._take(*self.venv.begin(keyed_seed(self._key, self._index, iteration)), episode)
+                self._view.take(*self.venv.begin(keyed_seed(self._key, self._index, iteration)), episode)
             return ResumePoint(episode, np.zeros_like(point.length), np.zeros_like(point.state))
-        self._take(*self.venv.begin(self._key, point.episode), point.episode)
+        self._view.take(*self.venv.begin(self._key, point.episode), point.episode)
         return point
 
     def _load(self, saved: State) -> bool:
@@ -82,26 +116,14 @@ class Environments:
         except VectorMisuse as error:
             log.info("what the environments saved is of no use here (%s)", error)
             return False
-        self.obs = [np.array(obs) for obs in self._parts.in_order(saved["obs"])]
-        self.acts = np.array(saved["acts"]) if "acts" in saved else None
+        self._view.load_state_dict(saved)
         return True
-
-    def _take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
-        """Note where the environments stand, in these episodes."""
-        parts, who = self._parts, self.who(episode)
-        self.acts = infos.get("acts")
-        self.obs = [parts.own(k, obs) for k in range(len(parts.each))]
-        if self.acts is not None:
-            self.obs = [own.copy() for own in self.obs]
-            for k, own in enumerate(self.obs):
-                acts, mine = self.acts[parts.rows(k, self._worlds)], parts.mine(k, who)
-                parts.hide(k, own, acts if mine is None else acts & mine)
 
     def _replay(self, point: ResumePoint) -> ResumePoint:
         """Begin the running episodes again, and play the actions that led to where they were."""
-        parts, length, seats = self._parts, point.length, self._parts.seats
+        length, per_env, unpack = point.length, point.rows_per_env, self._view.unpack(point.episode)
         obs, infos = self.venv.begin(self._key, point.episode)
-        latest, acts, who = obs.copy(), infos.get("acts"), self.who(point.episode)
+        latest, shown = obs.copy(), {name: infos[name] for name in ("acts",) if name in infos}
         over = np.zeros(len(length), np.bool_)
         steps = np.concatenate(point.played) if point.played else np.zeros(0)
 
@@ -109,19 +131,19 @@ class Environments:
             ids = np.flatnonzero((length > t) & ~over)
             if not len(ids):
                 break
-            rows = ids if seats == 1 else (ids[:, None] * seats + np.arange(seats)).ravel()
-            actions = steps[len(steps) - np.repeat(length[ids], seats) + t, rows]
-            self.venv.send(parts.unpack(actions, None if who is None else who[rows]), rows)
+            rows = (ids[:, None] * per_env + np.arange(per_env)).ravel()
+            actions = steps[len(steps) - np.repeat(length[ids], per_env) + t, rows]
+            self.venv.send(unpack(actions, rows), rows)
             latest[rows], _, terminated, truncated, infos = self.venv.recv(rows)
-            over[ids] = terminated | truncated if acts is None else infos["over"]
-            if acts is not None:
-                acts[rows] = infos["acts"]
-        self._take(latest, {} if acts is None else {"acts": acts}, point.episode + over)
+            over[ids] = infos["over"] if "acts" in shown else terminated | truncated
+            for name, of_rows in shown.items():
+                of_rows[rows] = infos[name]
+        self._view.take(latest, shown, point.episode + over)
         if not over.any():
             return point
         log.warning(
             "the same actions ended the episodes of environments %s, which went on before; their next ones begin",
             np.flatnonzero(over).tolist(),
         )
-        state = np.where(np.repeat(over, seats)[:, None], 0, point.state)
+        state = np.where(np.repeat(over, per_env)[:, None], 0, point.state)
         return ResumePoint(point.episode + over, np.where(over, 0, length), state)

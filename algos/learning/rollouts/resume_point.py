@@ -38,7 +38,7 @@ class Actions(Protocol):
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where W environments of N rows, one for each agent, stand between two rollouts, and what brings others there."""
+    """Where W environments of N rows in all stand between two rollouts, and what brings others there."""
 
     episode: NDArray[np.int64]  # [W], number of the running episode
     length: NDArray[np.int64]  # [W], steps played in it
@@ -47,13 +47,13 @@ class ResumePoint:
     played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
 
     @classmethod
-    def first(cls, num_envs: int, acting: Remembers, seats: int = 1) -> "ResumePoint":
+    def first(cls, num_envs: int, acting: Remembers, rows_per_env: int = 1) -> "ResumePoint":
         """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs * seats, acting.state_width), np.float32))
+        return cls(zeros, zeros, np.zeros((num_envs * rows_per_env, acting.state_width), np.float32))
 
     @property
-    def seats(self) -> int:
+    def rows_per_env(self) -> int:
         """Rows of each environment."""
         return len(self.state) // len(self.length)
 
@@ -78,7 +78,7 @@ class ResumePoint:
         split = []
         for k in range(parts):
             envs = slice(k * size, (k + 1) * size)
-            rows = slice(envs.start * self.seats, envs.stop * self.seats)
+            rows = slice(envs.start * self.rows_per_env, envs.stop * self.rows_per_env)
             played = tuple(actions[:, rows] for actions in self.played)
             split.append(
                 ResumePoint(self.episode[envs], self.length[envs], self.state[rows], self.saved[k : k + 1], played)
@@ -107,7 +107,7 @@ class ResumePoint:
         actions = np.zeros((0, form.components), form.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
-            lengths = np.repeat(self.length, self.seats)
+            lengths = np.repeat(self.length, self.rows_per_env)
             actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(lengths)])
         saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
         arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
@@ -119,7 +119,7 @@ class ResumePoint:
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
         point = cls(state["episode"], state["length"], state["state"], kept)
-        length = np.repeat(point.length, point.seats)
+        length = np.repeat(point.length, point.rows_per_env)
         if len(state["actions"]) != length.sum() or not len(state["actions"]):
             return point
         steps = np.zeros((int(length.max()), len(length), form.components), form.compact_dtype)

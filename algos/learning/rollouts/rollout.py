@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.episode_metrics import own_metrics
-from paddock.algos.learning.returns import finished_turns
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, side_by_side
+from paddock.algos.multiagent.turns import finished_turns
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps in N environments, or of N seats in worlds: row world * seats + seat."""
+    """T steps of N rows: of N environments, or of fewer that have as many rows each, one after another."""
 
     version: int  # of the weights that acted
     obs: NDArray[Any]  # [T, N, *shape] of a Box, [T, N] rows of any other space
@@ -33,9 +33,9 @@ class Rollout:
     env_s: float  # seconds spent waiting for environments, summed over actors
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
-    acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, as there is one agent
+    acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, always
     memory: NDArray[np.float32] | None = None  # [T, N, S], before each step; None: none, or known at the start alone
-    stray_reward: float = 0.0  # that agents were given who did not live; nobody learns of it
+    stray_reward: float = 0.0  # given to rows that did not live, which nothing is learned from
 
     @property
     def steps(self) -> int:
@@ -73,7 +73,7 @@ class Rollout:
     def starts(self) -> NDArray[np.bool_]:
         """Whether an episode began at a step's observation, or a life did or may, [T, N]."""
         begun = np.empty_like(self.terminated)
-        begun[0] = np.repeat(self.start.length == 0, self.start.seats)
+        begun[0] = np.repeat(self.start.length == 0, self.start.rows_per_env)
         begun[1:] = self.terminated[:-1] | self.truncated[:-1]
         return begun
 
@@ -135,7 +135,7 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
 
 
 def world_metrics(rollout: Rollout, count: int, stray_reward: float) -> dict[str, float]:
-    """What is told of several agents beside their steps, after so many rollouts such as this one."""
+    """Return metrics of environments whose rows may wait, after so many rollouts such as this one."""
     if rollout.acts is None:
         return {}
     stray = {"train/stray_reward": stray_reward} if stray_reward else {}

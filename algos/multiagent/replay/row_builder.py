@@ -43,7 +43,7 @@ class RowBuilder(abc.ABC):
         assert rollout.acts is not None
         T, acts, ended = len(rollout.reward), rollout.acts, rollout.terminated | rollout.truncated
         finals = {(int(t), int(n)): k for k, (t, n) in enumerate(rollout.final_at)}
-        found = [self._give_up(np.flatnonzero(np.repeat(rollout.start.length == 0, rollout.start.seats)))]
+        found = [self._give_up(np.flatnonzero(np.repeat(rollout.start.length == 0, rollout.start.rows_per_env)))]
         for t in range(T):
             self._begin(np.flatnonzero(acts[t]), rollout, t)
             going = np.flatnonzero(self._open)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.episodes import Episodes, play
-from paddock.algos.learning.players import RowByRow, drawn_in_seat
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.learning.players import RowByRow, drawn_in_row
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import exact_task, open_env
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.episodes import play_jointly
+from paddock.algos.multiagent.rows import policy_in_row
 from paddock.algos.multiagent.selfplay.sides import are_alike, sides_of
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
@@ -106,21 +107,20 @@ def _play(
 
     def policy_of(episode: int, seat: int) -> Any:
         who = two[seated[episode, seat]]
-        policy: Any = players.policies[who]
-        policy = policy.at(seat) if isinstance(policy, SeatedPolicy) else policy
-        return drawn_in_seat(policy, seeds[episode], seat) if players.drawn[who] else policy
+        policy = policy_in_row(players.policies[who], seat)
+        return drawn_in_row(policy, seeds[episode], seat) if players.drawn[who] else policy
 
     with one_thread(), closing(open_env(env, exact_task(env, players.native), 1)) as venv:
-        played = play(venv, env, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
+        played = play_jointly(venv, env, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
     return played, seated
 
 
 def _own(played: Episodes, mine: NDArray[np.bool_]) -> Episodes:
     """Return the lives in these seats [G, A] of games alone, and as returns their means over those seats."""
-    kept = [own[whose] for own, whose in zip(mine, played.seats, strict=True)]
-    lives, seats = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.seats))
+    kept = [own[whose] for own, whose in zip(mine, played.rows, strict=True)]
+    lives, rows = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.rows))
     returns = np.array([each.sum() for each in lives]) / mine.sum(axis=1)
-    return replace(played, returns=returns, lives=lives, seats=seats)
+    return replace(played, returns=returns, lives=lives, rows=rows)
 
 
 def scores(env: EnvSpec, returns: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -96,7 +96,7 @@ def test_each_policy_sees_and_does_what_its_role_does() -> None:
     lives = one.acts[:-1]
     np.testing.assert_array_equal(np.where(lives, one.obs[..., 1], 0), np.where(lives, np.tile([1, 2], 4), 0))
     assert other.acts[:-1].any() and not lives.all() and not one.obs[~lives].any()
-    assert one.start.seats == other.start.seats == 2
+    assert one.start.rows_per_env == other.start.rows_per_env == 2
     for rollout in (other, one):
         assert len(rollout.returns) == (rollout.terminated | rollout.truncated).sum()
         assert len(rollout.final_at) == len(rollout.final_obs) == rollout.truncated.sum()
@@ -128,7 +128,7 @@ def test_workers_groups_and_actors_change_no_number_of_several_policies() -> Non
     source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), ResumePoint.first(4, of.parts, 4), 0)
     (other, one), _ = next(source)
     source.close()
-    assert other.reward.shape == one.reward.shape == (9, 8) and one.start.seats == 2
+    assert other.reward.shape == one.reward.shape == (9, 8) and one.start.rows_per_env == 2
 
 
 @dataclass(frozen=True)

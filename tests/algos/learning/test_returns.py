@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from paddock.algos.learning.flow import minibatches, prefetch
-from paddock.algos.learning.returns import finished_turns, gae, n_step, vtrace
+from paddock.algos.learning.returns import gae, n_step, vtrace
+from paddock.algos.multiagent.turns import finished_turns
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
 NEVER = np.zeros((3, 1), bool)

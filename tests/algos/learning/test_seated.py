@@ -59,13 +59,13 @@ def test_row_by_row_or_all_at_once_members_play_the_same_episodes(seats: list[in
         perform(Performance(MORTALS, policy, 100, stochastic=False, in_company=in_company), [3, 4, 5])
         for in_company in (False, True)
     )
-    for name in ("lives", "seats"):
+    for name in ("lives", "rows"):
         for one, other in zip(getattr(alone, name), getattr(together, name), strict=True):
             np.testing.assert_array_equal(one, other)
-    paid = np.concatenate(alone.lives)[np.isin(np.concatenate(alone.seats), np.flatnonzero(seats))]
+    paid = np.concatenate(alone.lives)[np.isin(np.concatenate(alone.rows), np.flatnonzero(seats))]
     assert (paid == 0).all()  # whoever lies
     # b dies first, lives again, and dies; a dies at the second step; c and d live to the end.
-    assert [sorted(whose) for whose in alone.seats] == [[0, 1, 1, 2, 3]] * 3
+    assert [sorted(whose) for whose in alone.rows] == [[0, 1, 1, 2, 3]] * 3
 
 
 def test_members_of_several_roles_see_and_give_rows_of_their_own() -> None:

@@ -1,0 +1,148 @@
+"""Whole episodes of environments with several agents, each of which is a row; see `learning/episodes.py`."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.algos.learning.episodes import Episodes, Moments, Players, RowMoments, play
+from paddock.algos.networks.inputs import blanks
+from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import VectorEnv
+from paddock.envs.vector.infos import read_numbers
+from paddock.envs.vector.storage import Layouts, allocate
+
+
+def play_episodes(
+    venv: VectorEnv, env: EnvSpec, players: Players, seeds: Sequence[int], *, cap: int | None, **options: Any
+) -> Episodes:
+    """Play an episode from each seed, of one agent or of several; see `learning.episodes.play`."""
+    if venv.seats == 1:
+        return play(venv, players, seeds, cap=cap, **options)
+    return play_jointly(venv, env, players, seeds, cap=cap, **options)
+
+
+def play_jointly(
+    venv: VectorEnv,
+    env: EnvSpec,
+    players: Players,
+    seeds: Sequence[int],
+    *,
+    cap: int | None,
+    observe: Sequence[bool] = (),
+    watch: Callable[[], None] | None = None,
+    metrics: Sequence[str] = (),
+) -> Episodes:
+    """Play an episode of several agents from each seed.
+
+    Args:
+        venv: W worlds that do not restart by themselves; row = world * seats + seat.
+        env: their recipe.
+        players: one in each row.
+        seeds: of the episodes.
+        cap: steps after which an episode is cut off; None for the environment's own limit.
+        observe: [E], whether to return the moments of the observations seen; empty: of none.
+        watch: called after every step.
+        metrics: names of the environment's own numbers that are wanted, as means over lives.
+    """
+    observe = observe or [False] * len(seeds)
+    seats, rows_count = venv.seats, venv.num_envs
+    worlds, episodes = rows_count // seats, len(seeds)
+    rows_of = np.arange(rows_count).reshape(worlds, seats)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    moments: list[Moments | None] = [None] * episodes
+    told = np.full((episodes, len(metrics)), np.nan)
+    lives: list[list[float]] = [[] for _ in range(episodes)]
+    whose: list[list[int]] = [[] for _ in range(episodes)]
+    own_numbers: list[list[list[float]]] = [[] for _ in range(episodes)]
+
+    playing = np.full(worlds, -1)  # the episode in each world
+    steps, total = np.zeros(worlds, np.int64), np.zeros(rows_count)  # of each episode, and of each row's life
+    obs = np.zeros((rows_count, *players.shape), players.dtype)
+    seen = RowMoments(players.numbers(obs))
+    acts, lived = np.zeros(rows_count, np.bool_), np.zeros(rows_count, np.bool_)  # lived: acted in the present life
+    no_action = allocate(Layouts.of_roles(env.roles).action, rows_count, np.zeros)
+    waiting_rows = np.tile(blanks(env), worlds) if len(env.roles) > 1 else None
+
+    def start(ids: NDArray[np.intp], first: int) -> int:
+        """Fill the free worlds with the episodes from `first` on; return the first one still waiting."""
+        ids = ids[: episodes - first]
+        if not len(ids):
+            return first
+        reset_seeds: list[int | None] = [None] * worlds
+        mask = np.zeros(rows_count, np.bool_)
+        for episode, world in enumerate(ids.tolist(), first):
+            for row in rows_of[world].tolist():
+                players.start(row, episode)
+            playing[world], reset_seeds[world], mask[rows_of[world]] = episode, seeds[episode], True
+        fresh, infos = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
+        at = rows_of[ids].ravel()
+        obs[at] = fresh[at].reshape(len(at), *players.shape)
+        steps[ids] = total[at] = 0
+        seen.clear(at)
+        acts[at], lived[at] = infos["acts"][at], False
+        return first + len(ids)
+
+    def end_life(row: int, episode: int) -> None:
+        lives[episode].append(float(total[row]))
+        whose[episode].append(row % seats)
+        total[row], lived[row] = 0, False
+        players.forget(row)
+
+    def end_episode(world: int) -> None:
+        episode, own = playing[world], rows_of[world]
+        lengths[episode] = steps[world]
+        for row in own[lived[own]].tolist():  # cut off
+            end_life(row, episode)
+        returns[episode] = sum(lives[episode]) / seats
+        if own_numbers[episode]:
+            told[episode] = np.mean(own_numbers[episode], axis=0)
+        acts[own] = False
+        if observe[episode]:
+            moments[episode] = functools.reduce(Moments.merge, [seen.of(row) for row in own.tolist()])
+
+    def active_rows() -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Return the worlds where an episode is played, their rows, and those rows that are observed."""
+        active = np.flatnonzero(playing >= 0)
+        observed = active[[observe[episode] for episode in playing[active]]]
+        return active, rows_of[active].ravel(), rows_of[observed].ravel()
+
+    waiting = start(np.arange(worlds), 0)
+    active, rows, observed = active_rows()
+    while len(active):
+        lived |= acts
+        if len(observed):
+            at = observed[acts[observed]]
+            seen.add(at, players.numbers(obs[at]))
+        # No row that waits may depend on another role's bytes, nor have no legal action.
+        obs[~acts] = obs[acts.argmax()] if waiting_rows is None else waiting_rows[~acts]
+        # Where no row acts the step ignores all actions.
+        actions = players.act(obs, acts) if acts.any() else no_action
+        venv.send(actions[rows], rows)
+        given, reward, terminated, truncated, infos = venv.recv(rows)
+        obs[rows] = given.reshape(len(rows), *players.shape)
+        total[rows] += reward
+        steps[active] += 1
+        if watch is not None:
+            watch()
+        acts[rows] = infos["acts"]
+        for k in np.flatnonzero(terminated | truncated).tolist():
+            episode = playing[rows[k] // seats]
+            end_life(int(rows[k]), episode)
+            if metrics:
+                own_numbers[episode].append(read_numbers(infos["final_info"], metrics, k))
+        ended = infos["over"].copy()
+        if cap is not None:
+            ended |= steps[active] >= cap
+        if ended.any():
+            over = active[ended]
+            for world in over.tolist():
+                end_episode(world)
+            playing[over] = -1
+            waiting = start(over, waiting)
+            active, rows, observed = active_rows()
+    return Episodes(
+        returns, lengths, moments, told, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
+    )

@@ -1,0 +1,35 @@
+"""Metrics of evaluations of several agents."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.algos.learning.episodes import Episodes
+from paddock.algos.multiagent.parts import Parts
+
+
+def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
+    """Return metrics of all agents together, given the returns of all lives in each episode; of one agent none."""
+    if not lives:
+        return {}
+    return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
+
+
+def metrics_of_parts(parts: Parts, games: Sequence[Episodes]) -> dict[str, float]:
+    """Return metrics of the lives of each of several policies; of one policy none.
+
+    Args:
+        parts: the policies.
+        games: of each policy, or those of all together.
+    """
+    metrics: dict[str, float] = {}
+    for k, part in enumerate(() if parts.single else parts.each):
+        played = games[k % len(games)]
+        known = zip(played.lives, played.rows, np.isfinite(played.returns), strict=True)
+        lives = [of[np.isin(seats, part.seats)] for of, seats, finite in known if finite]
+        returns = np.concatenate(lives) if lives else np.zeros(0)
+        if len(returns):
+            name = f"eval/{part.name}/return"
+            metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
+    return metrics

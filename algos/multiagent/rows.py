@@ -1,0 +1,50 @@
+"""What code that knows only rows asks of an environment or a policy of several agents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from paddock.algos.learning.rollouts.rollout import Rollout
+from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.envs.errors import require
+from paddock.envs.spec import EnvSpec
+
+
+def rows_per_env(env: EnvSpec) -> int:
+    """Return how many rows of a vector an environment has: one for each agent."""
+    return env.seats
+
+
+def spaces_of_rows(env: EnvSpec) -> list[tuple[gymnasium.Space, gymnasium.Space]]:
+    """Return the observation space and the action space of each row of an environment."""
+    role_of = {seat: role for role in env.roles for seat in role.seats}
+    return [(role_of[seat].observation_space, role_of[seat].action_space) for seat in range(env.seats)]
+
+
+def policy_in_row(policy: Any, row: int) -> Any:
+    """Return the policy that plays a row of its environment."""
+    return policy.at(row) if isinstance(policy, SeatedPolicy) else policy
+
+
+def describe_rows(parts: Parts) -> tuple[str, str]:
+    """Return how many agents an environment has, in words where they are several, and what a row is."""
+    return (f" of {parts.seats} agents", "agents") if parts.seats > 1 else ("", "environments")
+
+
+def name_row(row: int, per_env: int) -> str:
+    """Return how a message names a row of a vector."""
+    env, seat = divmod(row, per_env)
+    return f"environment {env}" + (f" (agent {seat})" if per_env > 1 else "")
+
+
+def check_turns(rollouts: Sequence[Rollout], before: int) -> None:
+    """Raise ConfigError where nobody came to the end of a turn in the first rollout of all.
+
+    Args:
+        before: rollouts before this one; later on it is chance who comes to a turn.
+    """
+    what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
+    remedy = "so there is nothing to learn from; raise algo.num_steps"
+    require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")

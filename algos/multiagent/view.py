@@ -1,0 +1,68 @@
+"""What the policies of several agents saw last of a vector of worlds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.algos.learning.rollouts.environments import ToEnv
+from paddock.algos.learning.rollouts.resume_point import State
+from paddock.algos.multiagent.parts import Parts
+
+
+class JointView:
+    """The view of all parts; see `learning.rollouts.environments.View`.
+
+    Attributes:
+        obs: of each part, [n, ...].
+        acts: [N], rows that await an action; None where all always do.
+    """
+
+    obs: list[NDArray[Any]]
+    acts: NDArray[np.bool_] | None
+
+    def __init__(self, parts: Parts, worlds: int, index: int) -> None:
+        """Have seen nothing.
+
+        Args:
+            parts: who acts.
+            worlds: in the vector.
+            index: of the actor.
+        """
+        self._parts, self._worlds = parts, worlds
+        self._numbers = index * worlds + np.arange(worlds)  # of the worlds among those of all actors
+
+    def who(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return which part plays each row of these worlds in their episodes [W]; see `Parts.who`."""
+        return self._parts.who(self._numbers, episode)
+
+    def recast(self, who: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
+        """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
+        seats, new = self._parts.seats, self._parts.who(self._numbers[begun], episode[begun])
+        who.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
+
+    def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
+        """See `View.take`."""
+        parts, who = self._parts, self.who(episode)
+        self.acts = infos.get("acts")
+        self.obs = [parts.own(k, obs) for k in range(len(parts.each))]
+        if self.acts is not None:
+            self.obs = [own.copy() for own in self.obs]
+            for k, own in enumerate(self.obs):
+                acts, mine = self.acts[parts.rows(k, self._worlds)], parts.mine(k, who)
+                parts.hide(k, own, acts if mine is None else acts & mine)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `View.state_dict`."""
+        return {"obs": self._parts.by_name(self.obs), **({} if self.acts is None else {"acts": self.acts})}
+
+    def load_state_dict(self, state: State) -> None:
+        """See `View.load_state_dict`."""
+        self.obs = [np.array(obs) for obs in self._parts.in_order(state["obs"])]
+        self.acts = np.array(state["acts"]) if "acts" in state else None
+
+    def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
+        """See `View.unpack`."""
+        who = self.who(episode)
+        return lambda actions, rows: self._parts.unpack(actions, None if who is None else who[rows])
