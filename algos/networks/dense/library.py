@@ -11,7 +11,7 @@ from paddock.envs.errors import ConfigError, require
 from paddock.envs.native import library as environments
 
 FOLDER = Path(__file__).parent
-ABI = 8  # DENSE_ABI of dense.h
+ABI = 9  # DENSE_ABI of dense.h
 
 _POINTER = ctypes.c_void_p
 _FUNCTIONS = {  # result, then arguments

@@ -11,7 +11,7 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 8 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 9 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
