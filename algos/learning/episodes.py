@@ -85,7 +85,7 @@ class RowMoments:
     """
 
     def __init__(self, numbers: NDArray[Any]) -> None:
-        """Have seen nothing.
+        """Start without observations.
 
         Args:
             numbers: [R, ...], shaped as those of an observation in each row.
@@ -94,7 +94,7 @@ class RowMoments:
         self._mean, self._m2 = np.zeros(numbers.shape), np.zeros(numbers.shape)
 
     def clear(self, rows: NDArray[np.intp]) -> None:
-        """Forget what these rows saw."""
+        """Reset these rows."""
         self._count[rows] = self._mean[rows] = self._m2[rows] = 0
 
     def add(self, rows: NDArray[np.intp], numbers: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What code that knows only rows asks of an environment or a policy of several agents."""
+"""Environments and policies of several agents, described row by row for code that does not know agents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,18 @@ from paddock.algos.multiagent.parts import Parts
 from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.envs.errors import require
 from paddock.envs.spec import EnvSpec
+from paddock.envs.vector import Vec
+from paddock.envs.vector.remote import is_shared
 
 
 def rows_per_env(env: EnvSpec) -> int:
     """Return how many rows of a vector an environment has: one for each agent."""
     return env.seats
+
+
+def has_turns(env: EnvSpec, vec: Vec) -> bool:
+    """Return whether rows of a rollout may wait, or end before their environment does."""
+    return env.seats > 1 or is_shared(vec)
 
 
 def spaces_of_rows(env: EnvSpec) -> list[tuple[gymnasium.Space, gymnasium.Space]]:
@@ -40,10 +47,14 @@ def name_row(row: int, per_env: int) -> str:
 
 
 def check_turns(rollouts: Sequence[Rollout], before: int) -> None:
-    """Raise ConfigError where nobody came to the end of a turn in the first rollout of all.
+    """Check that an agent finished a turn in the first rollout.
 
     Args:
-        before: rollouts before this one; later on it is chance who comes to a turn.
+        rollouts: of each policy.
+        before: rollouts played before; later ones may lack a finished turn by chance.
+
+    Raises:
+        ConfigError: no agent did.
     """
     what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
     remedy = "so there is nothing to learn from; raise algo.num_steps"

@@ -34,7 +34,7 @@ def discount_turns(
     returns, closed = np.empty(reward.shape), np.empty(reward.shape, np.bool_)
     for t in range(len(reward)):
         open_turn = open_turn | acts[t]
-        # What is paid before a life's first turn is of no turn, and learned from by nobody.
+        # Rewards before a life's first turn belong to no turn and are not learned from.
         returns[t] = np.where(acts[t], running * gamma, running) + np.where(open_turn, reward[t], np.float32(0))
         closed[t] = open_turn & (acts[t + 1] | ended[t])
         running, open_turn = np.where(ended[t], 0.0, returns[t]), open_turn & ~ended[t]
@@ -43,7 +43,7 @@ def discount_turns(
 
 @dataclass(frozen=True)
 class Turns:
-    """The finished turns of each row, one after another and the last one at T - 1, as if nobody had ever waited."""
+    """The finished turns of each row, packed so that the last one is at T - 1."""
 
     finished: Flags  # [T, B]
     begin: NDArray[np.intp]  # [T, B], the step in which each turn began; what is no turn comes first

@@ -1,4 +1,4 @@
-"""What the policies of several agents saw last of a vector of worlds."""
+"""Latest observations of the policies of several agents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,10 +23,10 @@ class JointView:
     acts: NDArray[np.bool_] | None
 
     def __init__(self, parts: Parts, worlds: int, index: int) -> None:
-        """Have seen nothing.
+        """Start without observations.
 
         Args:
-            parts: who acts.
+            parts: the policies.
             worlds: in the vector.
             index: of the actor.
         """

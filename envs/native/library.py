@@ -136,7 +136,7 @@ def widest() -> str:
 
 
 def usable() -> str | None:
-    """Return what `widest` does; None where there is no library."""
+    """Return the instruction set that `widest` chooses; None without a library."""
     try:
         return widest()
     except ConfigError:

@@ -25,8 +25,8 @@ from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
 from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.divide import make_parts
-from paddock.algos.multiagent.replay.players import count_rows, has_turns, prepare_env
+from paddock.algos.multiagent.divide import make_parts, prepare_env
+from paddock.algos.multiagent.rows import has_turns
 from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import Activation
@@ -127,7 +127,7 @@ class OffPolicy:
         self.learning: list[LearnedPolicy] = []
         for k, part in enumerate(self.parts.each):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
-            rows, architecture = count_rows(part, self.vec.num_envs * actors), part.architecture
+            rows, architecture = self.vec.num_envs * actors * part.rows_per_env, part.architecture
             own = learner(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
         config = RolloutConfig(

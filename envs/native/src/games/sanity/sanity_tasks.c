@@ -187,10 +187,10 @@ static inline void show_recall(SHOWN(env))
     seen[1] = env->step == settings->delay + 1;
 }
 
-#define SANITY_TASK(task, begin, show, shown, most_choices)                                                      \
+#define SANITY_TASK(task, begin, show, shown, most_choices)                                                            \
     GAME_OF(                                                                                                           \
-        sanity_##task, struct sanity_env, begin, play_##task, show, .choices = most_choices, .observations = shown,        \
-        .row_bytes = (shown) * sizeof(float)                                                                              \
+        sanity_##task, struct sanity_env, begin, play_##task, show, .choices = most_choices, .observations = shown,    \
+        .row_bytes = (shown) * sizeof(float)                                                                           \
     )
 
 SANITY_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2)
