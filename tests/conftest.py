@@ -86,6 +86,19 @@ def same_environment() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.fixture(autouse=True)
+def same_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget modules that a test imported from temporary folders: another test's package may have the same name."""
+    before = set(sys.modules)
+    yield
+    temporary = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - before:
+        spec = vars(sys.modules[name]).get("__spec__")
+        places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
+        if any(str(place).startswith(temporary) for place in places):
+            del sys.modules[name]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Have the garbage collector leave alone what is imported and collected, from the beginning to the end."""
