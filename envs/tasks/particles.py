@@ -9,7 +9,7 @@ As in the worlds that Lowe et al. 2017 (arXiv:1706.02275) published, which are t
    shortened to the body's top speed if it is above it.
 
 Numbers are of double precision, and each operation is rounded by itself in the order that is written here, those of
-exponential and logarithm too: `envs/native/src/boards/particles.h` has the same, and so the same bits everywhere.
+exponential and logarithm too: `envs/native/src/tasks/particles.h` has the same, and so the same bits everywhere.
 """
 
 import math

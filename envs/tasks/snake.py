@@ -14,7 +14,7 @@ step all snakes that live move at once:
 After `max_steps` steps whoever lives is truncated, and nobody comes back; the world ends then, or when no snake lives.
 A snake sees the 11 x 11 cells around its head as they are after the step, the dying around where it last was.
 
-`envs/native/src/boards/snake.c` gives the same numbers.
+`envs/native/src/tasks/snake.c` gives the same numbers.
 """
 
 from collections import Counter

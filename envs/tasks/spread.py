@@ -11,7 +11,7 @@ speed, its place, and from there where the landmarks are and the others, in thei
 who could speak there in other worlds: 6 N numbers. After `max_cycles` steps all are truncated.
 
 With the same seed an episode is that of `mpe2.simple_spread_v3`, but for the last digits of a contact's push;
-`envs/native/src/boards/spread.c` gives the same bits as these rules.
+`envs/native/src/tasks/spread.c` gives the same bits as these rules.
 """
 
 from dataclasses import dataclass

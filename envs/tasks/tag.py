@@ -12,7 +12,7 @@ where obstacles are and the others, adversaries first; and the speeds of all oth
 are truncated.
 
 With the same seed an episode is that of `mpe2.simple_tag_v3`, but for the last digits of a contact's push;
-`envs/native/src/boards/tag.c` gives the same bits as these rules.
+`envs/native/src/tasks/tag.c` gives the same bits as these rules.
 """
 
 from dataclasses import dataclass

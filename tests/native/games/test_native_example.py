@@ -23,7 +23,7 @@ from paddock.envs.registration import VERSIONS
 
 PAGE = (ROOT / "docs" / "native_game.md").read_text()
 FILES = dict(re.findall(r"^```\w+ title=\"([^\"\n]+)\"\n(.*?)^```", PAGE, re.M | re.S))
-RULES, IN_C, OPTION = "envs/tasks/nim.py", "envs/native/src/boards/nim.c", "conf/env/nim.yaml"
+RULES, IN_C, OPTION = "envs/tasks/nim.py", "envs/native/src/tasks/nim.c", "conf/env/nim.yaml"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if COMPILER is None:
         pytest.skip("there is no C compiler (cc, gcc)")
     source = shutil.copytree(NATIVE / "src", tmp_path / "src")
-    game, stubs = source / "boards" / "nim.c", tmp_path / "stubs.c"
+    game, stubs = source / "tasks" / "nim.c", tmp_path / "stubs.c"
     stubs.write_text('#include "simd/sets.h"\nconst struct set *const avx2_set, *const avx512_set;\n')
     files = [source.parent / Path(name).relative_to("envs/native") for name in extension().sources]
     command = [COMPILER, "-O0", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-fPIC", "-pthread", f"-I{source}"]

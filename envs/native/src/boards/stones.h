@@ -7,7 +7,7 @@
 #ifndef PADDOCK_STONES_H
 #define PADDOCK_STONES_H
 
-#include "world.h"
+#include "games/world.h"
 
 #define STONE_SEATS 2
 #define MOST_MOVES 16

@@ -1,7 +1,7 @@
 /* Adversaries that hunt prey among obstacles: the rules are those of envs/tasks/tag.py, to the bit. */
 
 #include "particles.h"
-#include "world.h"
+#include "games/world.h"
 
 #define TAG_EACH 8 /* of each kind at the most */
 #define TAG_MOVING (2 * TAG_EACH)

@@ -1,6 +1,6 @@
 /* Snakes on one field: the rules are those of envs/tasks/snake.py, to the bit. */
 
-#include "world.h"
+#include "games/world.h"
 
 #define SIGHT 5                 /* cells that a snake sees in each direction */
 #define SEEN (2 * SIGHT + 1)    /* a side of what it sees */

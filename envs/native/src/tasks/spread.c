@@ -1,7 +1,7 @@
 /* Agents that cover landmarks: the rules are those of envs/tasks/spread.py, to the bit. */
 
 #include "particles.h"
-#include "world.h"
+#include "games/world.h"
 
 #define MOST_AGENTS 16
 #define AGENT_BYTES (6 * sizeof(float)) /* of what an agent sees, for each agent that there is */
