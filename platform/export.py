@@ -6,23 +6,19 @@ python -m paddock.export RUN policy.onnx
 import importlib
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
-from paddock.algos.common.threads import one_thread
+from paddock.algos.learning.policy_episodes import Performance, perform
 from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.envs.errors import ConfigError, PaddockError, install, require
 from paddock.envs.spaces.views import flatten
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.serial import SerialVectorEnv
-from paddock.envs.worlds.roles import narrow
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.load import load
@@ -159,7 +155,7 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) 
     except ConfigError:
         return None
     own, _, space = find_member(policy, spec, of)
-    obs, states, output, action = _visit(policy, spec) if spec.seats == 1 else _visit_world(policy, own, spec)
+    obs, states, output, action = _visit(policy, own, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     given: dict[str, Any] = own.inputs.feed(obs)
     if len(session.get_inputs()) > len(given):
@@ -184,58 +180,38 @@ def _leaves(actions: NDArray[Any], spec: EnvSpec, space: Any) -> list[NDArray[An
     return [actions] if actions.dtype.kind != "V" else list(flatten(spec.lay_out_actions(space).fields(actions)))
 
 
-def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Observations that the policy meets, with its memory before, its outputs and its actions: COMPARED of each."""
-    met: list[tuple[Any, ...]] = []
-    episode, over, state = 0, True, None
-    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED, packed=True)) as venv:
-        while len(met) < COMPARED:
-            if over:
-                obs, _ = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])
-                episode, state = episode + 1, None
-            obs = obs.copy()
-            output, after = policy.outputs(obs, state)
-            action, _, _ = policy.act(obs, state)
-            met.append((obs, _memory(state, after), output, action))
-            state = after
-            obs, _, terminated, truncated, _ = venv.step(action)
-            over = bool(terminated[0] or truncated[0])
-    obs_rows, states, outputs, actions = (np.concatenate(column) for column in zip(*met, strict=True))
-    return obs_rows, states, outputs, actions
+class _Recorder:
+    """Policy that keeps the observations that it meets, its memories before, its outputs and its actions."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.met: list[tuple[NDArray[Any], ...]] = []
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        output, after = self.policy.outputs(obs, state)
+        acted = self.policy.act(obs, state)
+        self.met.append((obs.copy(), _memory(state, after), output, acted[0]))
+        return acted
 
 
-def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The same of a policy in a world, where all play: what those of its agents meet who are to act."""
-    plays = isinstance(policy, SeatedPolicy) and any(policy.plays(seat) is own for seat in range(spec.seats))
-    seated = policy if plays else SeatedPolicy(spec, [own], [0] * spec.seats)
-    mine = [seat for seat in range(spec.seats) if seated.plays(seat) is own]
-    layout = next(role.observations for role in spec.roles if mine[0] in role.seats)
-    assert layout is not None
-    met: list[tuple[Any, ...]] = []
-    episode, over = 0, True
-    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED, packed=True)) as venv:
-        while len(met) < COMPARED:
-            if over:
-                obs, infos = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])
-                episode, states, memories = episode + 1, [None] * spec.seats, [None] * spec.seats
-            rows, acts = obs.copy(), infos["acts"].copy()
-            chosen: list[Any] = [None] * spec.seats
-            for seat in np.flatnonzero(acts).tolist():
-                row = rows[seat : seat + 1]
-                chosen[seat], _, states[seat] = seated.at(seat).act(row, states[seat])
-                if seat in mine:
-                    seen = narrow(row, layout) if len(spec.roles) > 1 else row
-                    output, after = own.outputs(seen, memories[seat])
-                    before = _memory(memories[seat], after)
-                    met.append((seen, before, output, own.act(seen, memories[seat])[0]))
-                    memories[seat] = after
-            first = next(action for action in chosen if action is not None)
-            actions = np.concatenate([first if action is None else action for action in chosen])
-            obs, _, terminated, truncated, infos = venv.step(actions)
-            for seat in np.flatnonzero(terminated | truncated).tolist():
-                states[seat] = memories[seat] = None
-            over = bool(infos["over"][0])
-    return tuple(np.concatenate(column) for column in zip(*met[:COMPARED], strict=True))  # type: ignore[return-value]
+def _visit(policy: Any, own: Any, spec: EnvSpec) -> list[NDArray[Any]]:
+    """Play fresh episodes; return the observations that a policy meets, and what `_Recorder` keeps beside them.
+
+    Args:
+        policy: plays all seats.
+        own: the policy that is recorded, one of its members or the only one.
+    """
+    recorder = _Recorder(own)
+    seats = [policy.plays(seat) if isinstance(policy, SeatedPolicy) else own for seat in range(spec.seats)]
+    plays = any(one is own for one in seats)  # else it is of a league, and plays all
+    members = [recorder if one is own or not plays else one for one in seats]
+    playing = recorder if spec.seats == 1 else SeatedPolicy(spec, members, range(spec.seats))
+    recorder.met.clear()  # of seating
+    episode = 0
+    while len(recorder.met) < COMPARED:
+        seed, episode = episode_seed(0, Stream.FRESH, 0, episode), episode + 1
+        perform(Performance(spec, playing, COMPARED, stochastic=False), [seed])
+    return [np.concatenate(column) for column in zip(*recorder.met[:COMPARED], strict=True)]
 
 
 def _memory(before: Any, after: Any) -> NDArray[Any]:
