@@ -9,7 +9,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,14 @@ from .config.command import Readers, check_output, parse, run_command, write_out
 from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
 from .reports.data import (
     ReportedRun,
-    differing_keys,
     find_repeats,
     group_by_seed,
+    label_groups,
     read_settings,
     sort_groups,
 )
 from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
-from .runs.identity import short_name
 from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ MOST_GROUPS = 10  # in a picture
 MOST_INSIDE = 4  # names of lines that have room beside them
 
 
-KNOWN = list(dict.fromkeys([CURVES, *(name for history in HISTORIES for name in history.pictures)]))
+KNOWN = [CURVES, *dict.fromkeys(name for history in HISTORIES for name in history.pictures)]
 
 
 def main() -> int:
@@ -118,7 +117,8 @@ def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None =
         log.warning("%s is left out: it repeats the settings and the seed of %s", repeat.path, other.path)
     every = group_by_seed([run for run in begun if run not in repeats])
     metrics = _default_metrics(every) if y is None else list(dict.fromkeys(y))
-    groups = label_groups(sort_groups(every, metrics[0])[:MOST_GROUPS])
+    best = sort_groups(every, metrics[0])[:MOST_GROUPS]
+    groups = list(zip(label_groups(best), best, strict=True))
     known = {name for run in begun for name in run.columns}
     panels: dict[str, list[str]] = {}
     for metric in metrics:
@@ -140,8 +140,8 @@ def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None =
     if below:
         _name_lines(figure, named, loc="outside lower center", ncols=2)
     cut = f": the best {MOST_GROUPS} of {len(every)} groups" if len(every) > MOST_GROUPS else ""
-    several = any(len(group) > 1 for group in groups.values())
-    axes[0].set_title(_title(groups) + cut, pad=20 if several else None)
+    several = any(len(group) > 1 for group in best)
+    axes[0].set_title(_title(best) + cut, pad=20 if several else None)
     if several:
         place: dict[str, Any] = {"ha": "center", "va": "bottom", "transform": axes[0].transAxes, "color": GREY}
         axes[0].text(0.5, 1.02, EXPLAINED, fontsize="x-small", **place)
@@ -151,26 +151,13 @@ def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None =
     return figure
 
 
-def label_groups(groups: Sequence[list[ReportedRun]]) -> dict[str, list[ReportedRun]]:
-    """Groups by what tells them apart: algorithm and environment, or up to three keys, or else names of folders."""
-    runs = [group[0] for group in groups]
-    differing = differing_keys(runs)
-    subject = [key for key in ("algo.name", "env.id") if key in differing]
-    labels = [str(run.path) for run in runs]
-    for chosen in (differing, subject):
-        named = [", ".join(_setting(key, run.settings.get(key)) for key in chosen) for run in runs]
-        if 0 < len(chosen) <= 3 and len(set(named)) == len(runs):
-            labels = named
-    return dict(zip(labels, groups, strict=True))
-
-
 def _draw_panel(
-    ax: Axes, groups: Mapping[str, list[ReportedRun]], x: str, metrics: Sequence[str]
+    ax: Axes, groups: Sequence[tuple[str, list[ReportedRun]]], x: str, metrics: Sequence[str]
 ) -> tuple[list[Line2D], list[ReportedRun]]:
     """Draw each group's lines of each metric; returns those that have names, and the runs that lack numbers."""
     named: list[Line2D] = []
     missing: list[ReportedRun] = []
-    series = [(label, group, metric) for label, group in groups.items() for metric in metrics]
+    series = [(label, group, metric) for label, group in groups for metric in metrics]
     for k, (label, group, metric) in enumerate(series):
         every = [(run, read_line(run.columns, x, metric)) for run in group]
         lines = [line for _, line in every if len(line[0])]
@@ -219,17 +206,8 @@ def _read(folders: Iterable[Path]) -> list[ReportedRun]:
     return list(read.values())
 
 
-def _setting(key: str, value: Any) -> str:
-    if key == "env.id":
-        return short_name(str(value))
-    if key == "env._target_":
-        return str(value).rpartition(".")[2]
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return shown if key == "algo.name" else f"{key.rpartition('.')[2]}={shown}"
-
-
-def _title(groups: Mapping[str, list[ReportedRun]]) -> str:
-    runs = [run for group in groups.values() for run in group]
+def _title(groups: Sequence[list[ReportedRun]]) -> str:
+    runs = [run for group in groups for run in group]
     names = [{str(run.settings.get("algo.name", "")) for run in runs}, {run.env for run in runs}]
     subject = " on ".join(name for choice in names if len(choice) == 1 for name in choice if name) or "learning curves"
     if len(groups) > 1:
@@ -244,59 +222,32 @@ def _command(arguments: Sequence[str]) -> None:
     require(bool(given), "plot needs a DIR; write python -m paddock.plot DIR... out=FILE.png")
     folders = list({folder.resolve(): folder for folder in given}.values())
     shown, out = options.pop("show", None), options.pop("out", None)
-    _check_choice(shown, out, options)
+    asked = shown or [CURVES]
+    for name in asked:
+        require(name in KNOWN, f"show={name} is not a picture; {nearest(name, KNOWN)}")
+    listed = f"show={','.join(asked)}"
+    require(out is None or len(asked) == 1, f"out={out} is one file, and {listed} are {len(asked)}; leave out= away")
+    require(not options or CURVES in asked, f"{'= and '.join(options)}= belongs to curves; add {CURVES} to {listed}")
     read = _read(folders)
     require(bool(read), f"no run in {', '.join(map(str, folders))} can be read; see paddock.status")
-    # Where nothing says what to draw, it is all there is; what there is not yet is then no mistake.
-    open_choice = shown is None and out is None and not options and len(read) == 1
-    asked = shown or [CURVES]
-    pictures = _list_pictures(read, asked) if open_choice or asked != [CURVES] else {}
+    pictures: dict[str, Callable[[str], Figure]] = {CURVES: lambda title: draw(read, **options)}
+    pictures |= read_pictures(read[0])[1] if len(read) == 1 else {}
+    for name in asked:
+        here = f"{name} is not a picture of {', '.join(map(str, folders))}; allowed: {', '.join(pictures)}"
+        require(name in pictures, f"{listed}: {here}; others need one run: of POET, PBT, or with matches.json")
     figures: dict[Path, Figure] = {}
-    for name in [CURVES, *pictures] if open_choice else asked:
+    for name in pictures if shown is None and out is None and not options else asked:
         file = out or (folders[0] if len(folders) == 1 else Path()) / f"{name}.png"
         check_output("out", file, FORMATS)
         try:
-            figures[file] = draw(read, **options) if name == CURVES else pictures[name](_title({"": read}))
-        except ConfigError as error:
+            figures[file] = pictures[name](_title([read]))
+        except ConfigError as error:  # of what was not asked for by name: there is nothing to draw yet
             if name in asked:
                 raise
             log.warning("%s is left out: %s", file, error)
     for file, figure in figures.items():
         _write(figure, file)
         print(file)
-
-
-def _list_pictures(runs: Sequence[ReportedRun], asked: Sequence[str]) -> dict[str, Callable[[str], Figure]]:
-    """What there is to draw of one run beside its curves; all that is asked for is there."""
-    listed = f"show={','.join(asked)}"
-    remedy = f"give one RUN, or choose show={CURVES}"
-    require(len(runs) == 1 or asked == [CURVES], f"{listed}: {len(runs)} runs were given, and this is of one; {remedy}")
-    try:
-        _, pictures = read_pictures(runs[0])
-    except ConfigError as error:
-        if asked != [CURVES]:
-            raise
-        log.warning("only curves are drawn: %s", error)
-        return {}
-    if asked != [CURVES] and not pictures:
-        events = runs[0].path / "events.jsonl"
-        remedy = f"wait for the first iteration of algo=poet or algo=pbt, or choose show={CURVES}, which any run has"
-        raise ConfigError(f"{listed}: {events} tells of no niche and no member, and there is no matches.json; {remedy}")
-    for name in asked:
-        there = f"{name} is not a picture of {runs[0].path}; allowed: {', '.join([CURVES, *pictures])}"
-        require(name in (CURVES, *pictures), f"{listed}: {there}")
-    return pictures
-
-
-def _check_choice(shown: Sequence[str] | None, out: Path | None, curves: Iterable[str]) -> None:
-    """Check which pictures were asked for (None: it was not said), and keys that are of the curves."""
-    for name in shown or ():
-        require(name in KNOWN, f"show={name} is not a picture; {nearest(name, KNOWN)}")
-    names = list(shown or [CURVES])
-    listed = f"show={','.join(names)}"
-    require(out is None or len(names) == 1, f"out={out} is one file, and {listed} are {len(names)}; leave out= away")
-    for key in curves:
-        require(CURVES in names, f"{key}= is of curves, and {listed} has none; leave {key}= away, or add {CURVES}")
 
 
 def _write(figure: Figure, out: Path) -> None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from paddock.envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
-from ..runs.identity import NUM_ENVS, experiment, short_name, spell_value
+from ..runs.identity import experiment, short_name, spell_value
 from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_columns, read_states
+from ..runs.sweeps import find_differences
 from .curves import EVALUATION, TRAINING
 from .drawing import COLORS
 
@@ -151,7 +152,7 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
     begun = {entry.run: entry for entry in entries if entry.run.columns and entry.run.config}
     repeats = find_repeats(list(begun))
     every = sort_groups(group_by_seed([run for run in begun if run not in repeats]), metric)
-    labels = _labels([same[0] for same in every])
+    labels = label_groups(every, with_env=False)
     return [
         Group(
             _letter(k),
@@ -196,15 +197,6 @@ def find_repeats(runs: Sequence[ReportedRun]) -> dict[ReportedRun, ReportedRun]:
     return repeats
 
 
-def differing_keys(runs: Sequence[ReportedRun]) -> list[str]:
-    """The keys in which the settings of some runs differ."""
-    settings = [run.settings for run in runs]
-    keys = sorted({key for of in settings for key in of})
-    # Where it is no matter there is none, which is no difference.
-    having = {key: [of for of in settings if key in of or key != NUM_ENVS] for key in keys}
-    return [key for key, some in having.items() if len({repr(of.get(key)) for of in some}) > 1]
-
-
 def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[ReportedRun]]:
     """Sort groups by their environments, and those of one environment by the median of a metric's last values."""
 
@@ -213,6 +205,25 @@ def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[R
         return group[0].env, -float(np.median(values)) if values else np.inf
 
     return sorted(groups, key=place)
+
+
+def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) -> list[str]:
+    """Name groups by their algorithms, and the keys in which those of one algorithm and environment differ.
+
+    Args:
+        with_env: name environments too, where there are several.
+    """
+    settings = [group[0].settings for group in groups]
+    names = [
+        {"algo": str(of.get("algo.name", "?")), "env": group[0].env} for of, group in zip(settings, groups, strict=True)
+    ]
+    envs = {name["env"] for name in names} if with_env else ()
+    labels = []
+    for name, keys in zip(names, find_differences(names, settings), strict=True):
+        told = [f"{key}={spell_value(value)}" for key, value in keys.items()]
+        more = [f"and {len(told) - MOST_KEYS} more"] if len(told) > MOST_KEYS else []
+        labels.append(", ".join([name["algo"], *([name["env"]] if len(envs) > 1 else []), *told[:MOST_KEYS], *more]))
+    return labels
 
 
 def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
@@ -240,15 +251,3 @@ def _name(run: Path, folder: Path, folders: int) -> str:
 def _letter(k: int) -> str:
     """A, B, ... Z, AA, AB, ..."""
     return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)
-
-
-def _labels(firsts: Sequence[ReportedRun]) -> list[str]:
-    """The algorithm, and the keys in which groups of one algorithm on one environment differ."""
-    subjects = [(str(run.settings.get("algo.name", "?")), run.env) for run in firsts]
-    labels = []
-    for run, subject in zip(firsts, subjects, strict=True):
-        differing = differing_keys([other for other, same in zip(firsts, subjects, strict=True) if same == subject])
-        named = [f"{key}={spell_value(run.settings.get(key))}" for key in differing[:MOST_KEYS]]
-        more = [f"and {len(differing) - MOST_KEYS} more"] if len(differing) > MOST_KEYS else []
-        labels.append(", ".join([subject[0], *named, *more]))
-    return labels

@@ -36,15 +36,25 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     Algorithm and environment, where not all have the same, and the keys in which runs on the same of both differ.
     """
     subjects = [{"algo": algorithm_name(config), "env": short_name(env_name(config))} for config in configs]
-    told: list[dict[str, Any]] = [
-        {part: name for part, name in subject.items() if any(other[part] != name for other in subjects)}
-        for subject in subjects
+    # Where a run's folder is differs by itself.
+    values = [flatten({name: section for name, section in config.items() if name != "run"}) for config in configs]
+    told = [
+        {part: name for part, name in subject.items() if any(other[part] != name for other in subjects)} | differing
+        for subject, differing in zip(subjects, find_differences(subjects, values), strict=True)
     ]
+    return [" ".join(f"{key}={spell_value(value)}" for key, value in of.items()) for of in told]
+
+
+def find_differences(subjects: Sequence[object], values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Find the keys in which settings of one subject differ.
+
+    Returns:
+        For each, its values of these keys, by the last parts of the keys' names where that is enough.
+    """
+    found: list[dict[str, Any]] = [{} for _ in values]
     alike: dict[str, list[int]] = {}
     for k, subject in enumerate(subjects):
         alike.setdefault(repr(subject), []).append(k)
-    # Where a run's folder is differs by itself.
-    values = [flatten({name: section for name, section in config.items() if name != "run"}) for config in configs]
     for same in alike.values():
         for key in dict.fromkeys(key for k in same for key in values[k]):
             if len({repr(values[k].get(key)) for k in same}) > 1:
@@ -52,8 +62,7 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
                     value = values[k].get(key)
                     # A class by its own name, for the section that names it.
                     target = str(value).rpartition(".")[2] if key.endswith("._target_") else value
-                    told[k][key.removesuffix("._target_")] = target
-    lasts = {key: key.rpartition(".")[2] for of in told for key in of}
+                    found[k][key.removesuffix("._target_")] = target
+    lasts = {key: key.rpartition(".")[2] for of in found for key in of}
     counts = Counter(lasts.values())
-    names = {key: last if counts[last] == 1 else key for key, last in lasts.items()}
-    return [" ".join(f"{names[key]}={spell_value(value)}" for key, value in of.items()) for of in told]
+    return [{lasts[key] if counts[lasts[key]] == 1 else key: value for key, value in of.items()} for of in found]

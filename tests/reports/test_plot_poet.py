@@ -258,11 +258,7 @@ def test_missing_pictures_are_named(tmp_path: Path, main: Main, caplog: pytest.L
 def test_run_without_events_has_no_lineage(tmp_path: Path, main: Main) -> None:
     run = write(tmp_path / "run", story(), 42)
     (run / "events.jsonl").write_text('{"iteration": 1, "event": "bi')
-    for name in ("lineage",):
-        code, out, err = main(run, f"show={name}")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert (
-            f"show={name}: {run / 'events.jsonl'} tells of no niche and no member, and there is no matches.json; wait"
-            in err
-        )
+    code, out, err = main(run, "show=lineage")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"show=lineage: lineage is not a picture of {run}; allowed: curves" in err
     assert main(run) == (0, f"{run / 'curves.png'}\n", "")

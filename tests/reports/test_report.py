@@ -192,8 +192,8 @@ def test_groups_are_labelled_by_keys_that_differ(tmp_path: Path) -> None:
     groups = group(gather([tmp_path]).entries, "eval/return_mean")
     # The best median first: 20, then that of 0 and 10.
     assert [(one.letter, one.label, one.scores.tolist()) for one in groups] == [
-        ("A", "es, algo.rate=0.2", [20]),
-        ("B", "es, algo.rate=0.1", [0, 10]),
+        ("A", "es, rate=0.2", [20]),
+        ("B", "es, rate=0.1", [0, 10]),
     ]
     text = Reader(report([tmp_path])).text
     assert "one seed" in text

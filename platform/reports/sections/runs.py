@@ -103,9 +103,8 @@ def show_histories(entries: Sequence[Entry]) -> list[Html]:
             shown += 1
             drawn = [_draw_history(entry, name, draw, shown) for name, draw in pictures.items()]
             parts.setdefault(title, []).extend([heading(entry.name), *drawn])
-        except (PaddockError, LookupError, TypeError, ValueError) as error:
-            said = f"{entry.name}: its events.jsonl or matches.json cannot be drawn ({type(error).__name__}: {error})"
-            parts.setdefault("Histories", []).append(paragraph(said))
+        except PaddockError as error:
+            parts.setdefault("Histories", []).append(paragraph(f"{entry.name} cannot be drawn: {error}"))
     if left_out:
         parts[next(reversed(parts))].append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))
     return [section(title, "", *drawn) for title, drawn in parts.items()]
