@@ -22,6 +22,8 @@ from paddock.algos.protocol import TellsEvents
 from ..config.build import build
 from ..config.experiment import build_algorithm, packages
 from ..runs.checkpoint import Checkpoints, State, check_fits
+from ..tracking.console import Console
+from ..tracking.tracker import Tracker
 from .installed import Finding, in_words
 
 SHOWN = 3  # metrics or attributes that are named in one line
@@ -68,7 +70,7 @@ def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations
             yield "plan", Finding("FAIL", in_words(error), "mend what raised it")
             return
         yield "plan", Finding("ok", f"{iterations} iterations in {time.perf_counter() - started:.1f} s")
-        yield "metrics", _check_rows(whole.rows)
+        yield "metrics", _guarded(lambda: _check_rows(whole.rows, Path(scratch)))
         repeated = _guarded(lambda: _check_repeated(make, whole, states))
         yield "repeated", repeated
         if repeated.level == "FAIL":
@@ -108,45 +110,25 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
         return Finding("FAIL", in_words(error), "mend what raised it")
 
 
-def _check_rows(rows: Sequence[Mapping[str, Any]]) -> Finding:
-    """Each row is flat, `group/name` -> number, with iteration and step."""
-    iteration = step = 0
-    for number, row in enumerate(rows, 1):
-        here = f"iteration {number}"
-        for name in ("iteration", "step"):
-            if name not in row:
-                return Finding("FAIL", f"{here} has no '{name}'", "every row has both")
-        for name, value in row.items():
-            if not isinstance(name, str) or not (name in ("iteration", "step") or _is_grouped(name)):
-                return Finding("FAIL", f"{here}: {name!r} has no group", f"name it group/name, such as mine/{name}")
-            if not _is_number(value):
-                what = f"{here}: {name} is {_shown(value)}, a {type(value).__name__}"
-                return Finding("FAIL", what, "metrics are numbers; text is for events")
-        if row["iteration"] <= iteration:
-            what = f"{here}: 'iteration' is {_shown(row['iteration'])} after {_shown(iteration)}"
-            return Finding("FAIL", what, "it counts from 1, and rises from row to row")
-        if row["step"] < step:
-            what = f"{here}: 'step' falls from {_shown(step)} to {_shown(row['step'])}"
-            return Finding("FAIL", what, "it counts all environment steps so far")
-        iteration, step = row["iteration"], row["step"]
+def _check_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> Finding:
+    """Each row is one that a run can track: flat, `group/name` -> number, with iteration and step."""
+    step = 0
+    with closing(Tracker(folder, [], 0, Console(None, None, {}))) as tracker:
+        for number, row in enumerate(rows, 1):
+            tracker.log(row)
+            if bare := sorted(name for name in row.keys() - {"iteration", "step"} if "/" not in name):
+                what = f"iteration {number}: {bare[0]!r} has no group"
+                return Finding("FAIL", what, f"name it group/name, such as mine/{bare[0]}")
+            if row["step"] < step:
+                what = f"iteration {number}: 'step' falls from {_shown(step)} to {_shown(row['step'])}"
+                return Finding("FAIL", what, "it counts all environment steps so far")
+            step = row["step"]
     names = {name for row in rows for name in row if not name.startswith("system/")} - {"iteration", "step"}
     found = f"{len(names)} names, {step:,} steps"
     if not names & {"train/return_mean", "eval/return_mean"}:
         shown = "by these names returns are shown, plotted and compared"
         return Finding("warn", f"{found}, none of them train/return_mean or eval/return_mean", shown)
     return Finding("ok", found)
-
-
-def _is_grouped(name: str) -> bool:
-    return "/" in name and all(part and not any(map(str.isspace, part)) for part in name.split("/"))
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, np.ndarray) or (not isinstance(value, int | float) and hasattr(value, "item")):
-        if np.size(value) != 1:
-            return False
-        value = value.item()  # as a run writes it
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_repeated(make: Make, whole: PlayedRun, states: Checkpoints) -> Finding:

@@ -6,19 +6,18 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.spec import EnvSpec
 
-from .episodes import Episode, play, shorten, tell_duration
+from .episodes import LIVES, Episode, play, shorten, tell_duration
 from .installed import Finding
-from .world_checks import check_lives, check_paid, check_roles, play_world
 
 OWN_GENERATORS = "paddock.envs.seeding.OwnGenerators"  # for worlds, OwnGeneratorsOfWorld
 EPISODES = 4  # at most, that are compared
 OTHER_SEED = 2**20  # of the environment beside
+ENOUGH = 10  # times that agents were shown what they had seen before, after which it is no chance
 
 
 def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
@@ -30,8 +29,7 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     started = time.perf_counter()
     env = spec.make()
     yield "made", Finding("ok", f"{spec.id} in {tell_duration(time.perf_counter() - started)}")
-    world = spec.seats > 1
-    yield "spaces", check_roles(spec) if world else _check_spaces(spec)
+    yield "spaces", _check_spaces(spec)
     started = time.perf_counter()
     first = _play_on(env, steps)
     seconds = time.perf_counter() - started
@@ -39,9 +37,9 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     yield "steps", _check_steps(first)
     if first[-1].ended == "raised":
         return
-    if world:
-        yield "lives", check_lives([episode.lives for episode in first])
-    yield "rewards", check_paid([episode.lives for episode in first]) if world else _check_rewards(first)
+    if spec.seats > 1:
+        yield "lives", _check_lives(first)
+    yield "rewards", _check_rewards(first)
     yield "ends", _check_ends(spec, first)
     yield from _check_seeds(spec, [len(episode.rewards) for episode in first[:EPISODES]])
     yield (
@@ -50,14 +48,9 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     )
 
 
-def begin(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
-    """Play an episode of an environment of one agent, or of a world; see `play`."""
-    return play(env, seed, most) if isinstance(env, gymnasium.Env) else play_world(env, seed, most)
-
-
 def _last(env: Any, seed: int, most: int) -> Episode:
     """Play an episode to its end."""
-    return _in_turns(begin(env, seed, most), None)
+    return _in_turns(play(env, seed, most), None)
 
 
 def _in_turns(episode: Generator[None, None, Episode], beside: Generator[None, None, Episode] | None) -> Episode:
@@ -148,7 +141,7 @@ def _after_others(spec: EnvSpec, lengths: Sequence[int]) -> list[Episode]:
 def _beside_another(spec: EnvSpec, most: int) -> Episode:
     """Play the episode on seed 0, in turns with one on another seed in another environment."""
     env, other = spec.make(), spec.make()
-    episode = _in_turns(begin(env, 0, most), begin(other, OTHER_SEED, most))
+    episode = _in_turns(play(env, 0, most), play(other, OTHER_SEED, most))
     env.close()
     other.close()
     return episode
@@ -172,13 +165,16 @@ def _global_state() -> tuple[Any, ...]:
 
 
 def _check_spaces(spec: EnvSpec) -> Finding:
-    observation, action = spec.raw_spaces
     try:
-        layout = spec.observations
+        roles = spec.roles
     except ConfigError as error:
-        return Finding("warn", f"observation {shorten(observation)}, action {shorten(action)}: {error}")
-    size = f"{layout.itemsize:,} bytes a row, {len(layout.is_real):,} numbers for a dense network"
-    return Finding("ok", f"observation {shorten(observation)} ({size}), action {shorten(action)}")
+        return Finding("warn", str(error))
+    parts = []
+    for role in roles:
+        size = f"{role.observations.itemsize:,} bytes a row, {len(role.observations.is_real):,} numbers for a dense network"
+        spaces = f"observation {shorten(role.observation_space)} ({size}), action {shorten(role.action_space)}"
+        parts.append(f"{len(role.seats)} {role.name}: {spaces}" if spec.seats > 1 else spaces)
+    return Finding("ok", "; ".join(parts))
 
 
 def _check_steps(episodes: Sequence[Episode]) -> Finding:
@@ -188,12 +184,29 @@ def _check_steps(episodes: Sequence[Episode]) -> Finding:
     return Finding("ok", f"{_total(episodes):,} steps in {len(episodes)} episodes, all within the spaces")
 
 
+def _check_lives(episodes: Sequence[Episode]) -> Finding:
+    """Say how agents lived, and what of it was not told as it should be."""
+    count = {name: int(sum(episode.lives[name] for episode in episodes)) for name in LIVES}
+    how = "by turns" if count["waited"] else "all at once"
+    text = f"{how}; in {count['episodes']} episodes {count['died']} died before the end, and {count['born']} were born"
+    if count["left"]:
+        what = f"{count['left']} were left without a word of their end, and count as truncated"
+        return Finding("warn", f"{text}; {what}", "tell terminated or truncated of each agent in the step that ends it")
+    if count["strayed"]:
+        what = f"{count['strayed']} rewards were for agents that did not live, and are not given"
+        return Finding("warn", f"{text}; {what}", "pay agents in the step that ends them, at the latest")
+    if count["shown"] >= ENOUGH and not count["changed"]:
+        what = f"what they saw did not change once in {count['shown']} steps"
+        return Finding("warn", f"{text}; {what}", "images may need env.kwargs.render_mode=rgb_array to be drawn at all")
+    return Finding("ok", text)
+
+
 def _check_rewards(episodes: Sequence[Episode]) -> Finding:
-    rewards = [reward for episode in episodes for reward in episode.rewards]
-    low, high = min(rewards), max(rewards)
+    low, high = min(one.lives["lowest"] for one in episodes), max(one.lives["highest"] for one in episodes)
     if low == high and len(episodes) > 1 and len({len(episode.rewards) for episode in episodes}) == 1:
         return Finding("warn", f"each is {low:g} whatever is done at random", "there may be little to learn from")
-    return Finding("ok", f"from {low:g} to {high:g}, on average {sum(rewards) / len(rewards):.3g} a step")
+    mean = sum(sum(episode.rewards) for episode in episodes) / _total(episodes)
+    return Finding("ok", f"from {low:g} to {high:g}, {mean:.3g} a step on average")
 
 
 def _check_ends(spec: EnvSpec, episodes: Sequence[Episode]) -> Finding:

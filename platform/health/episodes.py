@@ -11,8 +11,10 @@ import gymnasium
 import numpy as np
 
 from paddock.envs.spaces.legal import MASK, sample_legal
+from paddock.envs.worlds.world import Step, Told, World, takes_turns
 
 CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
+LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # what is counted
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Episode:
 
     Attributes:
         digests: of what reset gave and of what each step gave, in order.
-        rewards: one for each step.
-        ended: "terminated", "truncated", "raised" (or paid what is no number), or "" where it was left.
+        rewards: one for each step, the sum over agents.
+        ended: "terminated", "truncated", "raised" (or gave what cannot be played on), or "" where it was left.
         wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
-        lives: of a world, how often agents were born, died, and so on, and what they were paid.
+        lives: how often agents were born, died, and so on, and what they were paid in a step.
     """
 
     digests: tuple[bytes, ...]
@@ -34,39 +36,125 @@ class Episode:
     lives: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
-def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, None, Episode]:
+class Alone:
+    """World of one agent, which is a Gymnasium environment."""
+
+    name = "agent"
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        self.possible_agents, self.agents = [self.name], list[str]()
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._env.observation_space
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._env.action_space
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        observation, info = self._env.reset(seed=seed)
+        self.agents = [self.name]
+        return {self.name: observation}, {self.name: info}
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        observation, reward, terminated, truncated, info = self._env.step(actions[self.name])
+        self.agents = [] if terminated or truncated else [self.name]
+        of = self.name
+        return {of: observation}, {of: reward}, {of: terminated}, {of: truncated}, {of: info}
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
     """Play an episode for at most so many steps; pauses after each, so that two can be played in turns."""
-    choices = copy.deepcopy(env.action_space)
-    choices.seed(CHOICES_SEED + seed)
-    digests, rewards = list[bytes](), list[float]()
-    ended = ""
+    world: World = Alone(env) if isinstance(env, gymnasium.Env) else env
+    agents = list(world.possible_agents)
+    choices = {agent: copy.deepcopy(world.action_space(agent)) for agent in agents}
+    for k, space in enumerate(choices.values()):
+        space.seed(CHOICES_SEED + len(agents) * seed + k)
+    digests, rewards, ended = list[bytes](), list[float](), ""
+    lives: dict[str, float] = dict.fromkeys(LIVES, 0) | {"episodes": 1, "lowest": math.inf, "highest": -math.inf}
+    here = f"reset on seed {seed}"
     try:
-        observation, info = env.reset(seed=seed)
+        seen, infos = world.reset(seed=seed)
     except Exception as error:
-        return Episode((), (), "raised", f"reset(seed={seed}) raised {tell_error(error)}")
-    digests.append(digest_of(observation))
-    wrong = f"reset on seed {seed}: {own}" if (own := find_misfit(env.observation_space, observation)) else ""
+        return Episode((), (), "raised", f"{here} raised {tell_error(error)}")
+    if wrong := _find_broken(world, seen, set(), here):
+        return Episode((), (), "raised", wrong)
+    wrong = _find_misfit(world, seen, here)
+    living, shown = list(world.agents), digest_of(_by_seat(seen, agents))
+    digests.append(shown)
     while len(rewards) < most and not ended:
         here = f"step {len(rewards) + 1} on seed {seed}"
+        acting = list(world.acting) if takes_turns(world) else living
+        actions = {
+            agent: sample_legal(choices[agent], find_mask(seen[agent], infos.get(agent, {}))) for agent in acting
+        }
         try:
-            observation, reward, terminated, truncated, info = env.step(
-                sample_legal(choices, find_mask(observation, info))
-            )
+            seen, paid, terminated, truncated, infos = world.step(actions)
         except Exception as error:
             ended, wrong = "raised", wrong or f"{here} raised {tell_error(error)}"
             break
-        if not is_number(reward):
-            ended, wrong = "raised", wrong or f"{here}: the reward is {shorten(reward)}, which is no number"
+        if strange := next((agent for agent, reward in paid.items() if not is_number(reward)), None):
+            what = f"{here}, {strange}: the reward is {shorten(paid[strange])}, which is no number"
+            ended, wrong = "raised", wrong or what
             break
-        digests.append(digest_of((observation, float(reward), bool(terminated), bool(truncated))))
-        rewards.append(float(reward))
-        ended = "terminated" if terminated else "truncated" if truncated else ""
-        own = find_misfit(env.observation_space, observation) or (
-            "" if math.isfinite(reward) else f"the reward is {reward}"
-        )
-        wrong = wrong or (f"{here}: {own}" if own else "")
+        told = [_by_seat(one, agents) for one in (seen, paid, terminated, truncated)]
+        digests.append(digest_of((*told, [agent for agent in agents if agent in world.agents])))
+        flagged = {agent for flags in (terminated, truncated) for agent, flag in flags.items() if flag}
+        broken = _find_broken(world, seen, flagged, here)
+        wrong = wrong or broken or _find_misfit(world, seen, here) or _find_unpaid(paid, here)
+        before, living = set(living), list(world.agents)
+        lives["born"] += len(set(living) - before)
+        lives["died"] += len(before - set(living)) if living else 0
+        lives["left"] += len(before - set(living) - flagged)
+        lives["strayed"] += sum(agent not in before and bool(reward) for agent, reward in paid.items())
+        lives["waited"] += len(before) - len(acting)
+        lives["lowest"] = min([lives["lowest"], *map(float, paid.values())])
+        lives["highest"] = max([lives["highest"], *map(float, paid.values())])
+        rewards.append(float(sum(paid.values())))
+        before_it, shown = shown, digest_of(told[0])
+        lives["shown"] += bool(living)
+        lives["changed"] += bool(living) and shown != before_it
+        if broken:
+            ended = "raised"
+        elif not living:
+            ended = "terminated" if any(terminated.values()) else "truncated"
         yield
-    return Episode(tuple(digests), tuple(rewards), ended, wrong)
+    return Episode(tuple(digests), tuple(rewards), ended, wrong, lives)
+
+
+def _by_seat(told: Mapping[str, Any], agents: list[str]) -> dict[str, Any]:
+    return {agent: told[agent] for agent in agents if agent in told}
+
+
+def _find_broken(world: World, seen: Mapping[str, Any], flagged: set[str], here: str) -> str:
+    """Say why a world cannot be played on; "" if it can."""
+    known, listed = set(world.possible_agents), list(world.agents)
+    if strange := sorted(str(agent) for agent in listed if agent not in known):
+        return f"{here}: agents has {', '.join(strange)}, whom possible_agents do not name"
+    if len(set(listed)) != len(listed):
+        return f"{here}: agents names somebody twice: {listed}"
+    if again := sorted(str(agent) for agent in listed if agent in flagged):
+        return f"{here}: agents still has {', '.join(again)}, whose end was told; it would be born again"
+    blind = next((agent for agent in listed if agent not in seen), None)
+    return "" if blind is None else f"{here}: {blind} lives, and was given no observation"
+
+
+def _find_misfit(world: World, seen: Mapping[str, Any], here: str) -> str:
+    """Say what of the observations is not of their spaces; "" if nothing is."""
+    known = [agent for agent in seen if agent in set(world.possible_agents)]
+    wrong = {agent: find_misfit(world.observation_space(agent), seen[agent]) for agent in known}
+    return next((f"{here}, {agent}: {what}" for agent, what in wrong.items() if what), "")
+
+
+def _find_unpaid(paid: Mapping[str, Any], here: str) -> str:
+    endless = next((agent for agent, reward in paid.items() if not math.isfinite(reward)), None)
+    return "" if endless is None else f"{here}, {endless}: the reward is {paid[endless]}"
 
 
 def is_number(reward: Any) -> bool:
@@ -78,29 +166,21 @@ def is_number(reward: Any) -> bool:
     return True
 
 
-def find_misfit(space: gymnasium.Space[Any], observation: Any) -> str:
+def find_misfit(space: gymnasium.Space[Any], observation: Any, at: str = "") -> str:
     """Say what of an observation is not of its space; "" if nothing is."""
-    return "" if observation in space else _outside(space, observation, "")
-
-
-def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
-    where = f" at {at}" if at else ""
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, dict):
-        if value.keys() != space.spaces.keys():
-            keys, declared = sorted(map(str, value)), sorted(map(str, space))
-            return f"the observation{where} has keys {keys}, and {declared} are declared"
-        return next(
-            _outside(part, value[key], f"{at}[{key!r}]") for key, part in space.items() if value[key] not in part
-        )
-    if isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space):
-        return next(_outside(part, value[k], f"{at}[{k}]") for k, part in enumerate(space) if value[k] not in part)
-    if isinstance(space, gymnasium.spaces.Box) and isinstance(value, np.ndarray):
-        if value.shape == space.shape and np.can_cast(value.dtype, space.dtype):
-            beyond = value[(value < space.low) | (value > space.high) | np.isnan(value)]
-            return f"the observation{where} holds {beyond.flat[0]}, which is out of its bounds"
-        form = f"{space.dtype} {space.shape}"
-        return f"the observation{where} is {value.dtype} {value.shape}, and {form} is declared"
-    return f"the observation{where} is {shorten(value)}, which is not of {shorten(space)}"
+    if observation in space:
+        return ""
+    parts: dict[Any, gymnasium.Space[Any]] = {}
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(observation, dict):
+        parts = dict(space.spaces) if observation.keys() == space.spaces.keys() else {}
+    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(observation, tuple):
+        parts = dict(enumerate(space.spaces)) if len(observation) == len(space.spaces) else {}
+    if parts:
+        return next(filter(None, (find_misfit(part, observation[k], f"{at}[{k!r}]") for k, part in parts.items())), "")
+    got = shorten(observation)
+    if isinstance(observation, np.ndarray) and observation.size:
+        got = f"{observation.dtype} {observation.shape} from {observation.min()} to {observation.max()}"
+    return f"the observation{f' at {at}' if at else ''} is {got}, which is not of {' '.join(str(space).split())}"
 
 
 def find_mask(observation: Any, info: Any) -> Any:

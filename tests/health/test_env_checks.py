@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from paddock.envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
-from paddock.health.world_checks import play_world
+from paddock.health.episodes import play
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -79,12 +79,18 @@ def test_an_environment_without_a_fault_is_well() -> None:
 
 
 FAULTS = {  # a fault: the line that fails, and a part of its message
-    "doubles": ("steps", "reset on seed 0: the observation at ['at'] is float64 (1,), and float32 (1,) is declared"),
-    "out of bounds": ("steps", "the observation at ['at'] holds 1000.0, which is out of its bounds"),
-    "lacks a part": ("steps", "the observation has keys ['at'], and ['at', 'gear'] are declared"),
+    "doubles": (
+        "steps",
+        "reset on seed 0, agent: the observation at ['at'] is float64 (1,) from 0.0 to 0.0, which is not of Box(",
+    ),
+    "out of bounds": (
+        "steps",
+        "the observation at ['at'] is float32 (1,) from 1000.0 to 1000.0, which is not of Box(-100.0, 100.0, (1,), float32)",
+    ),
+    "lacks a part": ("steps", "which is not of Dict('at': Box(-100.0, 100.0, (1,), float32), 'gear': Discrete(2))"),
     "raises": ("steps", "step 3 on seed 0 raised ValueError: no road"),
-    "no number": ("steps", "step 1 on seed 0: the reward is nan"),
-    "pays nothing": ("steps", "step 1 on seed 0: the reward is None, which is no number; mend it"),
+    "no number": ("steps", "step 1 on seed 0, agent: the reward is nan"),
+    "pays nothing": ("steps", "step 1 on seed 0, agent: the reward is None, which is no number; mend it"),
     "forgets nothing": ("history", "the episode on seed 0 differs from its reset on; set env.fresh=true"),
     "Python's": ("seed", "it draws from a global generator; add the wrapper"),
     "NumPy's": ("seed", "the episode on seed 0 differs from step 1 on; it draws from a global generator; add the"),
@@ -108,7 +114,7 @@ def test_a_world_that_pays_nobody_is_played() -> None:
     world = toy_worlds.Scripted("ab", [{"agents": "ab"}, {"terminated": "ab"}])
     step = world.step
     world.step = lambda actions: ((told := step(actions))[0], {}, *told[2:])
-    playing = play_world(world, seed=0, most=5)
+    playing = play(world, seed=0, most=5)
     with pytest.raises(StopIteration) as ended:
         while True:
             next(playing)
@@ -120,7 +126,7 @@ def test_a_world_that_pays_what_is_no_number_is_told_so() -> None:
     step = world.step
     world.step = lambda actions: ((told := step(actions))[0], {"a": 1.0, "b": None}, *told[2:])
     with pytest.raises(StopIteration) as ended:
-        next(play_world(world, seed=0, most=5))
+        next(play(world, seed=0, most=5))
     assert ended.value.value.wrong == "step 1 on seed 0, b: the reward is None, which is no number"
 
 
