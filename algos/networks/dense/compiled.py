@@ -11,7 +11,6 @@ from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, 
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native.forward import Sparse
-from paddock.envs.native.library import widest
 from paddock.envs.spaces.sparse import SparseRows
 
 _POINTER = ctypes.c_void_p
@@ -50,7 +49,7 @@ class CompiledDense:
 
     def __init__(self, shape: DenseShape, threads: int) -> None:
         """Raises ConfigError where there is no library for this processor."""
-        self._library, self._set = library.load(), widest().encode()
+        self._functions = library.functions()
         self._shape, self._threads = shape, limit_threads(threads)
         self._network, self._arrays = describe_network(shape)
 
@@ -76,7 +75,7 @@ class CompiledDense:
             rows,
             self._threads,
         )
-        failed = self._library.evaluate_dense(self._set, ctypes.byref(self._network), ctypes.byref(evaluation))
+        failed = self._functions.evaluate(ctypes.byref(self._network), ctypes.byref(evaluation))
         require(not failed, f"no memory to evaluate networks of {shape.policy}")
         return value, logprob
 
@@ -129,7 +128,7 @@ class CompiledDense:
             objective.normalize_advantages,
             self._threads,
         )
-        failed = self._library.update_dense(self._set, ctypes.byref(self._network), ctypes.byref(update))
+        failed = self._functions.update(ctypes.byref(self._network), ctypes.byref(update))
         require(not failed, f"no memory to learn with networks of {shape.policy}")
         adam.steps += len(minibatches)
         return report

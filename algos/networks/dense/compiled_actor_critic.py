@@ -22,7 +22,6 @@ from paddock.algos.networks.dense.actor_critic import (
 from paddock.algos.networks.dense.compiled import limit_threads
 from paddock.algos.networks.dense.shape import AdamState, Floats
 from paddock.envs.errors import require
-from paddock.envs.native.library import widest
 
 _POINTER = ctypes.c_void_p
 MOST_UPDATES = 2**31 - 1  # between two moves, which C has an int for: what comes more seldom comes in no run
@@ -56,7 +55,7 @@ class CompiledActorCritic:
         self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
     ) -> None:
         """Raises ConfigError where there is no library for this processor, or no memory."""
-        self._library, self._set = library.load(), widest().encode()
+        self._functions = library.functions()
         self._shape, self._objective = shape, objective
         self._state = copy.deepcopy(state)  # of which large vectors are C's, and here may be older
         self._threads = limit_threads(threads)
@@ -81,26 +80,26 @@ class CompiledActorCritic:
             adam.momentum_decay,
             adam.variance_decay,
         )
-        self._learner = self._library.actor_critic_open(self._set, ctypes.byref(settings))
+        self._learner = self._functions.actor_critic_open(ctypes.byref(settings))
         require(bool(self._learner), f"no memory to learn with networks of {shape.actor} and {shape.critic}")
-        weakref.finalize(self, self._library.actor_critic_close, self._set, self._learner)
+        weakref.finalize(self, self._functions.actor_critic_close, self._learner)
         self.write(state)
 
     def read(self) -> ActorCriticState:
         """Return a copy of the state."""
-        self._library.actor_critic_save(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
+        self._functions.actor_critic_save(self._learner, *map(ctypes.byref, self._vectors(self._state)))
         return copy.deepcopy(self._state)
 
     def write(self, state: ActorCriticState) -> None:
         """Replace the state by a copy."""
         self._state = copy.deepcopy(state)
-        self._library.actor_critic_load(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
+        self._functions.actor_critic_load(self._learner, *map(ctypes.byref, self._vectors(self._state)))
 
     def actor(self) -> Floats:
         """Return a copy of the actor's parameters [Pa]."""
         found = np.empty_like(self._state.actor.parameters)
-        self._library.actor_critic_save(
-            self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data, None, None, None)), None
+        self._functions.actor_critic_save(
+            self._learner, ctypes.byref(library.Vectors(found.ctypes.data, None, None, None)), None
         )
         return found
 
@@ -141,7 +140,7 @@ class CompiledActorCritic:
         log_alpha = np.concatenate([alpha.parameters, alpha.momentum, alpha.variance])
         kept = [*arrays, *scales, log_alpha, state.told, report, distance]
         lessons = _Lessons(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
-        failed = self._library.actor_critic_update(self._set, self._learner, ctypes.byref(lessons))
+        failed = self._functions.actor_critic_update(self._learner, ctypes.byref(lessons))
         require(not failed, f"no memory to learn with networks of {self._shape.actor} and {self._shape.critic}")
         state.updates += U
         state.critics.steps += U

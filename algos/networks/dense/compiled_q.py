@@ -13,7 +13,6 @@ from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVect
 from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
 from paddock.envs.errors import require
 from paddock.envs.native.forward import Sparse
-from paddock.envs.native.library import widest
 
 _POINTER = ctypes.c_void_p
 
@@ -39,32 +38,28 @@ class CompiledQ:
         Raises:
             ConfigError: there is no library for this processor, or no memory.
         """
-        self._library, self._set = library.load(), widest().encode()
+        self._functions = library.functions()
         self._shape, self._threads, self._sparse = shape, limit_threads(threads), sparse
         network, _kept = describe_network(shape)
-        self._learner = self._library.q_open(self._set, ctypes.byref(network), sparse)
+        self._learner = self._functions.q_open(ctypes.byref(network), sparse)
         require(bool(self._learner), f"no memory for action values of {shape.policy}")
-        weakref.finalize(self, self._library.q_close, self._set, self._learner)
+        weakref.finalize(self, self._functions.q_close, self._learner)
 
     def load(self, vectors: QVectors) -> None:
         """Replace all vectors."""
         given = [floats(each, self._shape.num_parameters) for each in vars(vectors).values()]
-        self._library.q_load(
-            self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in given)))
-        )
+        self._functions.q_load(self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in given))))
 
     def vectors(self) -> QVectors:
         """Return copies of all vectors."""
         found = [np.empty(self._shape.num_parameters, np.float32) for _ in range(4)]
-        self._library.q_save(
-            self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in found)))
-        )
+        self._functions.q_save(self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in found))))
         return QVectors(*found)
 
     def parameters(self) -> Floats:
         """Return a copy of the parameters."""
         found = np.empty(self._shape.num_parameters, np.float32)
-        self._library.q_save(self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data)))
+        self._functions.q_save(self._learner, ctypes.byref(library.Vectors(found.ctypes.data)))
         return found
 
     def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
@@ -102,6 +97,6 @@ class CompiledQ:
             steps.double,
             self._threads,
         )
-        failed = self._library.q_update(self._set, self._learner, ctypes.byref(update))
+        failed = self._functions.q_update(self._learner, ctypes.byref(update))
         require(not failed, f"no memory to learn action values of {shape.policy}")
         return report, distance

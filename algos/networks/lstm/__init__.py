@@ -17,5 +17,5 @@ def unroll(cell: nn.LSTMCell, inputs: Tensor, state: Tensor, start: Tensor, acts
         acts: [T, B], whether the row acts in that step; if not, the memory stays as it is. None: all do.
     """
     small = cell.hidden_size <= WIDEST_IN_C and inputs.numel() > 0
-    in_c = small and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and compiled.find_set() is not None
+    in_c = small and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and compiled.find_functions()
     return (compiled if in_c else plain).unroll(inputs, state, start, acts, *cell.parameters())

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from paddock.algos.networks.dense import library
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.native.library import widest
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +30,10 @@ class _Gradient(ctypes.Structure):
 
 
 @functools.cache
-def find_set() -> bytes | None:
-    """Name the set of instructions that computes here; None: there is no library, which is said once a process."""
+def find_functions() -> Any:
+    """Return what computes here; None: there is no library, which is said once a process."""
     try:
-        library.load()
-        return widest().encode()
+        return library.functions()
     except ConfigError as error:
         log.warning("LSTMs learn in torch, more slowly: %s", error)
         return None
@@ -66,7 +64,7 @@ class _Unroll(torch.autograd.Function):
             kept,
             torch.get_num_threads(),
         )
-        tape = inputs.new_empty(library.load().lstm_tape(find_set(), ctypes.byref(described)))
+        tape = inputs.new_empty(find_functions().lstm_tape(ctypes.byref(described)))
         described.tape = tape.data_ptr()
         _run(described, None)
         ctx.save_for_backward(*weights, *arrays, flags, memory, tape)
@@ -94,5 +92,5 @@ class _Unroll(torch.autograd.Function):
 
 def _run(described: _Lstm, gradient: _Gradient | None) -> None:
     back = None if gradient is None else ctypes.byref(gradient)
-    failed = library.load().lstm_run(find_set(), ctypes.byref(described), back)
+    failed = find_functions().lstm_run(ctypes.byref(described), back)
     require(not failed, f"no memory for an LSTM of {described.width}")

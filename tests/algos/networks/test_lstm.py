@@ -80,7 +80,8 @@ def test_in_c_it_is_the_cell_step_by_step_and_the_same_bits_everywhere(
     expected = exact.results(step_by_step(exact))
     found: list[list[Tensor]] = []
     for name in library.available():
-        monkeypatch.setattr(compiled, "find_set", name.encode)
+        monkeypatch.setenv(library.CHOICE, name)
+        monkeypatch.setattr(compiled, "find_functions", dense_library.functions)
         for threads in (1, 2, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
             of = Sequences(size)
@@ -147,7 +148,7 @@ def test_wide_ones_and_other_numbers_are_torch_s(monkeypatch: pytest.MonkeyPatch
 def test_without_a_library_torch_learns_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    compiled.find_set.cache_clear()
+    compiled.find_functions.cache_clear()
     monkeypatch.setattr(dense_library, "load", missing)
     try:
         of = Sequences("small")
@@ -158,4 +159,4 @@ def test_without_a_library_torch_learns_and_that_is_said_once(
             "LSTMs learn in torch, more slowly: there is no library"
         ]
     finally:
-        compiled.find_set.cache_clear()
+        compiled.find_functions.cache_clear()

@@ -11,7 +11,7 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 9 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 10 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
@@ -81,15 +81,6 @@ struct q_update {
 
 struct q_learner;
 
-struct q_set {
-    /* `sparse`: of observations whose numbers lie apart, as above; NULL: no memory. */
-    struct q_learner *(*open)(const struct network *network, int sparse);
-    void (*close)(struct q_learner *learner);
-    void (*load)(struct q_learner *learner, const struct vectors *given);
-    void (*save)(const struct q_learner *learner, const struct vectors *onto); /* all but parameters may be NULL */
-    int (*update)(struct q_learner *learner, const struct q_update *update);     /* 0, or -1: no memory */
-};
-
 struct adam {
     float epsilon, momentum_decay, variance_decay;
 };
@@ -124,15 +115,6 @@ struct lessons {
 
 struct actor_critic;
 
-struct actor_critic_set {
-    struct actor_critic *(*open)(const struct actor_critic_settings *settings); /* NULL: no memory */
-    void (*close)(struct actor_critic *learner);
-    void (*load)(struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics);
-    /* Without critics where those are NULL, and without vectors that are. */
-    void (*save)(const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics);
-    int (*update)(struct actor_critic *learner, const struct lessons *lessons); /* 0, or -1: no memory */
-};
-
 /* An LSTM of torch's over T steps of B rows; see lstm.h. */
 struct lstm {
     const float *in_weight, *state_weight, *in_bias, *state_bias; /* [4 H, inputs], [4 H, H], [4 H] */
@@ -154,22 +136,30 @@ struct lstm_gradient {
     float *in_weight, *state_weight, *bias;              /* as above; either bias has the same */
 };
 
-/* 0, or -1: no memory. Without a gradient it goes forward, else back. */
-typedef int lstm_part(const struct lstm *lstm, const struct lstm_gradient *gradient);
-typedef size_t lstm_room(const struct lstm *lstm);
-
-/* 0, or -1: no memory. */
-typedef int evaluate_part(const struct network *network, const struct evaluation *evaluation);
-typedef int update_part(const struct network *network, const struct update *update);
-
+/* What learns with one set of instructions, as library.py reads it. `open` gives NULL, and others -1, without memory. */
 struct dense_set {
     const char *name;
-    evaluate_part *evaluate;
-    update_part *update;
-    const struct q_set *q;
-    const struct actor_critic_set *actor_critic;
-    lstm_part *lstm;
-    lstm_room *lstm_tape;
+    int (*evaluate)(const struct network *network, const struct evaluation *evaluation);
+    int (*update)(const struct network *network, const struct update *update);
+    /* `sparse`: of observations whose numbers lie apart, as above. */
+    struct q_learner *(*q_open)(const struct network *network, int sparse);
+    void (*q_close)(struct q_learner *learner);
+    void (*q_load)(struct q_learner *learner, const struct vectors *given);
+    void (*q_save)(const struct q_learner *learner, const struct vectors *onto); /* all but parameters may be NULL */
+    int (*q_update)(struct q_learner *learner, const struct q_update *update);
+    struct actor_critic *(*actor_critic_open)(const struct actor_critic_settings *settings);
+    void (*actor_critic_close)(struct actor_critic *learner);
+    void (*actor_critic_load)(
+        struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
+    );
+    /* Without critics where those are NULL, and without vectors that are. */
+    void (*actor_critic_save)(
+        const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
+    );
+    int (*actor_critic_update)(struct actor_critic *learner, const struct lessons *lessons);
+    /* Without a gradient it goes forward, else back. */
+    int (*lstm_run)(const struct lstm *lstm, const struct lstm_gradient *gradient);
+    size_t (*lstm_tape)(const struct lstm *lstm);
 };
 
 /* NULL where the compiler has not got the set. */

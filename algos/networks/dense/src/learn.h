@@ -226,6 +226,9 @@ static int evaluate_network(const struct network *network, const struct evaluati
 }
 
 static const struct dense_set own_set = {
-    SET_NAME, evaluate_network, update_network, &own_q_set, &own_actor_critic, lstm_run, lstm_tape,
+    SET_NAME, evaluate_network, update_network,
+    open_q, close_q, load_q, save_q, update_q,
+    open_actor_critic, close_actor_critic, load_actor_critic, save_actor_critic, update_actor_critic,
+    lstm_run, lstm_tape,
 };
 const struct dense_set *const SET = &own_set;

@@ -136,8 +136,4 @@ static int update_actor_critic(struct actor_critic *own, const struct lessons *l
     return 0;
 }
 
-static const struct actor_critic_set own_actor_critic = {
-    open_actor_critic, close_actor_critic, load_actor_critic, save_actor_critic, update_actor_critic,
-};
-
 #endif

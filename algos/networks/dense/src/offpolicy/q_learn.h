@@ -203,6 +203,4 @@ static int update_q(struct q_learner *learner, const struct q_update *update)
     return work.failed ? -1 : 0;
 }
 
-static const struct q_set own_q_set = {open_q, close_q, load_q, save_q, update_q};
-
 #endif
