@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from paddock.algos.protocol import TakesFamily
-from paddock.envs.errors import ConfigError, PaddockError, nearest, require, resolve
+from paddock.envs.errors import PaddockError, require, resolve
 from paddock.envs.process import describe_end, start_python
 from paddock.envs.spec import EnvSpec
 
 from .config.build import build
-from .config.command import run_command
+from .config.command import Readers, parse_overrides, read_count, run_command
 from .config.compose import compose_sections, composed
 from .config.experiment import assemble, read_plain
 from .config.niche import settle_niche
@@ -32,9 +32,9 @@ from .launch import play
 from .rerun import compare
 from .runs.checkpoint import Checkpoints
 
-KEYS = ("algo", "env", "iterations", "steps")
+STEPS: Readers = {"steps": (read_count, "a whole number, at least 1")}
+ITERATIONS: Readers = {"iterations": (int, "a whole number, at least 3")}
 PARTS = ("algo", "env", "vec", "seed", "hydra")  # what may be said of the run that an algorithm makes
-OWN = ("budget", "checkpoint", "compute", "dry_run", "resume", "run", "sweep", "track")  # what is said here
 FEWEST = 3  # iterations: one before the state is taken, one after it, and one more
 
 # Of Paddock's own algorithms: little to do in an iteration, and all there is to do in a few of them.
@@ -92,41 +92,25 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     Raises:
         ConfigError: an argument is unknown or out of range, or names a family of environments.
     """
-    overrides, steps = [], 1000
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals or not (key in ("env", "steps") or key.lstrip("+").startswith("env.")):
-            raise ConfigError(f"{argument} is not an argument of check; {nearest(key, KEYS)} (see --help)")
-        if key == "steps":
-            steps = _count(argument, value, 1)
-        else:
-            overrides.append(argument)
+    overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
     given = any(override.startswith("env=") for override in overrides)
     require(given, "no environment is named; give env=NAME, or algo=NAME")
     recipe: Any = build("env", settle_niche(compose_sections(["env"], overrides)["env"]))
     what = f"env: {type(recipe).__name__} is a family of environments"
     require(isinstance(recipe, EnvSpec), f"{what}, and one is checked at a time; choose one, as env=terrain")
-    return recipe, steps
+    return recipe, options.get("steps", 1000)
 
 
 def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
     """Return the overrides of a small run of the algorithm that the arguments name, and how many iterations to play.
 
     Raises:
-        ConfigError: an argument is unknown, out of range, or said here.
+        ConfigError: an argument is unknown or out of range.
     """
-    overrides, iterations = [], 4
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        part = key.lstrip("+~").partition(".")[0].partition("@")[0]
-        require(part not in OWN, f"{argument}: check says itself how a run is made; leave {part} out")
-        require(argument != "vec=auto", "vec=auto chooses by the time that layouts take; give vec=serial, or another")
-        if key == "iterations":
-            iterations = _count(argument, value, FEWEST)
-        elif part in PARTS or argument.startswith("-"):
-            overrides.append(argument)
-        else:
-            raise ConfigError(f"{argument} is not an argument of check; {nearest(key, {*KEYS, *PARTS})} (see --help)")
+    overrides, options = parse_overrides("check", arguments, ITERATIONS, PARTS)
+    iterations = options.get("iterations", 4)
+    require(iterations >= FEWEST, f"iterations={iterations} must be a whole number, at least {FEWEST}")
+    require("vec=auto" not in overrides, "vec=auto chooses by the time that layouts take; give vec=serial, or another")
     named = {override.partition("=")[0].lstrip("+~") for override in overrides}
     algo = compose_sections(["algo"], overrides)["algo"]
     made = resolve(algo["_target_"], "algo._target_")
@@ -146,11 +130,6 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
     words = [f"{path}.{key}={str(SMALL[key]).replace(' ', '')}" for key in keys]
     member = section.get("member")
     return words + (_shrink(f"{path}.member", member, named) if isinstance(member, Mapping) else [])
-
-
-def _count(argument: str, value: str, least: int) -> int:
-    require(value.isdecimal() and int(value) >= least, f"{argument} must be a whole number, at least {least}")
-    return int(value)
 
 
 def check_run(overrides: Sequence[str], iterations: int) -> Findings:

@@ -7,12 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from paddock.envs.errors import ConfigError, nearest
-
 from .health.installed import Finding, check_import, check_packages, check_python, in_words, print_findings
 
-KEYS = ("compute", "run.root", "vec")
-BELOW = ("compute.", "vec.")
+SECTIONS = ("compute", "run", "vec")
 
 HELP = """\
 Check that experiments can run here: one line for each thing, `ok`, `warn` or `FAIL`, with what to do about it.
@@ -48,17 +45,15 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     Raises:
         ConfigError: an argument is unknown or out of range.
     """
-    for argument in arguments:
-        key, equals, _ = argument.partition("=")
-        if not equals or not (key in KEYS or key.startswith(BELOW)):
-            raise ConfigError(f"{argument} is not an argument of doctor; {nearest(key, KEYS)} (see --help)")
     missing = None
     try:
         from .config.build import build
+        from .config.command import parse_overrides
         from .config.compose import compose_sections
         from .health import checks
 
-        sections = compose_sections(["compute", "run", "vec"], arguments)
+        parse_overrides("doctor", arguments, {}, SECTIONS)
+        sections = compose_sections(SECTIONS, arguments)
         asks_pool = any(argument.startswith("compute") for argument in arguments)
         pool = build("compute", sections["compute"]) if asks_pool else None
         servers = build("vec", sections["vec"]) if "vec=remote" in arguments else None

@@ -14,7 +14,7 @@ from paddock.algos.multiagent.selfplay.sides import are_alike
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
-from .config.command import Readers, check_output, parse, run_command, write_output
+from .config.command import Readers, check_output, parse, read_names, run_command, split_overrides, write_output
 from .evaluation.description import as_plain, describe, describe_moment
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
@@ -61,10 +61,6 @@ unless stochastic=false:
 """
 
 
-def _read_words(text: str) -> list[str]:
-    return list(dict.fromkeys(word.strip() for word in text.strip("[]").split(",")))
-
-
 def _read_bool(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError(text)
@@ -80,7 +76,7 @@ READERS: Readers = {
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
     "matrix": (Path, "a file *.csv, *.png, *.pdf, *.svg, or of matches *.json"),
-    "players": (_read_words, "who plays, with commas between"),
+    "players": (read_names, "who plays, with commas between"),
     "workers": (int, "a whole number >= 1"),
     "max_steps": (int, "a whole number >= 1"),
     "stochastic": (_read_bool, "true or false"),
@@ -97,8 +93,8 @@ def main() -> int:
 
 
 def _command(arguments: Sequence[str]) -> None:
-    env = [word for word in arguments if word.lstrip("+").startswith(("env=", "env."))]
-    runs, options = parse("evaluate", [word for word in arguments if word not in env], READERS)
+    env, others = split_overrides(arguments, ("env",))
+    runs, options = parse("evaluate", others, READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
     if {"matrix", "players"} & options.keys():
@@ -166,8 +162,6 @@ def _matches(
     for key, out, suffixes in (("matrix", matrix, FORMATS), ("json", json, (".json",))):
         if out is not None:
             check_output(key, out, suffixes)
-    from .reports.plots.matches import draw_points  # takes a while to load
-
     algorithm, progress = load(run)
     seeds = fresh_seeds(seed, episodes // 2)
     iteration = int(progress.metrics["iteration"])
@@ -194,7 +188,7 @@ def _matches(
     print("", *played.table(), "", sep="\n")
     for key, out in (("matrix", matrix), ("json", json)):
         if out is not None:
-            write_output(key, out, played.encode(out.suffix, told, draw_points))
+            write_output(key, out, played.encode(out.suffix, told))
             _print({key: out})
     _print_speed(played.results.steps, played.results.seconds)
 

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,45 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
         else:
             runs.append(Path(argument))
     return runs, values
+
+
+def split_overrides(arguments: Sequence[str], sections: Collection[str]) -> tuple[list[str], list[str]]:
+    """Separate overrides of sections of the configuration, such as `+env.kwargs.g=5`, from other arguments."""
+    ours: list[str] = []
+    others: list[str] = []
+    for argument in arguments:
+        of_section = "=" in argument and re.split("[.@=/]", argument.lstrip("+~"))[0] in sections
+        (ours if of_section else others).append(argument)
+    return ours, others
+
+
+def parse_overrides(
+    command: str, arguments: Sequence[str], readers: Readers, sections: Collection[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Separate overrides of sections from the command's own keys, and return both; nothing else may be given.
+
+    Raises:
+        ConfigError: an argument is neither, or its value cannot be read.
+    """
+    overrides, others = split_overrides(arguments, sections)
+    for argument in others:
+        key, equals, _ = argument.partition("=")
+        if not equals or key not in readers:
+            hint = nearest(key, [*sections, *readers])
+            raise ConfigError(f"{argument} is not an argument of {command}; {hint} (see --help)")
+    return overrides, parse(command, others, readers)[1]
+
+
+def read_names(text: str) -> list[str]:
+    """Read names with commas between, each once."""
+    return list(dict.fromkeys(filter(None, (name.strip() for name in text.strip("[]").split(",")))))
+
+
+def read_count(text: str) -> int:
+    """Read a whole number, at least 1."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
 
 
 def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:

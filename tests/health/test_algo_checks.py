@@ -146,7 +146,7 @@ def test_two_states_differ_at_a_leaf() -> None:
 
 def test_what_cannot_be_checked_is_one_line() -> None:
     for word, named in {
-        "compute=dask": "compute=dask: check says itself how a run is made; leave compute out",
+        "compute=dask": "compute=dask is not an argument of check; known: algo, env, hydra, iterations, seed, vec",
         "vec=auto": "vec=auto chooses by the time",
         "iterations=2": "iterations=2 must be a whole number, at least 3",
         "speed=3": "speed=3 is not an argument of check; did you mean 'seed'?",
