@@ -13,7 +13,6 @@ from paddock.envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
 from ..runs.identity import experiment, short_name, spell_value
-from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_columns, read_states
 from ..runs.sweeps import find_differences
 from .curves import EVALUATION, TRAINING
@@ -229,13 +228,11 @@ def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) 
 def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
     config: dict[str, Any] = {}
     columns: dict[str, Array] = {}
-    wrong, damaged = None, list[str]()
+    wrong = None
     try:
         config = read_settings(run)
-        columns = read_columns(run, lambda path, lines: damaged.append(name_damage(Path(path.name), lines)))
-        if damaged:
-            wrong = f"{', '.join(damaged)}, and left out"
-        elif EVALUATION not in columns:
+        columns = read_columns(run)
+        if EVALUATION not in columns:
             wrong = "no evaluation yet" if columns else "no row yet"
     except FolderError as error:
         wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not begun"

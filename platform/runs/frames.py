@@ -10,24 +10,22 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .journal import EVALUATION, EVALUATION_OF, JOURNALS, Damage, parse_rows, to_number, warn_of_damage
+from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number, warn_of_damage
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
 CHUNK_BYTES = 1 << 26  # of journals parsed at once
 
 
-def read_journals(runs: Sequence[Path], damage: Damage = warn_of_damage) -> pl.DataFrame:
+def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
     """Read and join both journals of runs: `run`, `iteration`, `step`, then metrics, in the order of the runs.
 
-    An evaluation stands in the row of the iteration whose policy was evaluated.
-
-    Args:
-        damage: called with each journal that has damaged lines, and their numbers.
+    An evaluation stands in the row of the iteration whose policy was evaluated. Damaged lines are left out, which is
+    logged.
 
     Raises:
         FolderError: a journal cannot be read.
     """
-    learned, how = (_read_journal(runs, journal, damage) for journal in JOURNALS)
+    learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
     rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
     names = [name for name in rows.columns if name not in PLACE]
@@ -49,7 +47,7 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
     return pl.Series(name, text, pl.String)
 
 
-def _read_journal(runs: Sequence[Path], name: str, damage: Damage) -> pl.DataFrame:
+def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
     """Read the rows of a journal of all runs; `run` is the index of the run."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
@@ -63,7 +61,7 @@ def _read_journal(runs: Sequence[Path], name: str, damage: Damage) -> pl.DataFra
     frames += [_parse(chunk, damaged)] if chunk else []
     for k, numbers in damaged.items():
         if numbers:
-            damage(runs[k] / name, numbers)
+            warn_of_damage(runs[k] / name, numbers)
     rows = pl.concat(frames, how="diagonal_relaxed")
     return _move_evaluations(rows).unique(["run", "iteration"], keep="first")
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ JOURNALS = ("metrics.jsonl", "system.jsonl")
 EVALUATION = "eval/"  # prefix of an evaluation's metrics
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, if a later row reports it
 SHOWN = 3  # damaged lines in a message
-Damage = Callable[[Path, Sequence[int]], None]
 
 
 def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from paddock.envs.errors import require
 
 from .folder import has_ended, holds_run, read_end, read_json
 from .identity import flatten
-from .journal import Damage, read_rows, warn_of_damage
+from .journal import read_rows
 from .state import State, find_runs, read_config_if_any, read_run_states
 
 if TYPE_CHECKING:
@@ -35,21 +35,19 @@ Columns = dict[str, NDArray[np.float64]]
 FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
 
-def read_columns(run: Path, damage: Damage = warn_of_damage) -> Columns:
+def read_columns(run: Path) -> Columns:
     """Read every metric of a run by its name, the group `system/` included: [R] each, one row per iteration.
 
     NaN stands where a row lacks the metric, or had a NaN or an infinity. An evaluation stands in the row of the
-    iteration whose policy was evaluated. A row that is being written is left out.
-
-    Args:
-        damage: called with each journal that has damaged lines, and their numbers.
+    iteration whose policy was evaluated. A row that is being written is left out, and so are damaged lines, which is
+    logged.
 
     Raises:
         FolderError: a journal cannot be read.
     """
     from .frames import read_journals
 
-    rows = read_journals([run], damage).drop("run")
+    rows = read_journals([run]).drop("run")
     return {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
 
 

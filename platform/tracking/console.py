@@ -7,7 +7,6 @@ A stream that breaks is given up.
 import contextlib
 import errno
 import io
-import logging
 import math
 import os
 import threading
@@ -25,7 +24,7 @@ NOTEBOOK_INTERVAL_S = 5.0  # between two below a notebook's cell, which keeps th
 CLOSE_TIMEOUT_S = 5.0  # that the end of a run waits for a stream which takes nothing
 WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 
-LOG_INTERVAL_S = 10.0  # between two rows of a log file
+LOG_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 CLEAR = "\r\x1b[K"
 LEGEND = (
     "mean, best: return of episodes in training, on average and the highest so far; "
@@ -61,8 +60,6 @@ class Console:
         self._drawn_at = -math.inf
         self._pending = False  # the last row is not shown yet
         self._explained = False
-        self._file: logging.Handler | None = None
-        self._filed_at, self._filed = -math.inf, True  # whether the last row is in the file
         # Mirrors write from their threads, and a signal handler may interrupt `log`: hence re-entrant.
         self._lock = threading.RLock()
         self._closed = self._stuck = False
@@ -80,19 +77,11 @@ class Console:
         with self._lock:
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
             self._best = max(self._best, self._known.get("train/return_max", -math.inf))
-            self._pending, self._filed = True, False
+            self._pending = True
             now = self._clock()
-            if self._file is not None and now - self._filed_at >= LOG_INTERVAL_S:
-                self._filed_at = now
-                self._file_row()
             if now - self._drawn_at >= self._interval_s:
                 self._drawn_at = now
                 self._draw()
-
-    def keep(self, file: logging.Handler) -> None:
-        """Keep some of the rows from now on, and the last one, in a log file too."""
-        with self._lock:
-            self._file = file
 
     def message(self, text: str) -> None:
         """Show a line on its own, above the live line."""
@@ -110,17 +99,8 @@ class Console:
             self._closed = True
             if self._pending:
                 self._draw()
-            self._file_row()
             self._queue.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
         self._stuck = not self._queue.wait(CLOSE_TIMEOUT_S)
-
-    def _file_row(self) -> None:
-        if self._file is not None and not self._filed:
-            self._filed = True
-            line = self._line(None)
-            self._file.handle(
-                logging.LogRecord("paddock.tracking.console", logging.INFO, __file__, 0, line, None, None)
-            )
 
     def _draw(self) -> None:
         self._pending = False

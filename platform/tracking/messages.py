@@ -62,7 +62,6 @@ def messages(console: Console) -> Iterator[Any]:
                 handler.handle(message)
             waiting.close()
             stack.enter_context(_hearing(handler, logging.INFO))
-            console.keep(handler)
 
         yield record
 

@@ -87,23 +87,6 @@ def test_no_time_left_without_a_budget_or_a_time() -> None:
         assert out.getvalue() == "iteration 1 | 10 steps\n"
 
 
-def test_log_file_keeps_a_row_every_ten_seconds_and_the_last(tmp_path: Path) -> None:
-    clock = Clock()
-    console = Console(io.StringIO(), io.StringIO(), {}, clock)
-    console.log({"iteration": 1, "step": 10})
-    handler = logging.FileHandler(tmp_path / "log.txt")
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    console.keep(handler)
-    for i in range(2, 26):
-        clock.now = float(i)
-        console.log({"iteration": i, "step": 10 * i})
-    console.close()
-    console.close()
-    handler.close()
-    kept = [f"INFO paddock.tracking.console: iteration {i} | {10 * i} steps" for i in (2, 12, 22, 25)]
-    assert (tmp_path / "log.txt").read_text().splitlines() == kept
-
-
 def test_progress_is_one_line_on_a_terminal_that_is_cleared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
