@@ -214,7 +214,7 @@ def play(
                 why = f"it came to iteration {int(come)} and to no checkpoint"
                 log.info("%s starts again: %s", parts.path, why)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
-            folder.begin(parts.config, command, beside, origin)
+            folder.begin(parts.config, command, beside, None if origin is None else origin.state_dict())
             if origin is not None:
                 log.info("beginning with %s", origin.describe())
             record(parts.path / "log.txt")

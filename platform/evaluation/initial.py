@@ -10,7 +10,7 @@ from paddock.algos.protocol import TakesPolicy
 from paddock.envs.errors import ConfigError, require
 
 from ..config.experiment import Experiment
-from ..runs.checkpoint import CheckpointError, read, write
+from ..runs.checkpoint import CheckpointError, read
 from ..runs.folder import INITIAL, FolderError, read_config
 from ..runs.identity import algorithm_name, env_name
 from .load import load
@@ -28,9 +28,9 @@ class Origin:
         run, algorithm, env, iteration, step = self.facts.values()
         return f"the policy of {run}: {algorithm} on {env}, iteration {iteration:,}, {step:,} steps"
 
-    def keep(self, path: Path) -> None:
-        """Write it into a run's folder, whatever becomes of the run that it is from."""
-        write(path / INITIAL, {"policy": self.policy.state_dict(), "facts": dict(self.facts)})
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run's folder keeps of it, whatever becomes of the run that it is from."""
+        return {"policy": self.policy.state_dict(), "facts": dict(self.facts)}
 
 
 def begin(parts: Experiment) -> Origin | None:

@@ -21,14 +21,14 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import yaml
 
 from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
 from paddock.envs.process import keep_from_forks
 
-from .checkpoint import FORMAT, FULL, FormatError, explain_format, storing, write_atomically
+from .checkpoint import FORMAT, FULL, FormatError, State, explain_format, storing, write, write_atomically
 from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
@@ -65,14 +65,6 @@ class FolderInUse(FolderError):
 
 class FolderTaken(FolderInUse):
     """Another process made the folder of a new run; another name will do."""
-
-
-class Beginning(Protocol):
-    """What a run begins with: `keep` writes it into a run's folder, `facts` say where it is from."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
-    def keep(self, path: Path) -> None: ...
 
 
 class RunFolder:
@@ -127,14 +119,14 @@ class RunFolder:
         config: Mapping[str, Any],
         command: str | None = None,
         beside: Mapping[str, Any] | None = None,
-        origin: Beginning | None = None,
+        initial: State | None = None,
     ) -> None:
         """Write what describes the run; of one that resumes, its new configuration.
 
         Args:
             command: starts the run again, if this process's own does not.
             beside: further provenance: the niche, the packages of servers, the run that is repeated.
-            origin: the policy that the run begins with, if it is another run's.
+            initial: the policy that the run begins with, if it is another run's, and the facts of that run.
 
         Raises:
             FolderError: it cannot be written.
@@ -143,8 +135,8 @@ class RunFolder:
         self._begun = True
         try:
             write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
-            if origin is not None:
-                origin.keep(path)
+            if initial is not None:
+                write(path / INITIAL, initial)
             if not resumes or not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 for name in ("code.diff", "wandb/run_id", "mlflow/run_id"):  # of a run that came to nothing
@@ -154,7 +146,7 @@ class RunFolder:
                 unknown = commit is not None and diff is None
                 if unknown:
                     log.warning("git does not list the edits of the code; %s keeps its commit alone", path)
-                said = {"init_from": origin and dict(origin.facts), **(beside or {}), "diff": unknown and "unknown"}
+                said = {"init_from": initial and initial["facts"], **(beside or {}), "diff": unknown and "unknown"}
                 write_provenance(path, commit, command, {key: value for key, value in said.items() if value})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from paddock.algos.protocol import (
     Algorithm,
@@ -26,6 +26,9 @@ from paddock.envs.errors import PaddockError
 from paddock.envs.ranges import Range, check_fields
 
 from .checkpoint import Checkpoints, check_fits
+
+if TYPE_CHECKING:
+    from ..tracking.tracker import Tracker
 
 BOUND = Range("must be positive and below 1e300, or null for no bound", above=0, high=1e300)
 RATE_S = 1.0  # shortest span over which steps per second are measured
@@ -51,15 +54,6 @@ class RunFailed(PaddockError):
     """A run ended by an error of its own, after it had begun."""
 
     exit_code = 1
-
-
-class MetricSink(Protocol):
-    """Where metrics go."""
-
-    def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None: ...
-    def log_end(self, metrics: Metrics) -> None: ...
-    def sync(self) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +127,7 @@ def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
 
 def run(
     algorithm: Algorithm,
-    tracker: MetricSink,
+    tracker: "Tracker",
     checkpoints: Checkpoints,
     budget: Budget,
     progress: Progress,
