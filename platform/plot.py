@@ -5,7 +5,6 @@ python -m paddock.plot DIR... out=FILE.png
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.envs.errors import ConfigError, PaddockError, nearest, require
 
-from .config.command import Readers, check_output, parse, run_command, write_output
+from .config.command import Readers, check_output, parse, read_names, run_command, write_output
 from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
 from .reports.data import (
     ReportedRun,
@@ -25,7 +24,7 @@ from .reports.data import (
     read_settings,
     sort_groups,
 )
-from .reports.drawing import COLORS, GREY, new_figure, open_axes
+from .reports.drawing import COLORS, GREY, encode_picture, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
 from .runs.results import find_runs, read_columns
 
@@ -65,15 +64,11 @@ going on.
 """
 
 
-def _split(text: str) -> list[str]:
-    return list(dict.fromkeys(text.strip("[]").replace(" ", "").split(",")))
-
-
 READERS: Readers = {
-    "show": (_split, "names of pictures, with commas between"),
+    "show": (read_names, "names of pictures, with commas between"),
     "out": (Path, "a file *.png, *.pdf or *.svg"),
     "x": (str, "step, iteration or minutes"),
-    "y": (_split, "names of metrics, with commas between"),
+    "y": (read_names, "names of metrics, with commas between"),
 }
 FORMATS = (".png", ".pdf", ".svg")
 CURVES = "curves"  # the picture that any run has
@@ -104,7 +99,7 @@ def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] |
     """
     read = _read(runs)
     check_output("out", out, FORMATS)
-    _write(draw(read, x, y), out)
+    write_output("out", out, encode_picture(draw(read, x, y), out.suffix))
 
 
 def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None = None) -> Figure:
@@ -246,14 +241,8 @@ def _command(arguments: Sequence[str]) -> None:
                 raise
             log.warning("%s is left out: %s", file, error)
     for file, figure in figures.items():
-        _write(figure, file)
+        write_output("out", file, encode_picture(figure, file.suffix))
         print(file)
-
-
-def _write(figure: Figure, out: Path) -> None:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=out.suffix[1:], dpi=150)
-    write_output("out", out, buffer.getvalue())
 
 
 if __name__ == "__main__":

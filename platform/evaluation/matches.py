@@ -5,7 +5,7 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,10 @@ from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
+from ..reports.drawing import encode_picture
+from ..reports.plots.matches import draw_points
 from ..runs.folder import finite
+from ..tracking.console import LiveLine
 from .players import MatchPlayer, find_players, is_dotted, players_of
 
 FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
@@ -91,20 +94,15 @@ class Matches:
             **{name: finite(getattr(results, name).tolist()) for name in ("points", "returns")},
         }
 
-    def encode(self, suffix: str, told: Mapping[str, Any], draw: Callable[[Any, str], Any]) -> bytes:
+    def encode(self, suffix: str, told: Mapping[str, Any]) -> bytes:
         """Return the content of a file of one of `FORMATS`.
 
         Args:
             told: what JSON has, of which this is part.
-            draw: makes a figure of it.
         """
         if suffix == ".json":
             return json.dumps(told, indent=2).encode()
-        if suffix == ".csv":
-            return self._csv()
-        content = io.BytesIO()
-        draw(told, "").savefig(content, format=suffix[1:], dpi=150)
-        return content.getvalue()
+        return self._csv() if suffix == ".csv" else encode_picture(draw_points(told, ""), suffix)
 
     def _csv(self) -> bytes:
         """Share of points of each row's player against each column's, beside ratings."""
@@ -160,8 +158,8 @@ def play_matches(
     pairs = pairs if everybody else [(i, j) for i, j in pairs if i < len(own) <= j]
     drawn = tuple(not player.learned or (stochastic is not False and not player.certain) for player in players)
     who = matches.MatchPlayers(env, tuple(player.policy for player in players), drawn, max_steps)
-    with closing(_pool(env.id, words, workers)) as pool:
-        results = matches.play_all(who, pairs, seeds, pool, _tell)
+    with closing(_pool(env.id, words, workers)) as pool, closing(LiveLine(sys.stderr)) as line:
+        results = matches.play_all(who, pairs, seeds, pool, lambda n, of: line.show(f"played {n:,} of {of:,} matches"))
     return Matches(players, results, rate(results.wins, results.draws) if everybody else None, drawn)
 
 
@@ -172,12 +170,6 @@ def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
     dotted = [*([id.partition(":")[0]] if ":" in id else []), *(word for word in words if is_dotted(word))]
     packages = {word.partition(".")[0] for word in dotted}
     return Local(workers=workers, retries=3, task_timeout_s=None).open({"paddock", *packages})
-
-
-def _tell(done: int, count: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done == count else ""
-        print(f"\rplayed {done:,} of {count:,} matches", end=end, file=sys.stderr)
 
 
 def _share(count: float, games: int) -> str:

@@ -22,12 +22,13 @@ from paddock.envs.errors import require
 
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
+from ..reports.drawing import draw_cells, encode_picture
+from ..runs.late import matplotlib
+from ..tracking.console import LiveLine
 
 log = logging.getLogger(__name__)
 
 FORMATS = (".csv", ".png", ".pdf", ".svg")
-LEGIBLE = 24  # niches up to which each cell of a picture has its number
-NAMED = 60  # niches up to which each row and column of it has its niche's number
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,36 +79,15 @@ class Matrix:
         return text.getvalue().encode()
 
     def _picture(self, suffix: str) -> bytes:
-        # It takes half a second, which evaluations without a picture should not wait for.
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Rectangle
-
-        n = len(self.niches)
-        side = float(np.clip(0.45 * n, 3, 16))
-        figure = Figure(figsize=(side + 1.8, side + 0.8), layout="constrained")
-        ax = figure.subplots()
-        ax.set_facecolor("0.85")  # of what was lost
-        image = ax.imshow(np.ma.masked_invalid(self.scores), cmap="viridis")
-        figure.colorbar(image, label="mean return")
-        for k in range(n):
-            ax.add_patch(Rectangle((k - 0.5, k - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=min(2, 60 / n)))
-        if n <= LEGIBLE:
-            finite = self.scores[np.isfinite(self.scores)]
-            middle = (finite.min() + finite.max()) / 2 if finite.size else 0.0
-            for (row, column), score in np.ndenumerate(self.scores):
-                dark = score < middle
-                text = f"{score:.0f}" if np.isfinite(score) else "lost"
-                ax.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
-        marked = range(0, n, -(-n // NAMED))
-        labels = [str(self.niches[k].number) for k in marked]
-        ax.set_xticks(marked, labels, fontsize=7, rotation=90 if n > LEGIBLE else 0)
-        ax.set_yticks(marked, labels, fontsize=7)
+        ax = draw_cells(self.scores, list(map(str, self.numbers)), "viridis", "mean return")
+        for k in range(len(self.niches)):
+            edge: dict[str, Any] = {"edgecolor": "red", "linewidth": min(2, 60 / len(self.niches))}
+            ax.add_patch(matplotlib.patches.Rectangle((k - 0.5, k - 0.5), 1, 1, fill=False, **edge))
         ax.set_xlabel("environment of niche")
         ax.set_ylabel("agent of niche")
-        ax.set_title("red: each niche's own agent", fontsize="medium")
-        content = io.BytesIO()
-        figure.savefig(content, format=suffix[1:], dpi=150)
-        return content.getvalue()
+        ax.set_title("red: each niche's own agent; grey: lost", fontsize="medium")
+        assert isinstance(ax.figure, matplotlib.figure.Figure)
+        return encode_picture(ax.figure, suffix)
 
 
 def write_matrix(
@@ -156,17 +136,16 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     ]
     scores, steps, lost, count = np.full((len(niches), len(niches)), np.nan), 0, [], 0
     tasks = [(pool.broadcast(columns[env][some]), seeds) for env, some in shares]
-    for done in pool.imap_unordered(perform_share, tasks):
-        env, some = shares[done.index]
-        if done.error is None:
-            scores[some, env] = [played.returns.mean() for played in done.value]
-            steps += sum(int(played.lengths.sum()) for played in done.value)
-        else:
-            lost.append(done)
-        count += len(columns[env][some])
-        if sys.stderr.isatty():
-            end = "\n" if count == scores.size else ""
-            print(f"\rplayed {count:,} of {scores.size:,}", end=end, file=sys.stderr)
+    with closing(LiveLine(sys.stderr)) as line:
+        for done in pool.imap_unordered(perform_share, tasks):
+            env, some = shares[done.index]
+            if done.error is None:
+                scores[some, env] = [played.returns.mean() for played in done.value]
+                steps += sum(int(played.lengths.sum()) for played in done.value)
+            else:
+                lost.append(done)
+            count += len(columns[env][some])
+            line.show(f"played {count:,} of {scores.size:,}")
     if lost:
         first = min(lost, key=lambda done: done.index).error
         what = "%d of %d scores are NaN, as their tasks were lost; the first: %s: %s"

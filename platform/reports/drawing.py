@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..runs.late import matplotlib
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
 GREY = COLORS[7]  # of training beside evaluation
+LEGIBLE = 24  # rows of cells up to which each cell has its number
+NAMED = 60  # rows of cells up to which each row and column has its name
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
@@ -86,3 +90,40 @@ def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float
         alpha=float(np.clip(60 / len(moves), 0.12, 0.6)),
         zorder=zorder,
     )
+
+
+def draw_cells(values: NDArray[np.float64], names: Sequence[str], colors: str, label: str, **bounds: Any) -> Axes:
+    """Draw a matrix as coloured cells with their numbers; NaN is grey.
+
+    Args:
+        values: [N, N].
+        names: [N], of rows and of columns.
+        colors: the name of a colour map.
+        label: what the values are.
+        bounds: vmin and vmax of the colours.
+    """
+    n = len(names)
+    side = float(np.clip(0.5 * n, 2.5, 16))
+    ax = new_figure(side + 2.6, side + 1.2).subplots()
+    shown = matplotlib.colormaps[colors].with_extremes(bad="0.87")
+    image = ax.imshow(np.ma.masked_invalid(values), cmap=shown, **bounds)
+    ax.figure.colorbar(image, label=label)
+    for (row, column), value in np.ndenumerate(values if n <= LEGIBLE else values[:0]):
+        if np.isfinite(value):
+            dark = np.dot(image.to_rgba(np.array([value]))[0, :3], (0.3, 0.6, 0.1)) < 0.5
+            text: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            ax.text(column, row, f"{value:.0f}", color="white" if dark else "black", **text)
+    named = range(0, n, -(-n // NAMED))
+    labels = [names[k] for k in named]
+    ax.set_xticks(named, labels, rotation=90, fontsize="small", parse_math=False)
+    ax.set_yticks(named, labels, fontsize="small", parse_math=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_color(GREY)
+    return ax
+
+
+def encode_picture(figure: Figure, suffix: str) -> bytes:
+    """Return the content of a file of a figure, *.png, *.pdf or *.svg."""
+    content = io.BytesIO()
+    figure.savefig(content, format=suffix[1:], dpi=150)
+    return content.getvalue()

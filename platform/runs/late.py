@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import matplotlib.colors
     import matplotlib.figure
     import matplotlib.lines
+    import matplotlib.patches
     import matplotlib.patheffects
     import matplotlib.ticker
     import mlflow

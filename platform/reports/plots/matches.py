@@ -12,14 +12,12 @@ import numpy as np
 from paddock.envs.errors import require
 
 from ...runs.late import matplotlib
-from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
+from ..drawing import COLORS, draw_cells, mark_whole, new_figure, open_axes
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MATCHES = "matches.json"  # in a run's folder, as `python -m paddock.evaluate RUN matrix=RUN/matches.json` writes it
-LEGIBLE = 24  # players up to which each cell has its number
 
 
 def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -80,30 +78,13 @@ def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
     """A cell for each two players: the share of points that the row's took of the column's, in percent."""
     names = [player["name"] for player in matches["players"]]
     points = np.array([[np.nan if share is None else share for share in row] for row in matches["points"]])
-    n = len(names)
-    side = float(np.clip(0.5 * n, 2.5, 14))
-    figure = new_figure(side + 2.6, side + 1.2)
-    ax = figure.subplots()
-    colors = matplotlib.colormaps["RdBu"].with_extremes(bad="0.88")  # of those who did not meet
-    image = ax.imshow(np.ma.masked_invalid(100 * points), cmap=colors, vmin=0, vmax=100)
-    figure.colorbar(image, label="% of points: a win 1, a draw 1/2")
-    if n <= LEGIBLE:
-        _number_cells(ax, points)
-    ax.set_xticks(range(n), names, rotation=90, fontsize="small", parse_math=False)
-    ax.set_yticks(range(n), names, fontsize="small", parse_math=False)
+    ax = draw_cells(100 * points, names, "RdBu", "% of points: a win 1, a draw 1/2", vmin=0, vmax=100)
     ax.set_xlabel("against")
     ax.set_ylabel("points of")
-    ax.tick_params(length=0, colors="black")
-    ax.spines[:].set_color(GREY)
     ax.set_title(title, fontsize="medium")
+    figure = ax.figure
+    assert isinstance(figure, matplotlib.figure.Figure)
     return figure
-
-
-def _number_cells(ax: Axes, points: np.ndarray[Any, Any]) -> None:
-    for (row, column), share in np.ndenumerate(points):
-        if np.isfinite(share):
-            color = "white" if abs(share - 0.5) > 0.35 else "black"
-            ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
 
 
 def _own(matches: Mapping[str, Any]) -> dict[str, list[int]]:
