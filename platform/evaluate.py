@@ -15,11 +15,11 @@ from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
 from .config.command import Readers, check_output, parse, read_names, run_command, split_overrides, write_output
-from .evaluation.description import as_plain, describe, describe_moment
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
 from .evaluation.matrix import write_matrix
+from .evaluation.statistics import as_plain, describe, describe_moment
 from .evaluation.target import write_control
 
 HELP = """\

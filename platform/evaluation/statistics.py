@@ -1,4 +1,7 @@
-"""What an evaluation has found, in words and as JSON."""
+"""Statistics of an evaluation: `describe` has a line for each in words, `as_plain` a key of the JSON.
+
+Interquartile means and bootstrap intervals are in `paddock.reports.statistics`.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
