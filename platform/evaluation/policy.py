@@ -179,20 +179,22 @@ def read_observation(space: gymnasium.Space, value: Any, name: str = "observatio
     Raises:
         ConfigError: its shape, its dtype or its keys are not those of the space.
     """
-    if isinstance(space, spaces.Dict):
-        keys = f"{name} must be a mapping with the keys {', '.join(map(str, space.spaces))}"
-        require(isinstance(value, Mapping), f"{keys}; got {type(value).__name__}")
-        got = ", ".join(map(str, value)) or "none"
-        require(value.keys() == space.spaces.keys(), f"{keys}; got {got}")
-        read = {key: read_observation(inner, value[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()}
-        return {key: one for key, (one, _) in read.items()}, _agree(name, [batch for _, batch in read.values()])
-    if isinstance(space, spaces.Tuple):
-        parts = f"{name} must be a tuple of {len(space.spaces)} parts"
-        require(isinstance(value, Sequence), f"{parts}; got {type(value).__name__}")
-        require(len(value) == len(space.spaces), f"{parts}; got {len(value)}")
-        pairs = enumerate(zip(space.spaces, value, strict=True))
-        each = [read_observation(inner, one, f"{name}[{k}]") for k, (inner, one) in pairs]
-        return tuple(one for one, _ in each), _agree(name, [batch for _, batch in each])
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        named = isinstance(space, spaces.Dict)
+        parts: dict[Any, gymnasium.Space] = (
+            dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+        )
+        given: Any = value if named or not isinstance(value, Sequence) else dict(enumerate(value))
+        fits = isinstance(given, Mapping) and given.keys() == parts.keys()
+        kind, listed = ("mapping" if named else "tuple"), ", ".join(map(str, parts))
+        got = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(value).__name__
+        require(fits, f"{name} must be a {kind} with the parts {listed}; got {got or 'none'}")
+        read = {key: read_observation(inner, given[key], f"{name}[{key!r}]") for key, inner in parts.items()}
+        batches = list(dict.fromkeys(batch for _, batch in read.values()))
+        spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in batches)
+        require(len(batches) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")
+        whole = {key: one for key, (one, _) in read.items()}
+        return (whole if named else tuple(whole.values())), next(iter(batches), None)
     if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind not in "biuf":
         return _read_other(space, value, name)
     return _read_array(space, value, name)
@@ -220,11 +222,3 @@ def _read_other(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int
     several = isinstance(value, tuple | list) and bool(value) and all(space.contains(one) for one in value)
     require(several, f"{name} is not of the space {space}; give one of it, or a tuple of them")
     return value, len(value)
-
-
-def _agree(name: str, batches: Sequence[int | None]) -> int | None:
-    """Return the batch size of all parts."""
-    found = list(dict.fromkeys(batches))
-    spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in found)
-    require(len(found) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")
-    return found[0] if found else None
