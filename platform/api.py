@@ -170,6 +170,7 @@ class Run:
         max_steps: int = MAX_STEPS,
         stochastic: bool = False,
         workers: int | None = None,
+        video: str | os.PathLike[str] | None = None,
         env: Sequence[str] = (),
         niche: int | None = None,
         agent: int | None = None,
@@ -179,10 +180,13 @@ class Run:
 
         Args:
             env: words of the command line: `["env.kwargs.g=5.0"]`.
+            video: an MP4 of the first episode.
 
         Raises:
-            PaddockError: no checkpoint, or an argument is out of range.
+            PaddockError: no checkpoint, an argument is out of range, or the environment cannot draw.
         """
+        if video is not None:
+            _draw_without_screen()
         return evaluate(
             self.path,
             episodes=episodes,
@@ -191,42 +195,20 @@ class Run:
             max_steps=max_steps,
             stochastic=stochastic,
             workers=workers,
+            video=None if video is None else Path(video),
             env=env,
             niche=niche,
             agent=agent,
             on=None if on is None else Path(on),
         )
 
-    def film(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        seed: int = 0,
-        which: str = "last",
-        max_steps: int = MAX_STEPS,
-        stochastic: bool = False,
-        env: Sequence[str] = (),
-        niche: int | None = None,
-        agent: int | None = None,
-    ) -> Film:
-        """Film the first episode that `evaluate` plays from this seed, as an MP4.
+    def film(self, path: str | os.PathLike[str], **options: Any) -> Film:
+        """Film the first episode that `evaluate` plays with the same options, as an MP4.
 
         Raises:
-            PaddockError: as of `evaluate`; or the environment cannot draw, or the file cannot be written.
+            PaddockError: as of `evaluate`, or the file cannot be written.
         """
-        _draw_without_screen()
-        played = evaluate(
-            self.path,
-            episodes=1,
-            seed=seed,
-            which=which,
-            max_steps=max_steps,
-            stochastic=stochastic,
-            env=env,
-            niche=niche,
-            agent=agent,
-            video=Path(path),
-        )
+        played = self.evaluate(episodes=1, video=path, **options)
         assert played.film is not None
         return played.film
 

@@ -41,7 +41,7 @@ READERS: Readers = {
     "compute": (str, "serial, local, dask or slurm"),
 }
 JOURNALS = ("metrics.jsonl", "events.jsonl")
-SHOWN = 3  # packages of another version, in the report
+SHOWN = 3  # differences in a line
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,10 @@ def explain(run: Path, other: Path) -> list[str]:
     old, new = (read_json(folder / "provenance.json") for folder in (run, other))
     if not old:
         return [f"{run / 'provenance.json'} is missing or damaged, so what was not the same around them is not known"]
-    differing = [key for key in ("commit", "python", "cpu") if old.get(key) != new.get(key)]
-    found = [f"{key}: {old.get(key)}, now {new.get(key)}" for key in differing]
-    before, after = (told.get("packages", {}) for told in (old, new))
-    packages = sorted(name for name in {*before, *after} if before and before.get(name) != after.get(name))
-    shown = [f"{name} {before.get(name)}, now {after.get(name)}" for name in packages[:SHOWN]]
-    if shown:
-        found.append(
-            "packages: " + "; ".join(shown) + (f"; and {len(packages) - SHOWN} more" if packages[SHOWN:] else "")
-        )
+    around = [{key: of.get(key) for key in ("commit", "python", "cpu")} for of in (old, new)]
+    packages = [of.get("packages", {}) for of in (old, new)]
+    changes = {"": _changes(*around), "packages: ": _changes(*packages) if packages[0] else ""}
+    found = [f"{head}{changed}" for head, changed in changes.items() if changed]
     if (run / "code.diff").exists() or find_source(Path(__file__).resolve().parent)[1]:
         found.append("code: with edits that were not committed, see code.diff")
     return found

@@ -82,8 +82,8 @@ def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: P
     provenance["cpu"] = "an abacus"
     (other / "provenance.json").write_text(json.dumps(provenance))
     found = explain(copy, other)
-    assert any(line.startswith("cpu: ") and line.endswith("now an abacus") for line in found)
-    assert any(line.startswith("packages: numpy ") and line.endswith("now 0.1") for line in found)
+    assert any(line.startswith("cpu was ") and line.endswith("is an abacus") for line in found)
+    assert any(line.startswith("packages: numpy was ") and line.endswith("is 0.1") for line in found)
 
 
 @pytest.mark.parametrize(
