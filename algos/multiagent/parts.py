@@ -7,9 +7,9 @@ to the others that row is dead until the world restarts.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from paddock.envs.worlds.roles import SeatRows, narrow, widen
 Value = TypeVar("Value")
 Rows = slice | NDArray[np.intp]
 Flags = NDArray[np.bool_]
+# Of worlds [W] in their episodes [W], by these alone: who plays at each seat, [W, seats]. Players are numbered in the
+# order of parts; a part of versions has one number for each.
+Cast = Callable[[NDArray[np.intp], NDArray[np.int64]], NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,6 @@ class PolicyPart:
     def rows_per_env(self) -> int:
         """Rows of an environment that it acts for."""
         return len(self.seats)
-
-
-class Cast(Protocol):
-    """Who plays where, episode by episode, where several parts are for the same seat."""
-
-    def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return who plays at each seat of worlds [W] in their episodes [W], [W, seats]; by these alone.
-
-        Players are numbered in the order of parts; a part of versions has one number for each.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,44 +138,44 @@ class Parts:
         if not acts.all():
             obs[~acts] = blank(self.each[k].architecture.inputs.layout)
 
-    def who(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    def agent_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
         """Return who plays each row of worlds [W] in their episodes [W]; None: each part its own."""
         return None if self.cast is None else self.cast(world, episode).ravel()
 
-    def mine(self, k: int, who: NDArray[np.intp] | None) -> Flags | None:
+    def owned(self, k: int, agent_ids: NDArray[np.intp] | None) -> Flags | None:
         """Return which of a part's rows it plays; None: all."""
-        if who is None:
+        if agent_ids is None:
             return None
-        number = self.number(k, who)
+        number = self.number(k, agent_ids)
         return (number >= 0) & (number < max(self.each[k].versions, 1))
 
-    def number(self, k: int, who: NDArray[np.intp]) -> NDArray[np.intp]:
+    def number(self, k: int, agent_ids: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return of each of a part's rows which of its versions plays there; those that others play are outside."""
         before = sum(max(part.versions, 1) for part in self.each[:k])
-        return np.asarray(who[self.rows(k, len(who) // self.seats)] - before)
+        return np.asarray(agent_ids[self.rows(k, len(agent_ids) // self.seats)] - before)
 
-    def join(self, actions: Sequence[NDArray[Any]], who: NDArray[np.intp] | None = None) -> NDArray[Any]:
+    def join(self, actions: Sequence[NDArray[Any]], agent_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
         """Return one batch of whole worlds of all parts' actions, each as its head gives them to environments."""
         if self.single:
             return actions[0]
         worlds = len(actions[0]) // len(self.each[0].seats)
         batch: NDArray[Any] | None = None
         for k, own in enumerate(actions):
-            given, rows, mine = self._widen(k, own), self.rows(k, worlds), self.mine(k, who)
+            given, rows, owned = self._widen(k, own), self.rows(k, worlds), self.owned(k, agent_ids)
             if batch is None:
                 batch = np.zeros((worlds * self.seats, *given.shape[1:]), given.dtype)
-            if mine is None:
+            if owned is None:
                 batch[rows] = given
             else:
-                batch[rows[mine]] = given[mine]  # type: ignore[index]
+                batch[rows[owned]] = given[owned]  # type: ignore[index]
         assert batch is not None
         return batch
 
-    def pack(self, actions: Sequence[NDArray[Any]], mine: Sequence[Flags | None]) -> NDArray[Any]:
+    def pack(self, actions: Sequence[NDArray[Any]], owned: Sequence[Flags | None]) -> NDArray[Any]:
         """Return all parts' actions [T, B, K] as a `ResumePoint` keeps them, [T, N, components].
 
         Args:
-            mine: of each part, which of its rows it played, [T, B]; None: all.
+            owned: of each part, which of its rows it played, [T, B]; None: all.
         """
         if self.single:
             return actions[0].astype(self.compact_dtype)
@@ -191,24 +183,24 @@ class Parts:
         packed = np.zeros((T, worlds * self.seats, self.components), np.uint8)
         for k, own in enumerate(actions):
             compact = np.ascontiguousarray(own.astype(self.each[k].architecture.head.compact_dtype))
-            octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, worlds), mine[k]
+            octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, worlds), owned[k]
             if played is not None:
                 octets = np.where(played[..., None], octets, packed[:, rows, : octets.shape[2]])
             packed[:, rows, : octets.shape[2]] = octets
         return packed
 
-    def unpack(self, packed: NDArray[Any], who: NDArray[np.intp] | None = None) -> NDArray[Any]:
+    def unpack(self, packed: NDArray[Any], agent_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
         """Return packed actions [R, components] of whole worlds as environments take them."""
         worlds, actions = len(packed) // self.seats, []
         for k, part in enumerate(self.each):
-            head, own, mine = part.architecture.head, packed, self.mine(k, who)
+            head, own, owned = part.architecture.head, packed, self.owned(k, agent_ids)
             if not self.single:
                 compact = np.dtype(head.compact_dtype)
                 own = np.ascontiguousarray(packed[self.rows(k, worlds), : head.components * compact.itemsize])
                 own = own.view(compact).reshape(-1, head.components)
-                own = own if mine is None else np.where(mine[:, None], own, 0)  # not what another head meant
+                own = own if owned is None else np.where(owned[:, None], own, 0)  # not what another head meant
             actions.append(head.to_env(own.astype(head.inner_dtype)))
-        return self.join(actions, who)
+        return self.join(actions, agent_ids)
 
     def state_dict(self, normalized: bool = False) -> dict[str, Any]:
         """Return what of a run's state holds for these parts alone: `divisors`, if there are any.

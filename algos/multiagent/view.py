@@ -33,25 +33,25 @@ class JointView:
         self._parts, self._worlds = parts, worlds
         self._numbers = index * worlds + np.arange(worlds)  # of the worlds among those of all actors
 
-    def who(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return which part plays each row of these worlds in their episodes [W]; see `Parts.who`."""
-        return self._parts.who(self._numbers, episode)
+    def agent_ids(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return which part plays each row of these worlds in their episodes [W]; see `Parts.agent_ids`."""
+        return self._parts.agent_ids(self._numbers, episode)
 
-    def recast(self, who: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
+    def recast(self, agent_ids: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
         """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
-        seats, new = self._parts.seats, self._parts.who(self._numbers[begun], episode[begun])
-        who.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
+        seats, new = self._parts.seats, self._parts.agent_ids(self._numbers[begun], episode[begun])
+        agent_ids.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
         """See `View.take`."""
-        parts, who = self._parts, self.who(episode)
+        parts, agent_ids = self._parts, self.agent_ids(episode)
         self.acts = infos.get("acts")
         self.obs = [parts.own(k, obs) for k in range(len(parts.each))]
         if self.acts is not None:
             self.obs = [own.copy() for own in self.obs]
             for k, own in enumerate(self.obs):
-                acts, mine = self.acts[parts.rows(k, self._worlds)], parts.mine(k, who)
-                parts.hide(k, own, acts if mine is None else acts & mine)
+                acts, owned = self.acts[parts.rows(k, self._worlds)], parts.owned(k, agent_ids)
+                parts.hide(k, own, acts if owned is None else acts & owned)
 
     def state_dict(self) -> dict[str, Any]:
         """See `View.state_dict`."""
@@ -64,5 +64,5 @@ class JointView:
 
     def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
         """See `View.unpack`."""
-        who = self.who(episode)
-        return lambda actions, rows: self._parts.unpack(actions, None if who is None else who[rows])
+        agent_ids = self.agent_ids(episode)
+        return lambda actions, rows: self._parts.unpack(actions, None if agent_ids is None else agent_ids[rows])

@@ -84,7 +84,7 @@ class Actors:
                 config.vec, f"each of {self.num_actors} actors (algo.num_actors) has environments of its own"
             )
         check_memory(config, self.num_rows)
-        self._start = ResumePoint.first(N * self.num_actors, self._parts, self._parts.rows_per_env)
+        self._start = ResumePoint.first(N * self.num_actors, self._parts)
         self._next = weights[0].version  # the rollout that is learned from next
         # Those that rollouts from there on are played by, newest last.
         self._weights: list[Policies] = [weights] * (-(-self.staleness // sync_every) + 1)

@@ -18,10 +18,10 @@ from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor import make_actor
 from paddock.algos.networks.architecture import Weights
+from paddock.algos.networks.heads import Head
 from paddock.algos.networks.inputs import offer
 from paddock.algos.networks.native_policy import make_player
 from paddock.envs.native.steps import Steps
-from paddock.envs.vector import in_groups
 
 
 class Collector:
@@ -29,20 +29,11 @@ class Collector:
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
         self._config, self._index = config, actor
-        venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
         self._view = SingleView(config.architecture)
-        self._envs = Environments(venv, self._view, config.seed, actor, replayed=config.vec.seeded_slots)
-        self._venv, self._num_rows = venv, config.vec.num_envs
+        self.envs = Environments(config, self._view, actor)
         self._actor = make_actor(config.architecture, config.device)
         fused = config.fused == "auto" and config.device == "cpu"
-        self._player = make_player(config.architecture, venv) if fused else None
-        self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
-        size = self._num_rows // config.groups
-        self._groups = [slice(start, start + size) for start in range(0, self._num_rows, size)]
-
-    def is_at(self, point: ResumePoint) -> bool:
-        """Return whether the environments stand there."""
-        return point.same_as(self._at)
+        self._player = make_player(config.architecture, self.envs.venv) if fused else None
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
         """Play T steps from `start`, wherever these environments are now.
@@ -56,36 +47,20 @@ class Collector:
             The rollout, as the only item, and its end, whose `played` are its actions alone.
         """
         config, T = self._config, self._config.num_steps
-        if not self.is_at(start):
-            start = self._envs.enter(start, iteration)
-        self._at = None  # until the rollout is whole
-        noise, state = self._draw(iteration, weights[0]), start.state.copy()
+        start = self.envs.enter(start, iteration)
+        noise = draw_noise(config, config.architecture.head, weights[0], config.vec.num_envs, iteration, self._index)
+        state = start.state.copy()
         steps = self._step(weights[0], noise, state) if self._player is None else self._play(weights[0], noise)
         self._view.obs = steps.obs[T]
-        over = steps.terminated | steps.truncated
-        episode = start.episode + over.sum(axis=0)
-        length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
-        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
-        kept = (steps.action.astype(config.architecture.head.compact_dtype),) if config.vec.seeded_slots else ()
-        end = ResumePoint(episode, length, state, (self._envs.save(),), kept)
-        self._at = end.light
+        action = steps.action.astype(config.architecture.head.compact_dtype)
+        end = self.envs.leave(start, steps.terminated | steps.truncated, state, action)
         values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self._venv.restarts}
+        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self.envs.venv.restarts}
         return [Rollout(weights[0].version, **told, **values)], end
 
     def close(self) -> None:
         """Close the environments."""
-        self._venv.close()
-
-    def _draw(self, iteration: int, weights: Weights) -> NDArray[np.float32]:
-        """Return the noise of a rollout's actions."""
-        config, rows = self._config, self._num_rows
-        generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
-        head, lead = config.architecture.head, (config.num_steps, rows)
-        if not config.exploration:
-            return head.draw(generator, lead)
-        step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
-        return config.exploration[0].draw(head, generator, lead, step, self._index * rows)
+        self.envs.venv.close()
 
     def _play(self, weights: Weights, noise: NDArray[np.float32]) -> Steps:
         """Choose and step in one call of native code."""
@@ -101,13 +76,37 @@ class Collector:
         """Choose and step, group by group; the policy's memory [N, S] is changed."""
         config, T, env_s = self._config, self._config.num_steps, 0.0
         self._actor.load(weights)
-        recorder = Recorder(config, self._actor, noise, self._view.obs, state)
+        explored = bool(config.exploration)
+        recorder = Recorder(config.architecture, noise, self._view.obs, state, config.env.metrics, explored=explored)
         for t in range(T + 1):
-            for rows in self._groups:
+            for rows in self.envs.groups:
                 if t > 0:
                     before = time.perf_counter()
-                    recorder.record(t, rows, self._venv.recv(rows))
+                    recorder.record(t, rows, self.envs.venv.recv(rows))
                     env_s += time.perf_counter() - before
                 if t < T:
-                    self._venv.send(recorder.choose(t, rows), rows)
-        return recorder.steps(env_s)
+                    self.envs.venv.send(recorder.choose(self._actor, t, rows), rows)
+        return recorder.steps(env_s, self._actor.log_std)
+
+
+def draw_noise(
+    config: RolloutConfig, head: Head, weights: Weights, rows: int, iteration: int, actor: int, policy: int = 0
+) -> NDArray[np.float32]:
+    """Return the noise of the actions that a policy takes in so many rows of a rollout.
+
+    Args:
+        config: of the rollout.
+        head: of the policy.
+        weights: of the policy.
+        rows: N, in each step.
+        iteration: number of the rollout.
+        actor: its number.
+        policy: its number, where several play.
+    """
+    generator = keyed_generator(config.seed, Stream.ACTION, iteration, actor + (policy << 32))
+    lead = config.num_steps, rows
+    if not config.exploration:
+        return head.draw(generator, lead)
+    # Where nobody counts them, every rollout has as many steps.
+    step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
+    return config.exploration[policy].draw(head, generator, lead, step, actor * rows)

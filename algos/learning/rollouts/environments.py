@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, State
 from paddock.algos.networks.architecture import Architecture
-from paddock.envs.vector import VectorEnv, VectorMisuse
+from paddock.envs.vector import VectorMisuse, in_groups
 from paddock.envs.vector.contract import keyed_seed
 
 log = logging.getLogger(__name__)
@@ -73,26 +74,41 @@ class SingleView:
 class Environments:
     """A vector of environments that can enter any point of a run."""
 
-    def __init__(self, venv: VectorEnv, view: View, seed: int, index: int, *, replayed: bool) -> None:
-        """Take over a vector of environments.
+    def __init__(self, config: RolloutConfig, view: View, index: int) -> None:
+        """Make the environments.
 
         Args:
-            venv: the vector.
-            view: is told where it stands.
-            seed: of the run, by which episodes are keyed.
-            index: of the actor, by which they are keyed too.
-            replayed: whether the same actions lead to the same place.
+            config: of the rollouts.
+            view: is told where they stand.
+            index: of the actor, by which episodes are keyed.
         """
-        self.venv, self._view, self._index, self._replayed = venv, view, index, replayed
-        self._key = episode_seed(seed, Stream.ROLLOUT, 0, index)
+        self.venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
+        self._view, self._index, self._replayed = view, index, config.vec.seeded_slots
+        self._key = episode_seed(config.seed, Stream.ROLLOUT, 0, index)
+        self._at: ResumePoint | None = None  # where they stand; None: nobody knows
+        size = self.venv.num_envs // config.groups
+        self.groups = [slice(start, start + size) for start in range(0, self.venv.num_envs, size)]  # rows of each
 
-    def save(self) -> State | None:
-        """Return what others go on from; None where the environments cannot save themselves."""
+    def is_at(self, point: ResumePoint) -> bool:
+        """Return whether they stand there."""
+        return point.same_as(self._at)
+
+    def leave(
+        self, start: ResumePoint, over: NDArray[np.bool_], state: NDArray[np.float32], played: NDArray[Any]
+    ) -> ResumePoint:
+        """Return where they stand after a rollout, with what brings others there; see `ResumePoint.after`."""
         saved = self.venv.state_dict()
-        return None if saved is None else {**self._view.state_dict(), "envs": saved}
+        whole = None if saved is None else {**self._view.state_dict(), "envs": saved}
+        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
+        end = start.after(over, state, whole, played if self._replayed else None)
+        self._at = end.light
+        return end
 
     def enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
-        """Go to a point: by what was saved there, or else by the actions that led there."""
+        """Go to a point: by what was saved there, or else by the actions that led there; to stay until `leave`."""
+        there, self._at = self.is_at(point), None
+        if there:
+            return point
         saved = point.saved[0] if point.saved else None
         if saved is not None and self._load(saved):
             return point

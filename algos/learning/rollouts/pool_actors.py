@@ -65,7 +65,7 @@ class RolloutWorker:
         Returns:
             None where they are not there, and would have to be brought.
         """
-        if not whole and (self._collector is None or not self._collector.is_at(start)):
+        if not whole and (self._collector is None or not self._collector.envs.is_at(start)):
             return None
         if self._collector is None:
             self._collector = make_collector(self._config, self._index)

@@ -1,13 +1,14 @@
 """What a policy's environments show, are given and pay while T steps are played, group by group."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.networks.actor import Actor
+from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import offer
 from paddock.envs.native.steps import Steps
 from paddock.envs.vector.infos import read_numbers
@@ -18,31 +19,39 @@ class Recorder:
 
     Attributes:
         obs: [T + 1, N, ...].
+        action: [T, N, K].
+        out: [T, N, W], outputs of the network.
+        state: [N, S], the policy's memory as it is now.
+        policy_s: seconds spent choosing.
     """
 
     def __init__(
         self,
-        config: RolloutConfig,
-        actor: Actor,
+        architecture: Architecture,
         noise: NDArray[np.float32],
         obs: NDArray[Any],
         state: NDArray[np.float32],
+        metrics: Sequence[str],
+        *,
+        explored: bool,
     ) -> None:
         """Begin.
 
         Args:
-            config: of the rollout; with exploration, actions are not the head's own and have no log-probabilities.
-            actor: the policy.
+            architecture: of the policy.
             noise: [T, N, ...], of its actions.
             obs: [N, ...], before the first step.
             state: [N, S], the policy's memory, which is changed.
+            metrics: names of what environments tell of themselves at an episode's end.
+            explored: actions are not the head's own, and have no log-probabilities.
         """
-        (T, N), head = noise.shape[:2], config.architecture.head
-        self._config, self._head, self._actor, self._noise, self._state = config, head, actor, noise, state
+        (T, N), self.head = noise.shape[:2], architecture.head
+        self._layout, self._noise, self.state = architecture.inputs.layout, noise, state
+        self._metrics, self._explored = metrics, explored
         self.obs = np.empty((T + 1, *obs.shape), obs.dtype)
         self.obs[0] = obs
-        self._action = np.empty((T, N, head.components), head.inner_dtype)
-        self._out = np.empty((T, N, head.width), np.float32)
+        self.action = np.empty((T, N, self.head.components), self.head.inner_dtype)
+        self.out = np.empty((T, N, self.head.width), np.float32)
         self._reward = np.empty((T, N), np.float32)
         self._terminated = np.empty((T, N), np.bool_)
         self._truncated = np.empty((T, N), np.bool_)
@@ -50,19 +59,22 @@ class Recorder:
         self._returns: list[NDArray[np.float64]] = [np.zeros(0)]
         self._lengths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         self._told: list[list[float]] = []
-        self._policy_s = 0.0
+        self.policy_s = 0.0
 
-    def choose(self, t: int, rows: slice) -> NDArray[Any]:
+    def choose(self, actor: Actor, t: int, rows: slice) -> NDArray[Any]:
         """Return the actions of a group, as environments take them."""
         before = time.perf_counter()
-        self._out[t, rows], self._state[rows] = self._actor.act(self.obs[t, rows], self._state[rows])
-        action = self._head.sample(self._out[t, rows], self._actor.log_std, self._noise[t, rows])
-        self._action[t, rows] = action
-        self._policy_s += time.perf_counter() - before
-        return self._head.to_env(self._action[t, rows])
+        self.out[t, rows], self.state[rows] = actor.act(self.obs[t, rows], self.state[rows])
+        self.action[t, rows] = self.head.sample(self.out[t, rows], actor.log_std, self._noise[t, rows])
+        self.policy_s += time.perf_counter() - before
+        return self.head.to_env(self.action[t, rows])
 
-    def record(self, t: int, rows: slice, given: Any) -> None:
-        """Note what a group gave on the step that led to observation t, as `recv` returned it."""
+    def record(self, t: int, rows: slice, given: Any, among: NDArray[np.intp] | None = None) -> None:
+        """Note what a group gave on the step that led to observation t, as `recv` returned it.
+
+        Args:
+            among: which of the group's rows in the infos each of these is; None: all are there.
+        """
         seen, reward, terminated, truncated, infos = given
         self.obs[t, rows] = seen
         self._reward[t - 1, rows] = reward
@@ -71,36 +83,44 @@ class Recorder:
         if "final_obs" not in infos:
             return
         ended = np.flatnonzero(terminated | truncated)
-        self._state[rows.start + ended] = 0
-        statistics, metrics = infos["final_info"]["episode"], self._config.env.metrics
-        self._returns.append(statistics["r"][ended])
-        self._lengths.append(statistics["l"][ended])
-        if metrics:
-            self._told += [read_numbers(infos["final_info"], metrics, row) for row in ended.tolist()]
-        cut = ended[~terminated[ended]]
+        at = ended if among is None else among[ended]
+        self.state[rows.start + ended] = 0
+        statistics = infos["final_info"]["episode"]
+        self._returns.append(statistics["r"][at])
+        self._lengths.append(statistics["l"][at])
+        if self._metrics:
+            self._told += [read_numbers(infos["final_info"], self._metrics, row) for row in at.tolist()]
+        cut = ~terminated[ended]
         # Copied by indexing: the array may be the vector's own.
-        self._finals.append((t - 1, rows.start + cut, infos["final_obs"][cut]))
+        self._finals.append((t - 1, rows.start + ended[cut], infos["final_obs"][at[cut]]))
 
-    def steps(self, env_s: float) -> Steps:
+    def steps(
+        self,
+        env_s: float,
+        log_std: NDArray[np.float32],
+        join: Callable[[list[Any]], NDArray[Any]] | None = None,
+    ) -> Steps:
         """Return all of it.
 
         Args:
             env_s: seconds spent waiting for environments.
+            log_std: of the policy.
+            join: makes an array of final observations as environments gave them; None: they are rows like the others.
         """
         T, N = self._reward.shape
         logprob, final_obs = np.zeros((T, N), np.float32), np.zeros((0, *self.obs.shape[2:]), self.obs.dtype)
-        if not self._config.exploration:
-            out, action = self._out.reshape(T * N, -1), self._action.reshape(T * N, -1)
-            logprob = self._head.logprob(out, self._actor.log_std, action).reshape(T, N)
+        if not self._explored:
+            out, action = self.out.reshape(T * N, -1), self.action.reshape(T * N, -1)
+            logprob = self.head.logprob(out, log_std, action).reshape(T, N)
         finals = [final for *_, some in self._finals for final in some]
         if finals:
-            final_obs = np.array(finals, self.obs.dtype)
+            final_obs = np.array(finals, self.obs.dtype) if join is None else join(finals)
             # The best action there is asked for, though none may be legal after an episode.
-            if self._config.exploration:
-                offer(self._config.architecture.inputs.layout, final_obs)
+            if self._explored:
+                offer(self._layout, final_obs)
         return Steps(
             obs=self.obs,
-            action=self._action,
+            action=self.action,
             logprob=logprob,
             reward=self._reward,
             terminated=self._terminated,
@@ -109,7 +129,7 @@ class Recorder:
             final_obs=final_obs.reshape(-1, *self.obs.shape[2:]),
             returns=np.concatenate(self._returns),
             lengths=np.concatenate(self._lengths),
-            told=np.array(self._told, np.float64).reshape(sum(map(len, self._returns)), len(self._config.env.metrics)),
+            told=np.array(self._told, np.float64).reshape(sum(map(len, self._returns)), len(self._metrics)),
             env_s=env_s,
-            policy_s=self._policy_s,
+            policy_s=self.policy_s,
         )

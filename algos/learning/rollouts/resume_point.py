@@ -5,35 +5,14 @@ What is kept for that is bounded by the length of an episode, and grows by a rol
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.algos.multiagent.parts import Parts
+
 State = Mapping[str, Any]
-
-
-class Remembers(Protocol):
-    """What acts: an `Architecture`, or the `Parts` of several."""
-
-    @property
-    def state_width(self) -> int:
-        """S, numbers of a row's memory."""
-        ...
-
-
-class Actions(Protocol):
-    """What actions are kept as: a `Head`'s, or the `Parts` of several."""
-
-    @property
-    def components(self) -> int:
-        """K, numbers of an action."""
-        ...
-
-    @property
-    def compact_dtype(self) -> np.dtype[Any]:
-        """What they are."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,10 +26,10 @@ class ResumePoint:
     played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
 
     @classmethod
-    def first(cls, num_envs: int, acting: Remembers, rows_per_env: int = 1) -> "ResumePoint":
+    def first(cls, num_envs: int, parts: Parts) -> "ResumePoint":
         """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs * rows_per_env, acting.state_width), np.float32))
+        return cls(zeros, zeros, np.zeros((num_envs * parts.rows_per_env, parts.state_width), np.float32))
 
     @property
     def rows_per_env(self) -> int:
@@ -102,9 +81,24 @@ class ResumePoint:
             played = played[first:]
         return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
 
-    def state_dict(self, form: Actions) -> dict[str, Any]:
+    def after(
+        self, over: NDArray[np.bool_], state: NDArray[np.float32], saved: State | None, played: NDArray[Any] | None
+    ) -> "ResumePoint":
+        """Return where a rollout from here ended.
+
+        Args:
+            over: [T, W], whether an episode ended in a step.
+            state: [N, S], the policy's memory then.
+            saved: what the environments saved of themselves.
+            played: [T, N, K], actions, by which others are led there; None: they lead nowhere.
+        """
+        episode = self.episode + over.sum(axis=0)
+        length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), self.length + len(over))
+        return ResumePoint(episode, length, state, (saved,), () if played is None else (played,))
+
+    def state_dict(self, parts: Parts) -> dict[str, Any]:
         """Return arrays and plain data; `actions` are those of the running episodes, row by row."""
-        actions = np.zeros((0, form.components), form.compact_dtype)
+        actions = np.zeros((0, parts.components), parts.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
             lengths = np.repeat(self.length, self.rows_per_env)
@@ -114,7 +108,7 @@ class ResumePoint:
         return {**arrays, "saved": saved or None}
 
     @classmethod
-    def restore(cls, state: State, form: Actions, vectors: int) -> "ResumePoint":
+    def restore(cls, state: State, parts: Parts, vectors: int) -> "ResumePoint":
         """Return the point that `state_dict` was of, for so many vectors of environments."""
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
@@ -122,7 +116,7 @@ class ResumePoint:
         length = np.repeat(point.length, point.rows_per_env)
         if len(state["actions"]) != length.sum() or not len(state["actions"]):
             return point
-        steps = np.zeros((int(length.max()), len(length), form.components), form.compact_dtype)
+        steps = np.zeros((int(length.max()), len(length), parts.components), parts.compact_dtype)
         for n, end in enumerate(np.cumsum(length)):
             steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
         return replace(point, played=(steps,))

@@ -71,9 +71,9 @@ def test_any_process_can_go_on_in_the_middle_of_a_world(of: RolloutConfig) -> No
     undisturbed, points = followed(of, 5)
     assert any((point.length > 0).any() for point in points)
     for k in (1, 2, 4):
-        kept = points[k].state_dict(of.architecture.head)
+        kept = points[k].state_dict(of.parts)
         elsewhere = Collector(of)
-        again = ResumePoint.restore(kept, of.architecture.head, 1)
+        again = ResumePoint.restore(kept, of.parts, 1)
         (rollout,), end = elsewhere.collect([weights(of, k)], again, k)
         assert_same(rollout, undisturbed[k])
         assert points[k].then([end]).same_as(points[k + 1])

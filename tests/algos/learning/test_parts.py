@@ -54,7 +54,7 @@ def weights(of: RolloutConfig, version: int) -> list[Weights]:
 
 
 def followed(of: RolloutConfig, count: int) -> Any:
-    points = [ResumePoint.first(of.vec.num_envs, of.parts, of.env.seats)]
+    points = [ResumePoint.first(of.vec.num_envs, of.parts)]
     source = play_here(of, lambda k: weights(of, k), points[0], 0)
     rollouts = []
     for _ in range(count):
@@ -105,7 +105,7 @@ def test_each_policy_sees_and_does_what_its_role_does() -> None:
 def test_policies_of_one_role_each_see_the_seats_that_they_are_given() -> None:
     env = env_spec(**ALIKE)
     whole, split = config(env), config(env, SPLIT)
-    start = ResumePoint.first(4, whole.parts, 4)
+    start = ResumePoint.first(4, whole.parts)
     quiet = [replace(one, parameters=np.zeros_like(one.parameters)) for one in weights(split, 0)]
     every: Any
     first: Any
@@ -125,7 +125,7 @@ def test_workers_groups_and_actors_change_no_number_of_several_policies() -> Non
         for one, other in zip(chain(*here), chain(*there), strict=True):
             assert_same(one, other)
     of = config(env, vec=Serial(num_envs=2))
-    source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), ResumePoint.first(4, of.parts, 4), 0)
+    source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), ResumePoint.first(4, of.parts), 0)
     (other, one), _ = next(source)
     source.close()
     assert other.reward.shape == one.reward.shape == (9, 8) and one.start.rows_per_env == 2
@@ -153,7 +153,7 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
     episode, swapped = np.zeros(4, np.int64), 0
     for (one, other), point in zip(undisturbed, points, strict=False):
         assert not (one.acts & other.acts).any()
-        expected = of.parts.who(np.arange(4), point.episode)
+        expected = of.parts.agent_ids(np.arange(4), point.episode)
         assert not (one.acts[0] & (expected == 1)).any() and not (other.acts[0] & (expected == 0)).any()
         # What came to the other's rows is nobody else's: neither rewards nor ends.
         assert not (one.reward != 0)[other.acts[:-1]].any() and not (one.terminated & other.terminated).any()

@@ -1,0 +1,145 @@
+"""What a part's rows see, do and are given while T steps are played, group by group."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.algos.learning.rollouts.recorder import Recorder
+from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.versions import VersionsActor
+from paddock.algos.networks.actor import Actor, DenseActor
+from paddock.envs.native.steps import Steps
+
+
+class PartRecorder:
+    """A part at work in one rollout: chooses actions for its rows, n of them, and keeps what came of it.
+
+    What somebody does is the same bits, whoever lives, and whoever else plays: a dense network has them for a row in
+    any company, and through others who awaits no action goes too, with a blank observation.
+
+    Attributes:
+        recorder: of all its rows.
+        acts: [T + 1, n], rows that await an action of this part; None: all, as there is one agent.
+        owned: [T + 1, n], rows that this part plays; None: all.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        k: int,
+        groups: int,
+        actor: Actor | VersionsActor,
+        noise: NDArray[np.float32],
+        obs: NDArray[Any],
+        acts: NDArray[np.bool_] | None,
+        agent_ids: NDArray[np.intp] | None,
+        state: NDArray[np.float32],
+        metrics: Sequence[str],
+        *,
+        explored: bool,
+    ) -> None:
+        """Begin; see `Recorder`.
+
+        Args:
+            noise: [T, n, W], of its actions.
+            obs: [n, ...], what its rows see.
+            acts: [N], of all rows.
+            agent_ids: see `Parts.agent_ids`.
+            state: is changed.
+            explored: actions are not the head's own; what is learned of agents is then sequences of their turns, which
+                begin with the memory that they had.
+        """
+        T, n = noise.shape[:2]
+        self._parts, self._k, self._actor, self._noise = parts, k, actor, noise
+        self.recorder = Recorder(parts.each[k].architecture, noise, obs, state, metrics, explored=explored)
+        worlds, size = n // len(parts.each[k].seats), n // groups
+        self._rows = [slice(start, start + size) for start in range(0, n, size)]
+        self._among = parts.rows(k, worlds // groups)  # a group's batch
+        self._where = np.arange(worlds // groups * parts.seats)[self._among]
+        keeps = explored and acts is not None and state.shape[1] > 0
+        self._memory = np.empty((T, *state.shape), np.float32) if keeps else None
+        self.acts: NDArray[np.bool_] | None = None
+        self.owned: NDArray[np.bool_] | None = None
+        if acts is not None:
+            self.acts = np.empty((T + 1, n), np.bool_)
+            self.acts[0] = acts[parts.rows(k, worlds)]
+        played = parts.owned(k, agent_ids)
+        if played is not None and self.acts is not None:
+            self.owned = np.empty((T + 1, n), np.bool_)
+            self.owned[0] = played
+            self.acts[0] &= played
+        self._number = None if agent_ids is None else parts.number(k, agent_ids)  # [n], which version plays
+
+    def choose(self, t: int, group: int) -> NDArray[Any]:
+        """Return the actions of its rows in a group, as its head gives them to environments."""
+        rows, acts, actor, of = self._rows[group], self.acts, self._actor, self.recorder
+        if self._memory is not None:
+            self._memory[t, rows] = of.state[rows]
+        if acts is None:
+            assert not isinstance(actor, VersionsActor)
+            return of.choose(actor, t, rows)
+        before, acting = time.perf_counter(), acts[t, rows]
+        obs, state, noise = of.obs[t, rows], of.state[rows], self._noise[t, rows]
+        if isinstance(actor, VersionsActor):
+            assert self._number is not None
+            version = np.where(acting, self._number[rows], -1)
+            of.action[t, rows], of.state[rows] = actor.choose(obs, state, noise, version)
+        elif isinstance(actor, DenseActor):  # which has no memory; the others' outputs and actions are 0
+            at, out, action = np.flatnonzero(acting), of.out[t, rows], of.action[t, rows]
+            out[:], action[:] = 0, 0
+            if len(at):
+                out[at] = chosen = actor.act(obs[at], state[at])[0]
+                action[at] = of.head.sample(chosen, actor.log_std, noise[at])
+        else:
+            of.out[t, rows], after = actor.act(obs, state)
+            of.state[rows] = np.where(acting[:, None], after, state)
+            of.action[t, rows] = of.head.sample(of.out[t, rows], actor.log_std, noise)
+        of.policy_s += time.perf_counter() - before
+        return of.head.to_env(of.action[t, rows])
+
+    def record(self, t: int, group: int, given: Any, agent_ids: NDArray[np.intp] | None) -> None:
+        """Note what a group gave on the step that led to observation t.
+
+        Args:
+            given: what `recv` gave for all of its rows.
+            agent_ids: of who plays its rows from here on.
+        """
+        rows, among = self._rows[group], self._among
+        seen, reward, ended, cut, infos = given
+        if not self._parts.single:
+            seen, reward, ended, cut = self._parts.narrow(self._k, seen[among]), reward[among], ended[among], cut[among]
+        if self.owned is not None:
+            was = self.owned[t - 1, rows]
+            reward, ended, cut = reward * was, ended & was, cut & was
+            self.owned[t, rows] = self._parts.owned(self._k, agent_ids)
+            if self._number is not None and agent_ids is not None:
+                self._number[rows] = self._parts.number(self._k, agent_ids)
+            self.recorder.state[rows][self.owned[t, rows] & ~was] = 0  # somebody else's memory
+        self.recorder.record(t, rows, (seen, reward, ended, cut, infos), self._where)
+        if self.acts is not None:
+            self.acts[t, rows] = infos["acts"][among]
+            if self.owned is not None:
+                self.acts[t, rows] &= self.owned[t, rows]
+            self._parts.hide(self._k, self.recorder.obs[t, rows], self.acts[t, rows])
+
+    @property
+    def played(self) -> NDArray[np.bool_] | None:
+        """[T, n], whose actions were this part's; None: all."""
+        return None if self.owned is None else self.owned[:-1]
+
+    @property
+    def lives(self) -> dict[str, Any]:
+        """Of several agents `Rollout.acts` and `Rollout.memory`."""
+        return {} if self.acts is None else {"acts": self.acts, "memory": self._memory}
+
+    def steps(self, env_s: float) -> Steps:
+        """Return all of it; see `Recorder.steps`."""
+        assert not isinstance(self._actor, VersionsActor)  # of which nobody learns
+        return self.recorder.steps(env_s, self._actor.log_std, self._join)
+
+    def _join(self, finals: list[Any]) -> NDArray[Any]:
+        kind = self.recorder.obs.dtype if self._parts.wide is None else self._parts.wide[0]
+        return self._parts.narrow(self._k, np.array(finals, kind))
