@@ -141,7 +141,8 @@ def _world_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
             f"env.{key}: the native version of {spec.id} gives just what a seat sees; leave it out, or {ELSEWHERE}",
         )
     source = replace(spec, max_episode_steps=None)
-    spaces = join_spaces(source.roles)  # the world checks its arguments
+    first, *others = source.roles  # the world checks its arguments
+    spaces = join_spaces(source.roles) if others else (first.observation_space, first.action_space)
     settings = version.settings({key: value for key, value in spec.arguments.items() if key != "render_mode"})
     exact = version.original is None or is_exact(version.original)
     return _make_task(source, version.name, settings, [spec.max_episode_steps], spaces, exact, {})

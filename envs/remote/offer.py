@@ -68,12 +68,10 @@ class Offer:
         except (KeyError, TypeError, ValueError, DecodeError) as error:
             raise ConfigError(f"vec.address={address} is no server of environments ({error})") from error
 
-    def layouts(self) -> Layouts:
-        """Return how observations and actions lie in rows."""
-        if self.seats > 1:
-            return Layouts.of_roles(self.roles)
-        (role,) = self.roles
-        return Layouts(role.observations, role.actions, role.observation_space, role.action_space)
+    def layouts(self, agents: Sequence[str] | None = None) -> Layouts:
+        """Return how observations and actions lie in rows, of some agents alone; None: all."""
+        whole = Layouts.of_roles(self.roles)
+        return whole if agents is None else Layouts.of_roles(self.pick_roles(agents), whole)
 
     @property
     def seats(self) -> int:

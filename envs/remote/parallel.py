@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.errors import ConfigError
-from paddock.envs.remote.served import Served, read_info
-from paddock.envs.spaces.parts import Misfit
+from paddock.envs.errors import require
+from paddock.envs.vector.buffers import Refused, buffer_of
 from paddock.envs.vector.contract import VectorMisuse
-from paddock.envs.vector.remote import check_meeting
-from paddock.envs.worlds.roles import Role, SeatRows, narrow, widen
+from paddock.envs.vector.remote import check_meeting, make_endpoint
+from paddock.envs.vector.storage import allocate
 from paddock.envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
@@ -43,46 +43,44 @@ class RemoteParallelEnv:
         wait_s: float = 120.0,
         world: str | None = None,
         agents: Sequence[str] | None = None,
-        *,
-        served: Served | None = None,
     ) -> None:
         """Ask a server for its offer; the first reset opens a session.
 
         Args:
             address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later, but
                 for that of a joint world, at which its clients meet.
-            token_file, tls, wait_s, served: see `RemoteEnv`.
+            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
+            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
+            wait_s: seconds for which a server that is away is tried again.
             world: the name of a joint environment, in which other clients have the other agents; None: it is not joint.
             agents: whose actions this client chooses there.
 
         Raises:
-            ConfigError: gRPC is not installed, the server refuses or serves an environment of one agent, there are no
-                such agents, or several servers are named for a joint environment.
+            ConfigError: gRPC is not installed, the server refuses, there are no such agents, or several servers are
+                named for a joint environment.
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
         check_meeting([address] if isinstance(address, str) else address, world)
-        self._served = served or Served(address, token_file, tls, wait_s)
-        self.offer = self._served.offer
-        if self.offer.seats == 1:
-            id = self.offer.environment["id"]
-            raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
-        layouts = self.offer.layouts()
-        self._layouts = layouts if agents is None else layouts.pick(self.offer.order(agents))
-        self._served.claim = {} if world is None else {"worlds": [world], "agents": self._layouts.agents}
-        if world is None and agents is not None:
-            raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
-        self.possible_agents = list(self._layouts.agents)
-        self._roles = self.offer.pick_roles(self.possible_agents)
+        joint = f"agents={agents} are seats of a joint world; name one by world, or leave agents out"
+        require(agents is None or world is not None, joint)
+        self._endpoint = make_endpoint(address, token_file, tls or {}, wait_s)
+        self.offer = self._endpoint.offers()[0]
+        layouts = self._layouts = self.offer.layouts(agents)
+        self._claim = {} if world is None else {"worlds": [world], "agents": layouts.agents}
+        self.possible_agents = list(layouts.agents)
         self.agents: list[str] = []
         self.acting: list[str] = []
         self.over = True
         # One each: PettingZoo's users seed them.
         self._spaces = {
             agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
-            for role in self._roles
+            for role in self.offer.pick_roles(agents)
             for agent in role.agents
         }
+        actions = allocate(layouts.action, layouts.seats, np.zeros)
+        self._actions = buffer_of(layouts.action_space, layouts.action, actions)
+        self._venv: RemoteVectorEnv | None = None
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
@@ -94,10 +92,9 @@ class RemoteParallelEnv:
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        venv = self._served.open()
-        rows, infos = venv.reset(seed=[seed], options=options)
+        rows, infos = self._open().reset(seed=[seed], options=options)
         self.over = False
-        self._look(venv, infos)
+        self._look(infos)
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
     def step(self, actions: Mapping[str, Any]) -> Step:
@@ -107,23 +104,21 @@ class RemoteParallelEnv:
             VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
                 an agent that does not act has one.
         """
-        venv, before = self._served.begun(), self.agents
-        rows, reward, terminated, truncated, infos = venv.step(self._pack(actions))
-        self._look(venv, infos)
-        self.over = bool(infos["over"][0])
-        ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
+        if self.over:
+            raise VectorMisuse("step: no episode has begun; call reset first")
+        before = self.agents
+        rows, reward, terminated, truncated, infos = self._open().step(self._pack(actions))
+        ended = terminated | truncated
+        self.over = bool(infos.get("over", ended)[0])
+        self._look(infos)
         told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
-        observations = self._read(rows, [agent for agent in told if agent not in ended])
-        if ended:
-            mine = list(ended.values())
-            last = rows.copy()
-            last[mine] = infos["final_obs"][mine]
-            observations |= self._read(last, list(ended))
+        if "final_obs" in infos:  # of one agent the row itself is the last
+            rows[ended] = infos["final_obs"][ended]
 
         def each(column: NDArray[Any]) -> dict[str, Any]:
             return {agent: column[self.possible_agents.index(agent)].item() for agent in told}
 
-        return observations, each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
+        return self._read(rows, told), each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
 
     def signal(self, key: str, value: Any) -> None:
         """Have the environment's `receive_signal(key, value)` called before its next reset or step.
@@ -131,11 +126,16 @@ class RemoteParallelEnv:
         Raises:
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
-        self._served.open().signal(key, value)
+        self._open().signal(key, value)
+
+    def render(self) -> None:
+        """Draw nothing."""
 
     def close(self) -> None:
         """Close the session."""
-        self._served.close()
+        if self._venv is not None:
+            self._venv.close()
+            self._venv = None
 
     @property
     def num_agents(self) -> int:
@@ -152,29 +152,34 @@ class RemoteParallelEnv:
         """The environment itself, as PettingZoo has it of wrappers."""
         return self
 
-    def _look(self, venv: "RemoteVectorEnv", infos: Mapping[str, Any]) -> None:
+    def _open(self) -> "RemoteVectorEnv":
+        """Return the rows at the server; the first call opens a session."""
+        from paddock.envs.remote.client.vector import RemoteVectorEnv
+
+        if self._venv is None:
+            own: dict[str, Any] = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
+            self._venv = RemoteVectorEnv(None, 1, self._endpoint, **own)
+        return self._venv
+
+    def _look(self, infos: Mapping[str, Any]) -> None:
         """Update the living and the acting agents."""
-        self.agents = [a for a, alive in zip(self.possible_agents, venv.alive, strict=True) if alive]
-        self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
+        alive = self._open().alive & (not self.over)
+        self.agents = [a for a, lives in zip(self.possible_agents, alive, strict=True) if lives]
+        self.acting = [a for a, acts in zip(self.possible_agents, infos.get("acts", alive), strict=True) if acts]
 
     def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:
         """Return these agents' observations from the world's rows."""
-        found: dict[str, Any] = {}
-        for role in self._roles:
-            seats = [k for k, agent in enumerate(self.possible_agents) if agent in role.agents and agent in agents]
-            if not seats:
-                continue
-            several = isinstance(self._layouts.observation, SeatRows)
-            own = narrow(rows[seats], role.observations) if several else rows[seats]
-            read = role.observations.reader(own)
-            found |= {self.possible_agents[seat]: read(k) for k, seat in enumerate(seats)}
-        return {agent: found[agent] for agent in agents}
+        seen = buffer_of(self._layouts.observation_space, self._layouts.observation, rows)
+        return dict(zip(agents, seen.finals(self._seats(agents)), strict=True))
+
+    def _seats(self, agents: Sequence[str]) -> NDArray[np.intp]:
+        return np.array([self.possible_agents.index(agent) for agent in agents], np.intp)
 
     def _read_infos(self, infos: Mapping[str, Any], agents: Sequence[str]) -> dict[str, dict[str, Any]]:
         said = {key: value for key, value in infos.items() if key not in BESIDE}
         told = {}
         for agent in agents:
-            own = read_info(said, self.possible_agents.index(agent))
+            own = _read_info(said, self.possible_agents.index(agent))
             last = own.pop("final_info", {})
             last.pop("episode", None)
             told[agent] = own | last
@@ -186,26 +191,27 @@ class RemoteParallelEnv:
             raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
         if missing := [agent for agent in self.acting if agent not in actions]:
             raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
-        own = {agent: actions[agent] for agent in self.acting}
-        parts = [_pack_role(role, own) for role in self._roles]
-        if not isinstance(self._layouts.action, SeatRows):
-            return parts[0]
-        row = self._layouts.action.row
-        rows = np.zeros(self._layouts.seats, row)
-        for role, part in zip(self._roles, parts, strict=True):
-            rows[list(role.seats)] = widen(part, role.actions, row)
+        rows = self._actions.array
+        rows[:] = np.zeros((), rows.dtype)  # of agents that do not act
+        try:
+            self._actions.write(self._seats(self.acting), [actions[agent] for agent in self.acting])
+        except Refused as refused:
+            agent = self.possible_agents[refused.row]
+            said = f"step: the action of {agent} has {refused.cause}; take one of {self.action_space(agent)}"
+            raise VectorMisuse(said) from None
         return rows
 
 
-def _pack_role(role: Role, actions: Mapping[str, Any]) -> NDArray[Any]:
-    """Return rows of a role's actions; zeros for agents that have none."""
-    rows = role.actions.zeros(len(role.seats))
-    write = role.actions.writer(rows)
-    for k, agent in enumerate(role.agents):
-        if agent in actions:
-            try:
-                write(k, actions[agent])
-            except Misfit as misfit:
-                allowed = f"take one of {role.action_space}"
-                raise VectorMisuse(f"step: the action of {agent} has {misfit}; {allowed}") from None
-    return rows
+def _read_info(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Return the info of one row from a vector's."""
+    found: dict[str, Any] = {}
+    masks = {f"_{key}" for key in infos}
+    for key, value in infos.items():
+        if key in masks or (f"_{key}" in infos and not infos[f"_{key}"][row]):
+            continue
+        if isinstance(value, dict):
+            found[key] = _read_info(value, row)
+        else:
+            one = value[row]
+            found[key] = one.item() if isinstance(one, np.bool_ | np.int64 | np.float64) else one
+    return found

@@ -8,15 +8,13 @@ from typing import Any
 
 import gymnasium
 
-from paddock.envs.errors import ConfigError
+from paddock.envs.errors import require
 from paddock.envs.remote.offer import REMOTE_ID
 from paddock.envs.remote.parallel import RemoteParallelEnv
-from paddock.envs.remote.served import Served, read_info
-from paddock.envs.spaces.parts import Misfit
-from paddock.envs.vector.contract import VectorMisuse
+from paddock.envs.worlds.sole import SoleAgent
 
 
-class RemoteEnv(gymnasium.Env[Any, Any]):
+class RemoteEnv(SoleAgent):
     """The environment that a server offers; each step is a message there and one back."""
 
     def __init__(
@@ -27,65 +25,29 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         wait_s: float = 120.0,
         render_mode: str | None = None,
         *,
-        served: Served | None = None,
+        remote: RemoteParallelEnv | None = None,
     ) -> None:
         """Ask a server for its offer; the first reset opens a session.
 
         Args:
-            address: of the server, HOST:PORT or unix:PATH; of several, others stand in for one that goes later.
-            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
-            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
-            wait_s: seconds for which a server that is away is tried again.
-            served: the offer, if it is known already.
+            address, token_file, tls, wait_s: see `RemoteParallelEnv`.
+            render_mode: None; a server shows no pictures.
+            remote: the same environment, if there is one already.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses.
             EnvError: it cannot be reached.
         """
-        if render_mode is not None:
-            raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
-        self.metadata = {"render_modes": []}
-        self._served = served or Served(address, token_file, tls, wait_s)
-        self.offer = self._served.offer
-        seats, id = self.offer.seats, self.offer.environment["id"]
-        if seats > 1:
-            raise ConfigError(f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv")
-        (role,) = self.offer.roles
-        self.observation_space, self.action_space = role.observation_space, role.action_space
-        self._observations, self._actions = role.observations, role.actions
-        self._action = self._actions.zeros(1)
-        self._write = self._actions.writer(self._action)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        super().reset(seed=seed)
-        rows, infos = self._served.open().reset(seed=[seed], options=options)
-        return self._read(rows), read_info(infos, 0)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step; raises VectorMisuse for an action that is not of the space, or before the first reset."""
-        venv = self._served.begun()
-        try:
-            self._write(0, action)
-        except Misfit as misfit:
-            raise VectorMisuse(f"step: the action has {misfit}; take one of {self.action_space}") from None
-        rows, reward, terminated, truncated, infos = venv.step(self._action)
-        return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), read_info(infos, 0)
+        require(render_mode is None, f"render_mode={render_mode}: a server shows no pictures; leave it out")
+        self._remote = remote or RemoteParallelEnv(address, token_file, tls, wait_s)
+        seats, id = self._remote.offer.seats, self._remote.offer.environment["id"]
+        several = f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv"
+        require(seats == 1, several)
+        super().__init__(self._remote)
 
     def signal(self, key: str, value: Any) -> None:
-        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
-
-        Raises:
-            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
-        """
-        self._served.open().signal(key, value)
-
-    def close(self) -> None:
-        """Close the session."""
-        self._served.close()
-
-    def _read(self, rows: Any) -> Any:
-        return self._observations.reader(rows)(0)
+        """Have the environment's `receive_signal(key, value)` called; see `RemoteParallelEnv.signal`."""
+        self._remote.signal(key, value)
 
 
 def make(
@@ -94,12 +56,10 @@ def make(
     agents: Sequence[str] | None = None,
     render_mode: str | None = None,
     **connection: Any,
-) -> "RemoteEnv | RemoteParallelEnv":
+) -> RemoteEnv | RemoteParallelEnv:
     """Return a server's environment, a RemoteEnv or a RemoteParallelEnv; arguments are those of either."""
-    served = Served(address, **connection)
-    if served.offer.seats == 1 and world is None and agents is None:
-        return RemoteEnv(address, render_mode=render_mode, served=served)
-    return RemoteParallelEnv(address, world=world, agents=agents, served=served)
+    remote = RemoteParallelEnv(address, world=world, agents=agents, **connection)
+    return remote if remote.offer.seats > 1 else RemoteEnv(address, render_mode=render_mode, remote=remote)
 
 
 # The server's own limit is at work there.

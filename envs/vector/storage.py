@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
@@ -46,38 +46,24 @@ class Layouts:
         return cls.of_roles(spec.read_roles(seats))
 
     @classmethod
-    def of_roles(cls, roles: Sequence[Role]) -> "Layouts":
-        """Return those of worlds with these roles, of several seats in all."""
+    def of_roles(cls, roles: Sequence[Role], whole: "Layouts | None" = None) -> "Layouts":
+        """Return those of worlds with these roles, of several seats in all.
+
+        Args:
+            whole: of all the world's seats, where these are some of them, whose rows lie as they do there.
+        """
         names = {seat: agent for role in roles for seat, agent in zip(role.seats, role.agents, strict=True)}
         agents = tuple(names[seat] for seat in sorted(names))
-        if len(roles) == 1:
+        if len(roles) == 1 and (whole is None or not isinstance(whole.observation, SeatRows)):
             (role,) = roles
             return cls(role.observations, role.actions, role.observation_space, role.action_space, agents)
         seats = [role.seats for role in roles]
         observation = SeatRows.of([role.observations for role in roles], seats)
         action = SeatRows.of([role.actions for role in roles], seats)
+        if whole is not None:
+            observation = replace(observation, itemsize=whole.observation.itemsize)
+            action = replace(action, itemsize=whole.action.itemsize)
         return cls(observation, action, *join_spaces(roles), agents)
-
-    def pick(self, agents: Sequence[str]) -> "Layouts":
-        """Return those of some seats of a world, whose rows lie as they do among all of them."""
-        if not isinstance(self.observation, SeatRows) or not isinstance(self.action, SeatRows):
-            return replace(self, agents=tuple(agents))
-        kept = [
-            [k for k, agent in enumerate(agents) if self.agents.index(agent) in role] for role in self.observation.seats
-        ]
-        there = [k for k, own in enumerate(kept) if own]
-
-        def pick(rows: SeatRows) -> SeatRows:
-            return replace(
-                rows, layouts=tuple(rows.layouts[k] for k in there), seats=tuple(tuple(kept[k]) for k in there)
-            )
-
-        def part(space: Space) -> spaces.Dict:
-            assert isinstance(space, spaces.Dict)
-            return spaces.Dict([item for k, item in enumerate(space.items()) if k in there])
-
-        own = part(self.observation_space), part(self.action_space)
-        return Layouts(pick(self.observation), pick(self.action), *own, tuple(agents))
 
     @property
     def seats(self) -> int:

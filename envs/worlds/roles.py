@@ -70,9 +70,7 @@ class Role:
 
 
 def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
-    """Return the observation and action spaces of a seat; of several roles, a Dict by role."""
-    if len(roles) == 1:
-        return roles[0].observation_space, roles[0].action_space
+    """Return the observation and action spaces of roles, each a Dict by role."""
     seen = spaces.Dict([(role.name, role.observation_space) for role in roles])
     return seen, spaces.Dict([(role.name, role.action_space) for role in roles])
 

@@ -75,7 +75,7 @@ class RemoteVectorEnv(VectorEnv):
         if spec is not None:
             offers[0].check_serves(spec, agents, joint=joint)
             arguments = offers[0].arguments(spec)
-        layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(offers[0].order(agents))
+        layouts = offers[0].layouts(agents)
         if spec is not None and "seat_feature" in arguments:
             layouts = Layouts.of_roles(spec.roles)
         rows_in_all = self.batch_size = num_envs * layouts.seats

@@ -63,7 +63,7 @@ def play_both(server: Any, seeds: list[Any], hook: Hook = do_nothing) -> list[An
         ]
         for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
             for world in worlds:
-                world._served.begun()._connections[0].close()  # or the others would wait for it
+                world._open()._connections[0].close()  # or the others would wait for it
             failed.result()
         told = [one.result() for one in done]
     return [{agent: said for part in row for agent, said in part.items()} for row in zip(*told, strict=True)]

@@ -131,7 +131,7 @@ def game_fixture(serve: Any) -> Iterator[Any]:
             done = {agent: pool.submit(call, world) for agent, world in clients.items()}
             for failed in [one for one in wait(done.values(), 30, FIRST_EXCEPTION)[0] if one.exception()]:
                 for world in clients.values():
-                    world._served.begun()._connections[0].close()  # or the other would wait for it
+                    world._open()._connections[0].close()  # or the other would wait for it
                 failed.result()  # and not what the other says of its link that was closed
             return {agent: one.result(30) for agent, one in done.items()}
 

@@ -108,7 +108,7 @@ def test_a_long_step_of_a_world_that_loses_a_client_holds_up_nobody_else(serve: 
         assert len(list(pool.map(lambda one: one.reset(seed=0), clients))) == len(agents)
         stepping = [pool.submit(one.step, {"ann": 1} if one is clients[0] else {}) for one in clients]
         assert Long.begun.wait(20)
-        channel = clients[1]._served.open()._connections[0].channel
+        channel = clients[1]._open()._connections[0].channel
         assert channel is not None
         channel._answers.cancel()  # another stream is tried
         assert [place.describe(server.address) for _ in range(3)]
@@ -128,10 +128,8 @@ def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None
         done = [pool.submit(play, world, hook) for world, hook in zip(worlds, hooks, strict=True)]
         for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
             for world in worlds:
-                world._served.open()._connections[0]._endpoint = replace(
-                    world._served.open()._connections[0]._endpoint, wait_s=0.0
-                )
-                world._served.open()._connections[0].channel.close()  # type: ignore[union-attr]  # the others go too
+                world._open()._connections[0]._endpoint = replace(world._open()._connections[0]._endpoint, wait_s=0.0)
+                world._open()._connections[0].channel.close()  # type: ignore[union-attr]  # the others go too
             failed.result()
         told = [one.result() for one in done]
     return [{agent: said for part in row for agent, said in part.items()} for row in zip(*told, strict=True)]
@@ -251,11 +249,11 @@ def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: st
 def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve: Any) -> None:
     address = serve(LIVES, Serial(num_envs=1)).address
     with closing(RemoteParallelEnv(address, world="game", agents=["one_1"])) as world:
-        world._served.open()
+        world._open()
         with pytest.raises(ConfigError, match="one_1 is another client's in world game; free are other_0, one_2"):
-            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._served.open()
+            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
         with pytest.raises(EnvError, match="1 of 1 environments"):
-            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._served.open()
+            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()
     with pytest.raises(ConfigError, match=r"agents=.* are seats of a joint world; name one by world"):
         RemoteParallelEnv(address, agents=["one_1"])
 

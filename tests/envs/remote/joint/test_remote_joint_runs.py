@@ -210,7 +210,7 @@ def test_who_plays_in_several_places_is_refused_seats_that_are_one_clients(serve
 def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, capsys: Any) -> None:
     address = serve(RELAY, Serial(num_envs=4)).address
     with closing(RemoteParallelEnv(address, world="game/0", agents=["runner_1"])) as other:
-        other._served.open()
+        other._open()
         refusals = {
             "vec.agents=[runner_1]": "runner_1 is another client's in world game/0; free are runner_0, runner_2",
             "env=relay": "vec.agents are seats of what vec.address=",
