@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.vector.storage import RowIndex
 
-PROTOCOL = 9  # what both sides must speak
+PROTOCOL = 10  # what both sides must speak
 PREFIX = struct.Struct("<BBxxI")
 QUIET = 1  # flag of an order that is replayed: it is done, and no outcome is sent
 MAX_SIGNAL = 1 << 16  # bytes of a signal's value

@@ -1,5 +1,6 @@
 """Gymnasium's spaces as plain data, and back: bounds as raw arrays, the keys of mappings in their order."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,71 +10,60 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.remote.values import DecodeError
 
 REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, OverflowError, NotImplementedError)
+ARGUMENTS: dict[type[Space], dict[str, str]] = {  # of the constructors, and the attributes that have them
+    spaces.Box: {"low": "low", "high": "high", "shape": "shape", "dtype": "dtype"},
+    spaces.Discrete: {"n": "n", "start": "start", "dtype": "dtype"},
+    spaces.MultiDiscrete: {"nvec": "nvec", "start": "start", "dtype": "dtype"},
+    spaces.MultiBinary: {"n": "n"},
+    spaces.Text: {"max_length": "max_length", "min_length": "min_length", "charset": "characters"},
+    spaces.Tuple: {"spaces": "spaces"},
+    spaces.Dict: {"spaces": "spaces"},
+    spaces.Sequence: {"space": "feature_space", "stack": "stack"},
+    spaces.Graph: {"node_space": "node_space", "edge_space": "edge_space"},
+    spaces.OneOf: {"spaces": "spaces"},
+}
+KINDS = {kind.__name__: kind for kind in ARGUMENTS}
 
 
-def describe_space(space: Space) -> list[Any]:
-    """Return a space as plain data: its kind, and what it is built from.
+def describe_space(space: Space) -> dict[str, Any]:
+    """Return a space as plain data: its kind, and the arguments of its constructor.
 
     Raises:
         ConfigError: it is of a custom class.
     """
-    match space:
-        case spaces.Box() if type(space) is spaces.Box:
-            return ["box", space.low, space.high, space.dtype.str]
-        case spaces.Discrete() if type(space) is spaces.Discrete:
-            return ["discrete", int(space.n), int(space.start), np.dtype(space.dtype).str]
-        case spaces.MultiDiscrete() if type(space) is spaces.MultiDiscrete:
-            return ["multi_discrete", space.nvec, space.start, np.dtype(space.dtype).str]
-        case spaces.MultiBinary() if type(space) is spaces.MultiBinary:
-            return ["multi_binary", space.n if isinstance(space.n, int) else [int(n) for n in space.n]]
-        case spaces.Text() if type(space) is spaces.Text:
-            return ["text", space.min_length, space.max_length, "".join(sorted(space.character_set))]
-        case spaces.Tuple() if type(space) is spaces.Tuple:
-            return ["tuple", [describe_space(part) for part in space.spaces]]
-        case spaces.Dict() if type(space) is spaces.Dict:
-            return ["dict", [[key, describe_space(part)] for key, part in space.spaces.items()]]
-        case spaces.Sequence() if type(space) is spaces.Sequence:
-            return ["sequence", describe_space(space.feature_space), space.stack]
-        case spaces.Graph() if type(space) is spaces.Graph:
-            edge = None if space.edge_space is None else describe_space(space.edge_space)
-            return ["graph", describe_space(space.node_space), edge]
-        case spaces.OneOf() if type(space) is spaces.OneOf:
-            return ["one_of", [describe_space(part) for part in space.spaces]]
-    raise ConfigError(
-        f"{type(space).__name__} is a custom space, which no client knows; leave it out by env.without, "
-        "or wrap the environment"
-    )
+    kind = type(space)
+    if kind not in ARGUMENTS:
+        fix = "leave it out by env.without, or wrap the environment"
+        raise ConfigError(f"{kind.__name__} is a custom space, which no client knows; {fix}")
+    given = {argument: getattr(space, attribute) for argument, attribute in ARGUMENTS[kind].items()}
+    return {"kind": kind.__name__, **{argument: _describe(value) for argument, value in given.items()}}
 
 
 def build_space(plain: Any) -> Space:
     """Build the space that `describe_space` described; raises DecodeError where there is none."""
     try:
-        kind, *parts = plain
-        return _build(kind, parts)
+        given = {argument: _build(value) for argument, value in plain.items()}
+        if "dtype" in given:
+            given["dtype"] = np.dtype(given["dtype"]).type
+        return KINDS[given.pop("kind")](**given)
     except REFUSALS as error:
         raise DecodeError(f"no space: {' '.join(str(error).split())[:200]}") from error
 
 
-def _build(kind: str, parts: list[Any]) -> Space:
-    match kind, parts:
-        case "box", [low, high, dtype]:
-            return spaces.Box(low, high, low.shape, np.dtype(dtype).type)
-        case "discrete", [n, start, dtype]:
-            return spaces.Discrete(n, start=start, dtype=np.dtype(dtype).type)
-        case "multi_discrete", [nvec, start, dtype]:
-            return spaces.MultiDiscrete(nvec, dtype=np.dtype(dtype).type, start=start)
-        case "multi_binary", [n]:
-            return spaces.MultiBinary(n)
-        case "text", [least, most, characters]:
-            return spaces.Text(most, min_length=least, charset=characters)
-        case "tuple", [each]:
-            return spaces.Tuple([build_space(part) for part in each])
-        case "dict", [each]:
-            return spaces.Dict([(key, build_space(part)) for key, part in each])
-        case "sequence", [feature, stack]:
-            return spaces.Sequence(build_space(feature), stack=stack)
-        case "graph", [node, edge]:
-            return spaces.Graph(build_space(node), None if edge is None else build_space(edge))
-        case "one_of", [each]:
-            return spaces.OneOf([build_space(part) for part in each])
-    raise DecodeError(f"{kind!r} is no kind of space")
+def _describe(value: Any) -> Any:
+    match value:
+        case Space():
+            return describe_space(value)
+        case np.dtype():
+            return value.str
+        case Mapping():
+            return [[key, describe_space(part)] for key, part in value.items()]
+        case (Space(), *_):
+            return [describe_space(part) for part in value]
+    return value
+
+
+def _build(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_build(one) for one in value]
+    return build_space(value) if isinstance(value, dict) else value

@@ -178,8 +178,8 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     other = serve(CARTPOLE)
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
-    monkeypatch.setattr(endpoint, "PROTOCOL", 10)
-    with pytest.raises(ConfigError, match="the client speaks protocol 10, and this server 9; install the same version"):
+    monkeypatch.setattr(endpoint, "PROTOCOL", 9)
+    with pytest.raises(ConfigError, match="the client speaks protocol 9, and this server 10; install the same version"):
         remote(server.address).make(COUNTING)
 
 
