@@ -185,11 +185,7 @@ class Connection:
     def _open(self, address: str) -> None:
         """Open a session with new environments."""
         at = find_address(address) or address
-        request = {"nonce": secrets.token_bytes(16), **self._asked}
-        try:
-            opened = self._endpoint.call(at, "Open", request, OPEN_S)
-        except ConnectionLost:  # where the answer was lost, the same nonce finds the session again
-            opened = self._endpoint.call(at, "Open", request, OPEN_S)
+        opened = self._endpoint.call(at, "Open", self._asked, OPEN_S)  # a lost answer costs its room for a lease
         self._address, self._at, self._session = address, at, opened
         if self._attach(0) is None:
             raise ConnectionLost(f"{address} has lost the session")

@@ -21,7 +21,8 @@ from paddock.envs.remote.server.steps import PendingStep, SessionEnvs
 from paddock.envs.remote.server.stream import FrameStream
 from paddock.envs.remote.values import DecodeError
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
+from paddock.envs.vector.contract import VectorEnv, VectorMisuse
+from paddock.envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
@@ -41,14 +42,13 @@ class Session:
     spec: EnvSpec
     layouts: Layouts
     infos: bool
-    nonce: bytes
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
     def __post_init__(self) -> None:
         self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
-        self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None
+        self._first = self.venv if isinstance(self.venv, MultiprocessVectorEnv) else None
         self._joint = self.venv if isinstance(self.venv, SeatsVectorEnv) else None
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0

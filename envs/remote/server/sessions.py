@@ -49,8 +49,7 @@ class Sessions:
         self.capacity = vec.num_envs
         self.most = min(self.capacity, settings.max_envs_per_session or self.capacity)
         self._sessions: dict[str, Session] = {}
-        self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
-        self.rows = 0
+        self.rows = self._count = 0  # the sessions that are open, or about to be
         self._lock = threading.Lock()
         self._joint: dict[str, futures.Future[JointEnv]] = {}  # by name
         self._going = going
@@ -63,14 +62,14 @@ class Sessions:
             return list(self._sessions.values())
 
     def open(self, asked: Mapping[str, Any]) -> Session:
-        """Return the session of a nonce: a new one, or the one that it has opened already.
+        """Open a session.
 
         Raises:
             NoRoom: there is no room now.
             PaddockError: the request is no good, or its environments cannot be made.
         """
         try:
-            nonce, num_envs, mode = bytes(asked["nonce"]), int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
+            num_envs, mode = int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
             groups, seat_feature = int(asked.get("groups", 1)), bool(asked.get("seat_feature", False))
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"no session is opened with {error!r}") from None
@@ -79,36 +78,30 @@ class Sessions:
         require(id == self._spec.id, f"another environment is asked for than {self._spec.id}, which is served here now")
         free = arguments is None or (world is None and self._settings.free_arguments)
         require(free, "arguments are those of the server here; start it with serve.free_arguments=true")
+        rows = num_envs if world is None else 0  # a joint environment is reserved for its first client
         with self._lock:
-            mine = nonce not in self._opened
-            if mine:
-                self._reserve(num_envs if world is None else 0, sessions=1)
-                self._opened[nonce] = futures.Future()
-            opened = self._opened[nonce]
-        if mine:
-            try:
-                spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
-                layouts = self._layouts
-                if seat_feature:
-                    spec = dataclasses.replace(spec, seat_feature=True)
-                    layouts = Layouts.of_seats(spec, spec.seating)
-                if world is None:
-                    venv = self._make(spec, num_envs, mode, groups)
-                else:
-                    venv = self._join(world, str(asked.get("client")), asked.get("agents") or [], mode)
-                session = Session(venv, spec, layouts, self._settings.infos == "all", nonce)
-            except BaseException as error:
-                with self._lock:
-                    self.rows -= num_envs if world is None else 0
-                    del self._opened[nonce]
-                opened.set_exception(error)
+            self._reserve(rows, sessions=1)
+        try:
+            spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
+            layouts = self._layouts
+            if seat_feature:
+                spec = dataclasses.replace(spec, seat_feature=True)
+                layouts = Layouts.of_seats(spec, spec.seating)
+            if world is None:
+                venv = self._make(spec, num_envs, mode, groups)
             else:
-                with self._lock:
-                    self._sessions[session.id] = session
-                opened.set_result(session)
-                if self._going.is_set():  # since it was asked for
-                    self.end(session)
-        return opened.result()
+                venv = self._join(world, str(asked.get("client")), asked.get("agents") or [], mode)
+            session = Session(venv, spec, layouts, self._settings.infos == "all")
+        except BaseException:
+            with self._lock:
+                self.rows -= rows
+                self._count -= 1
+            raise
+        with self._lock:
+            self._sessions[session.id] = session
+        if self._going.is_set():  # since it was asked for
+            self.end(session)
+        return session
 
     def find(self, id: Any, secret: Any) -> Session | None:
         """Return the session of a number and its secret."""
@@ -127,12 +120,12 @@ class Sessions:
             session.close()
         finally:  # whatever its environments raise, there is room for others
             with self._lock:
+                self._count -= 1
                 if not isinstance(venv, SeatsVectorEnv):
                     self.rows -= venv.worlds
                 elif venv.last:
                     self.rows -= 1
                     del self._joint[venv.joint.name]
-                self._opened.pop(session.nonce, None)
 
     def close(self) -> bool:
         """End all sessions except those that are at work for too long; returns whether none is left."""
@@ -156,10 +149,11 @@ class Sessions:
             raise NoRoom("the server is shutting down")
         what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
         require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
-        if self.rows + num_envs > self.capacity or len(self._opened) + sessions > most:
-            used = f"{self.rows} of {self.capacity} environments and {len(self._opened)} of {most} sessions are in use"
+        if self.rows + num_envs > self.capacity or self._count + sessions > most:
+            used = f"{self.rows} of {self.capacity} environments and {self._count} of {most} sessions are in use"
             raise NoRoom(f"{used}, and {num_envs} more environments are asked for")
         self.rows += num_envs
+        self._count += sessions
 
     def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> SeatsVectorEnv:
         """Return agents in the joint environment of a name, which is made for the first who asks.
@@ -208,8 +202,9 @@ class Sessions:
         changes: dict[str, Any] = {"num_envs": num_envs}
         if isinstance(self._vec, Multiprocess):
             changes |= {"workers": largest_divisor(num_envs, self._vec.processes), "batch_size": None}
-        recipe: Any = dataclasses.replace(self._vec, **changes)  # type: ignore[type-var]
-        return in_groups(recipe, groups).make(spec, autoreset=autoreset, copy=False, packed=True)
+        return in_groups(dataclasses.replace(self._vec, **changes), groups).make(
+            spec, autoreset=autoreset, copy=False, packed=True
+        )
 
     def _look_after(self) -> None:
         """End sessions whose clients have gone."""

@@ -1,6 +1,5 @@
 """Servers of environments and their clients for several test files: recipes, a counting environment, a raw client."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -186,7 +185,7 @@ class Raw:
 
     def __init__(self, server: EnvironmentServer, num_envs: int = 2, environment: str = "Counting-v0") -> None:
         self.endpoint = make_endpoint(server.address, None, {}, 1.0)
-        request = {"nonce": os.urandom(16), "environment": environment, "num_envs": num_envs}
+        request = {"environment": environment, "num_envs": num_envs}
         opened = self.endpoint.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, OPEN_S)
         self.session, self.secret = opened["session"], opened["secret"]
         self.address = server.address

@@ -33,7 +33,6 @@ from remote_servers import (  # noqa: F401
 from vector_cases import assert_same
 
 from paddock.envs.vector import EnvError, Serial
-from paddock.envs.vector.remote import make_endpoint
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -182,15 +181,6 @@ def test_another_server_goes_on_where_one_is_lost(serve: Any, undisturbed: str) 
     with closing(remote(one.address, other.address).make(COUNTING)) as venv:
         assert play(venv, lambda t, k: one.close() if (t, k) == (6, 2) else None) == undisturbed
         assert venv.restarts == 1
-
-
-def test_a_lost_answer_to_open_leaves_one_session(serve: Any) -> None:
-    server = serve(COUNTING)
-    place = make_endpoint(server.address, None, {}, 1.0)
-    request = {"nonce": b"n" * 16, "environment": "Counting-v0", "num_envs": 4, "autoreset": "SAME_STEP"}
-    one, other = (place.call(server.address, "Open", request, 10.0) for _ in range(2))
-    assert one == other
-    assert place.call(server.address, "Stats", {}, 10.0)["rows"] == 4
 
 
 # (c) Who says nothing

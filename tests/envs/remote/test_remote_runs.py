@@ -147,7 +147,7 @@ def test_a_client_chooses_arguments_where_they_are_free(serve: Any) -> None:
 
 def ask(server: Any, arguments: Any) -> None:
     """Open a session with arguments."""
-    request = {"nonce": bytes(16), "environment": "CartPole-v1", "num_envs": 1, "autoreset": "SAME_STEP"}
+    request = {"environment": "CartPole-v1", "num_envs": 1, "autoreset": "SAME_STEP"}
     make_endpoint(server.address, None, {}, 1.0).call(server.address, "Open", request | {"arguments": arguments}, 10.0)
 
 
