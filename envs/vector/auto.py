@@ -22,7 +22,7 @@ from paddock.envs.spaces.legal import MASK, sample_legal
 from paddock.envs.spaces.views import select
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Form, Multiprocess, Native, Recipe, Serial
+from paddock.envs.vector.recipes import Form, Multiprocess, Native, Serial, Vec
 
 Layout = Serial | Multiprocess | Native
 
@@ -31,7 +31,7 @@ SIMPLER = 0.97  # share of the best at which the process itself is preferred to 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto(Recipe):
+class Auto(Vec):
     """A layout to be chosen; environments step in this process as long as it has not been."""
 
     restart: bool

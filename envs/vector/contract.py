@@ -2,8 +2,8 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -151,23 +151,6 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         everyone = None if self.batch_size == self.num_envs else slice(0, self.num_envs)
         self.send(actions, everyone)
         return self.recv(everyone)
-
-
-@runtime_checkable
-class WaitsForFirst(Protocol):
-    """Environments that step elsewhere, so that a wait for them can be ended from another thread."""
-
-    def wait_for_first(self, groups: Iterable[slice | NDArray[np.intp]], called: Callable[[], bool]) -> int | None:
-        """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
-
-        Raises:
-            EnvError: an environment raised, or its process died or hung.
-        """
-        ...
-
-    def call_away(self) -> None:
-        """Make the thread that waits look at `called`; from any thread."""
-        ...
 
 
 def closes_on_interrupt(method: Method) -> Method:

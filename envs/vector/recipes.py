@@ -1,8 +1,9 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
 import copy
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 from gymnasium.vector import AutoresetMode
 
@@ -31,23 +32,28 @@ class Form(TypedDict, total=False):
     packed: bool
 
 
-class Vec(Protocol):
-    """A recipe: picklable, hashable, checked when it is built."""
+@dataclass(frozen=True, kw_only=True)
+class Vec(ABC):
+    """A recipe: picklable, hashable, checked when it is built.
 
-    @property
-    def num_envs(self) -> int:
-        """N, environments side by side in one vector."""
-        ...
+    Attributes:
+        num_envs: N, environments side by side in one vector.
+        seeded_slots: whether chosen environments can be restarted on chosen seeds, and stepped alone.
+        groups: of consecutive environments, which are stepped in turn; no field, as `in_groups` says it.
+    """
 
-    @property
-    def seeded_slots(self) -> bool:
-        """Whether chosen environments can be restarted on chosen seeds, and stepped alone."""
-        ...
+    num_envs: NumEnvs
+    seeded_slots = False
+    groups = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """Raise ConfigError where these environments cannot be run so; nothing is left behind."""
-        ...
+        replace(self, num_envs=1).make(spec).close()
 
+    @abstractmethod
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments.
 
@@ -61,27 +67,14 @@ class Vec(Protocol):
                 `packed` (default false): whether observations come as rows of `spec.observations`, and not in
                 Gymnasium's form. Actions are taken in Gymnasium's form or as rows of `spec.actions` in any case.
         """
-        ...
-
-
-@runtime_checkable
-class StepsInGroups(Protocol):
-    """A recipe that can lay out its environments for groups of consecutive ones that are stepped in turn."""
-
-    @property
-    def groups(self) -> int:
-        """How many groups, of as many environments each."""
-        ...
 
 
 def in_groups(vec: Vec, groups: int) -> Vec:
-    """Return a recipe for environments that are stepped in so many groups; see `StepsInGroups`.
+    """Return a recipe for environments that are stepped in so many groups of as many each.
 
     Raises:
         ConfigError: they are fewer than 1.
     """
-    if not isinstance(vec, StepsInGroups):
-        return vec
     require(groups >= 1, f"groups={groups} must be 1 or more; 1 is all environments at once")
     other = copy.copy(vec)
     object.__setattr__(other, "groups", groups)  # recipes are frozen
@@ -89,18 +82,7 @@ def in_groups(vec: Vec, groups: int) -> Vec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Base of recipes: what their fields declare is checked."""
-
-    num_envs: NumEnvs
-    seeded_slots = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Serial(Recipe):
+class Serial(Vec):
     """Environments stepped one after another in the process that asks."""
 
     seeded_slots = True
@@ -114,7 +96,7 @@ class Serial(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multiprocess(Recipe):
+class Multiprocess(Vec):
     """Environments in worker processes, several in each, on shared memory."""
 
     workers: int | None
@@ -122,7 +104,6 @@ class Multiprocess(Recipe):
     restart: bool
     timeout_s: Annotated[float, Range("must be above 0, and at most 1e6; 120 suits most", above=0, high=1e6)]
     seeded_slots = True
-    groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +135,7 @@ class Multiprocess(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gymnasium(Recipe):
+class Gymnasium(Vec):
     """Gymnasium's own vector environments, as they are."""
 
     mode: Literal["sync", "async"]
@@ -173,14 +154,10 @@ class Gymnasium(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvPool(Recipe):
+class EnvPool(Vec):
     """EnvPool's environments, for the tasks that it has."""
 
     threads: Annotated[int, Range("must be at most 1024, or 0 for EnvPool's choice", low=0, high=1024)]
-
-    def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`."""
-        replace(self, num_envs=1).make(spec).close()
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> EnvPoolVectorEnv:
         """Prepare the pool; batches are always the caller's own."""
@@ -188,15 +165,11 @@ class EnvPool(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Atari(Recipe):
+class Atari(Vec):
     """Atari games in ALE's own vector environment."""
 
     threads: Annotated[int, Range("must be at most 1024, or 0 for ALE's choice", low=0, high=1024)]
     keyed: bool
-
-    def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`."""
-        replace(self, num_envs=1).make(spec).close()
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> AtariVectorEnv:
         """Load the games; batches are always the caller's own."""
@@ -204,14 +177,10 @@ class Atari(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector(Recipe):
+class Vector(Vec):
     """An environment that is itself a vector."""
 
     target: str | None
-
-    def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`."""
-        replace(self, num_envs=1).make(spec).close()
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:
         """Build the vector; without `copy`, observations last until the next step."""
@@ -219,7 +188,7 @@ class Vector(Recipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Native(Recipe):
+class Native(Vec):
     """Environments compiled from C, for the tasks that have a native version.
 
     The walkers' numbers are those of `paddock.envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.

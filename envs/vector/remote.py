@@ -11,14 +11,14 @@ from paddock.envs.ranges import POSITIVE, NonNegativeFloat
 from paddock.envs.remote.versions import SameVersions
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import VectorEnv
-from paddock.envs.vector.recipes import Form, Recipe
+from paddock.envs.vector.recipes import Form, Vec
 
 if TYPE_CHECKING:
     from paddock.envs.remote.client.endpoint import Endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remote(Recipe):
+class Remote(Vec):
     """Environments that servers step, which `python -m paddock.serve` starts."""
 
     address: str | Sequence[str]
@@ -31,7 +31,6 @@ class Remote(Recipe):
     world: str | None = None
     agents: Sequence[str] | None = None
     seeded_slots = True
-    groups = 1  # no field, as it is the algorithm's to say; see `in_groups`
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -153,7 +153,7 @@ class Coordinator:
         return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == size - 1 else rows
 
     def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
-        """Wait until all of one group are READY; see `WaitsForFirst`. Raises as `wait_for`."""
+        """Wait until all of one group are READY; see `MultiprocessVectorEnv`. Raises as `wait_for`."""
         while True:
             for k, rows in enumerate(groups):
                 waiting = self._table.waiting(rows)

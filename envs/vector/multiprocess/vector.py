@@ -67,7 +67,7 @@ class MultiprocessVectorEnv(VectorEnv):
             workers: W, a divisor of num_envs.
             batch_size: a multiple of num_envs / workers.
             autoreset, copy, packed: see `Vec.make`.
-            groups: in which they are stepped; see `StepsInGroups`.
+            groups: of consecutive environments that are stepped in turn.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take for a step or a reset.
 
@@ -176,11 +176,15 @@ class MultiprocessVectorEnv(VectorEnv):
 
     @closes_on_interrupt
     def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
-        """See `WaitsForFirst`."""
+        """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
+
+        Raises:
+            EnvError: an environment raised, or its process died or hung.
+        """
         return self._coordinator.wait_for_first(groups, called)
 
     def call_away(self) -> None:
-        """See `WaitsForFirst`."""
+        """Make the thread that waits look at `called`; from any thread."""
         self._coordinator.call_away()
 
     @property
