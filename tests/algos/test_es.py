@@ -18,11 +18,13 @@ from gymnasium import spaces
 from paddock.algos.common.divergence import Diverged
 from paddock.algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from paddock.algos.es import ES
+from paddock.algos.evolution import population
 from paddock.algos.evolution.gradient import EvaluationLost, centred_ranks
 from paddock.algos.evolution.optimizers import OPTIMIZERS, SGD, ClipUp
 from paddock.algos.evolution.population import SearchDistribution, play_members, play_pairs
 from paddock.algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
 from paddock.algos.learning.episodes import Moments
+from paddock.algos.learning.flow import run_alone
 from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.pool.protocol import Done
 from paddock.algos.pool.serial import SerialPool
@@ -134,6 +136,33 @@ def test_gradient_is_the_sum_over_pairs_of_rank_difference_times_noise() -> None
     # Ranks of 1 4 / 3 2 are -0.5 0.5 / 1/6 -1/6: differences -1 and 1/3, over 2 pairs and sigma 0.1.
     expected = (-noise(0, 0).astype(float) + noise(0, 1).astype(float) / 3) / (2 * 0.1)
     np.testing.assert_allclose(follow(es, np.array([[1.0, 4], [3, 2]])).gradient, expected, rtol=1e-5)
+
+
+def test_both_members_of_a_pair_mirror_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    es = ES(**settings(episodes_per_member=2))
+    job = play_population(es, es.problem, es.mean, 0, 3, normalizer=None)
+    played, play = {}, population._play
+
+    def watch(distribution: Any, load: Any, member: list[int], seeds: list[int], *rest: Any) -> Any:
+        for pair in range(len(member) // 4):  # two members of two episodes each
+            up, down = (load(m).astype(np.float64) for m in (2 * pair, 2 * pair + 1))
+            assert member[4 * pair : 4 * pair + 4] == [2 * pair, 2 * pair, 2 * pair + 1, 2 * pair + 1]
+            assert seeds[4 * pair : 4 * pair + 2] == seeds[4 * pair + 2 : 4 * pair + 4]
+            np.testing.assert_allclose((up + down) / 2, es.mean, atol=1e-6)
+            played[len(played)] = (up - down) / 2 / es.sigma
+        return play(distribution, load, member, seeds, *rest)
+
+    monkeypatch.setattr(population, "_play", watch)
+    generation = run_alone(es.pool, play_members, job)
+    assert len(played) == es.population // 2
+    noise = es.problem.make_noise()
+    for pair, direction in played.items():
+        np.testing.assert_allclose(direction, noise(3, pair), atol=1e-5)
+    # The gradient of one pair that differs lies along the noise that both its members had.
+    returns = np.zeros(generation.returns.shape)
+    returns[5] = 1, -1
+    gradient = es_update(es, replace(generation, returns=returns), es.mean, es.ascent).gradient
+    np.testing.assert_allclose(gradient / np.linalg.norm(gradient), played[5] / np.linalg.norm(played[5]), atol=1e-5)
 
 
 def test_a_lost_pair_leaves_the_gradient_of_the_others() -> None:

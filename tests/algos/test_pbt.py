@@ -122,6 +122,17 @@ def test_the_worst_copy_the_best_and_keep_their_own_episodes() -> None:
         assert events[number]["before"] == before[number].settings
 
 
+def test_ranks_of_scores_alone_decide_who_takes_over_from_whom() -> None:
+    taken = []
+    for scores in ([10.0, 60, 20, 50, 40, 30], [-9.0, 1e9, -8, 3, 2, 1], [0.1, 0.6, 0.2, 0.5, 0.4, 0.3]):
+        algo = algorithm(*TINY, "algo.members=6", "algo.quantile=0.4")
+        scored(algo, *scores)
+        assert algo._exploit(scores) == 2
+        taken.append([(event["member"], event["source"]) for event in algo.drain_events()])
+    assert taken[0] == taken[1] == taken[2]
+    assert {member for member, _ in taken[0]} == {0, 2} and {source for _, source in taken[0]} <= {1, 3}
+
+
 @pytest.mark.parametrize(("words", "scores"), [([], [7.0] * 4), (["algo.quantile=0"], [1.0, 2.0, 3.0, 4.0])])
 def test_nobody_takes_over_from_an_equal_or_where_none_shall(words: list[str], scores: list[float]) -> None:
     algo = algorithm(*TINY, *words)
