@@ -7,6 +7,7 @@ replay share besides is in `from_replay`.
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -19,16 +20,18 @@ from paddock.algos.learning.learner import Backend
 from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.policy import Policy
-from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
+from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, check_shares, count_actors
 from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_parts, prepare_env
 from paddock.algos.multiagent.rows import has_turns
 from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.initial import Initial, InitialPolicies
@@ -87,7 +90,7 @@ class OffPolicy:
         self,
         head: Callable[[gymnasium.Space[Any]], Head],
         exploration: Callable[[int], Exploration],
-        learner: Callable[[Architecture, int], OffPolicyLearner],
+        team: Callable[[Architecture, int], Any],
         *,
         schedule: Callable[[Architecture], UpdateSchedule] = lambda architecture: UpdateSchedule(),
         sync_every: int = 1,
@@ -99,7 +102,7 @@ class OffPolicy:
         Args:
             head: maps an action space to the head of the network that acts.
             exploration: how a policy explores that acts in so many environments.
-            learner: builds the learner of a network, from a seed.
+            team: builds the learner of a network from a seed, or several as one; see `SingleLearner`.
             schedule: when updates follow.
             sync_every: rollouts after which actors receive new weights.
             learns_values: outputs of the network that acts are action values.
@@ -128,7 +131,7 @@ class OffPolicy:
         for k, part in enumerate(self.parts.each):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
             rows, architecture = self.vec.num_envs * actors * part.rows_per_env, part.architecture
-            own = learner(architecture, seed), schedule(architecture)
+            own = team(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
             self.env,
@@ -186,7 +189,7 @@ class OffPolicy:
                 one.clock = clock
                 if one.replay is not None:
                     stack.enter_context(closing(one.replay))
-                stack.enter_context(one.learner.at_work())
+                stack.enter_context(one.team.at_work())
             stack.enter_context(closing(self.evaluation))
             yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
@@ -293,3 +296,44 @@ class OffPolicy:
     def _acting(self) -> list[Weights]:
         """Return each policy as actors play it."""
         return [one.acting(counted=self.waits) for one in self.learning]
+
+
+def learn_in_torch(
+    settings: OffPolicy,
+    networks: Callable[..., Any],
+    loss: Callable[..., Any],
+    objective: QObjective | ActorCriticObjective,
+    max_grad_norm: float | None = None,
+    *,
+    learners: int = 1,
+    microbatches: int = 1,
+) -> Any:
+    """Return learners in torch, one or several as one.
+
+    Args:
+        settings: of the algorithm.
+        networks: makes them, given `adam_epsilon`, `precision` and `device`; can be pickled.
+        loss: of these networks.
+        objective: settings of the loss, and how targets follow.
+        max_grad_norm: gradients are scaled down to it; None: they are left as they are.
+        learners: how many.
+        microbatches: parts that batches are cut into, a multiple of the learners.
+    """
+    # Torch takes a second to import, and networks that learn in C never need it.
+    from paddock.algos.learning.distributed import Learners, check_learners
+    from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
+    from paddock.algos.learning.torch_learner import check_device
+
+    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    check_device(settings.device)
+    check_learners(learners, settings.device)
+    make = partial(
+        TorchOffPolicyLearner,
+        partial(networks, adam_epsilon=settings.adam_epsilon, precision=settings.precision),
+        loss,
+        objective,
+        max_grad_norm=max_grad_norm,
+        threads=settings.threads,
+        microbatches=microbatches,
+    )
+    return Learners(make, TorchOffPolicyLearner.update, learners, settings.device)

@@ -20,11 +20,6 @@ class OffPolicyLearner(Protocol):
 
     architecture: Architecture  # of the network that acts
 
-    @property
-    def updates(self) -> int:
-        """Updates made so far."""
-        ...
-
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
         """Make U updates, one after another.
 
