@@ -174,7 +174,7 @@ class TorchLearner:
         return copy_to(array, self.device)
 
     def checksum(self) -> int:
-        """See `LearnsBeside.checksum`."""
+        """Return a number that learners of the same parameters have alike, and hardly any others."""
         return zlib.crc32(self.parameters().data)
 
     def weights(self, version: int) -> Weights:

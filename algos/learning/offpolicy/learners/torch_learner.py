@@ -185,7 +185,7 @@ class TorchOffPolicyLearner:
             self._reader = None
 
     def checksum(self) -> int:
-        """See `LearnsBeside.checksum`: of the parameters that act, but only now and then."""
+        """See `TorchLearner.checksum`: of the parameters that act, but only now and then."""
         before, self._compared = self._compared, self.updates // COMPARED_EVERY
         return self.updates if self._compared == before else zlib.crc32(self.weights(0).parameters.data)
 
