@@ -84,6 +84,11 @@ class Architecture:
         raw = pictures if convolve and not observations.plain else ()
         return cls(Inputs(observations, head, raw), "cnn" if convolve else "mlp", None, *rest)
 
+    def describe(self) -> str:
+        """Return what it is made of, for `dry_run=true`."""
+        sizes, memory = "-".join(map(str, self.hidden)), " LSTM" if self.lstm else ""
+        return f"{self.encoder} {sizes} {self.activation}{memory}, {self.head.describe()} actions"
+
     @property
     def head(self) -> Head:
         """What takes the outputs."""
