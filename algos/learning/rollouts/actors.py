@@ -10,6 +10,7 @@ updates, or by the newest before them that actors were sent, on every backend an
 """
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -210,12 +211,10 @@ def count_actors(mode: Mode, num_actors: int) -> int:
 def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts first, first + 1, ... in this thread."""
     with contextlib.closing(make_collector(config)) as collector:
-        iteration = first
-        while True:
+        for iteration in itertools.count(first):
             rollouts, end = collector.collect(versions(iteration), start, iteration)
             start = start.then([end])
             yield rollouts, start
-            iteration += 1
 
 
 def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
