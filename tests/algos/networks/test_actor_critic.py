@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from paddock.algos.common.divergence import Diverged
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled, compiled_actor_critic
@@ -346,7 +345,7 @@ def of_updates(batch: Batch, first: int, last: int) -> Batch:
 @pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
 def test_a_learner_that_is_saved_goes_on_to_the_same_bits(name: str) -> None:
     objective, given = OBJECTIVES[name], batch(70, 33)  # noise of two blocks
-    whole: OffPolicyLearner = learner(objective)
+    whole = learner(objective)
     told = whole.update(given, 0.003)
     first = learner(objective)
     parts = [first.update(of_updates(given, 0, 63), 0.003)]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
-from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics, prepare_rows
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner, check_metrics, prepare_rows
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -26,7 +24,7 @@ from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCrit
 from paddock.algos.networks.dense.draw import draw_uniform
 
 
-class DenseActorCritic:
+class DenseActorCritic(OffPolicyLearner):
     """`OffPolicyLearner` of dense layers. Nothing depends on the processor, on threads, or on U."""
 
     def __init__(
@@ -101,13 +99,9 @@ class DenseActorCritic:
         rows, greatest = prepare_rows(self.architecture, obs), self.architecture.inputs.greatest
         return as_features(rows, greatest).reshape(*obs.shape[:2], -1)
 
-    def at_work(self) -> AbstractContextManager[Any]:
-        """See `OffPolicyLearner.at_work`."""
-        return nullcontext()
-
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self._backend.actor())
+        return Weights(version, self._backend.actor())
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""

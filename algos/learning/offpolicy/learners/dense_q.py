@@ -7,15 +7,14 @@ U. Calls release the interpreter lock.
 import ctypes
 import weakref
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.learner import plain_weights, see
-from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, check_metrics
+from paddock.algos.learning.learner import see
+from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, OffPolicyLearner, check_metrics
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -44,7 +43,7 @@ class _Update(ctypes.Structure):
     )
 
 
-class DenseQLearner:
+class DenseQLearner(OffPolicyLearner):
     """`OffPolicyLearner` of action values (Mnih et al. 2015); see `QObjective`.
 
     Where the architecture is shared, the network is a dueling one (Wang et al. 2016, arXiv:1511.06581): a trunk, then
@@ -117,13 +116,9 @@ class DenseQLearner:
         """Observations [U, B, ...] as a network sees them, U * B rows."""
         return see(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
-    def at_work(self) -> AbstractContextManager[Any]:
-        """See `OffPolicyLearner.at_work`."""
-        return nullcontext()
-
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self._read("parameters")["parameters"])
+        return Weights(version, self._read("parameters")["parameters"])
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""

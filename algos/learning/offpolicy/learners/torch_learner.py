@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from paddock.algos.learning.custom_loss import Loss, compute_loss
-from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner, check_metrics
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, with_noise
 from paddock.algos.learning.offpolicy.learners.torch_networks import Networks
 from paddock.algos.learning.replay.batch import Floats
@@ -69,7 +68,7 @@ class Microbatches:
         return total[end : end + len(metrics)], every[:, end + len(metrics) :].reshape(-1)
 
 
-class TorchOffPolicyLearner:
+class TorchOffPolicyLearner(OffPolicyLearner):
     """`OffPolicyLearner` of a loss of networks.
 
     A loss returns `(loss, metrics)`: a tensor, or a tensor for each optimizer by its name, and scalars to be reported.
@@ -191,7 +190,7 @@ class TorchOffPolicyLearner:
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self.networks.acting(version if explore else None))
+        return Weights(version, self.networks.acting(version if explore else None))
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
