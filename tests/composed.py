@@ -1,7 +1,8 @@
-"""Have Hydra keep what it made of files that do not change while tests run: composing takes a sixth of the time.
+"""Keep what Hydra and git make of files that do not change while tests run: composing takes a sixth of the time.
 
 Kept are the files of conf/ and Hydra's own, as they are parsed, the options that a command chooses, and what they
-compose to before its values are set. With any other folder to search, Hydra composes as ever.
+compose to before its values are set. With any other folder to search, Hydra composes as ever. Kept of what
+every run notes are the commit and the edits of this repository, and the installed packages.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,11 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_store import ConfigNode, ConfigStore
 
+from paddock.runs import folder as run_folder
+from paddock.runs import provenance
+
 CONF = str(Path(__file__).resolve().parent.parent / "conf")
+RUNS = Path(__file__).resolve().parent.parent / "platform/runs"
 SAME = (("pkg", "hydra.conf"), ("file", CONF))  # what is never another while tests run
 
 _nodes: dict[int, Any] = {}  # of options that have no file, by their id, which no other gets that way
@@ -105,6 +111,19 @@ def _keep_entry_points(read: Callable[..., Any]) -> Callable[..., Any]:
     return entry_points
 
 
+def _keep_source(find: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    kept: list[Any] = []
+
+    def find_source(folder: Path) -> Any:
+        if folder != RUNS:
+            return find(folder)
+        if not kept:
+            kept.append(find(folder))
+        return kept[0]
+
+    return find_source
+
+
 def _times(folders: Sequence[str]) -> Iterator[tuple[str, int]]:
     for folder in folders:
         try:
@@ -135,6 +154,8 @@ _OWN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (ConfigLoaderImpl, "_compose_config_from_defaults_list", _keep_configs),
     (config_loader_impl, "create_defaults_list", _keep_choices),
     (importlib.metadata, "entry_points", _keep_entry_points),
+    (run_folder, "find_source", _keep_source),
+    (provenance, "_packages", lambda read: cache(lambda: list(read()))),
 )
 PLAIN = [getattr(owner, name) for owner, name, _ in _OWN]
 KEPT = [(owner, name, own(plain)) for (owner, name, own), plain in zip(_OWN, PLAIN, strict=True)]

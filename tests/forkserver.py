@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 LIBRARIES = """
-    Box2D av cloudpickle cmaes dask.array dask_jobqueue distributed distributed.dashboard
+    Box2D alembic.command av cloudpickle cmaes cryptography.x509 dask.array dask_jobqueue distributed distributed.dashboard
     distributed.deploy.spec distributed.http.health distributed.http.prometheus distributed.http.scheduler.info
     distributed.http.scheduler.json distributed.http.scheduler.missing_bokeh
     distributed.http.scheduler.prometheus distributed.http.statics distributed.http.worker.prometheus
@@ -49,13 +49,14 @@ LIBRARIES = """
     hydra._internal.core_plugins.file_config_source
     hydra._internal.core_plugins.importlib_resources_config_source
     hydra._internal.core_plugins.structured_config_source matplotlib.pyplot optuna optuna.storages._rdb.storage
-    sqlalchemy submitit tensorboard threadpoolctl tornado.platform.asyncio torch torch._dynamo
+    pandas sqlalchemy submitit tensorboard threadpoolctl tornado.platform.asyncio torch torch._dynamo
     torch._prims_common.wrappers torch._refs torch.distributed torch.utils.tensorboard wandb yaml
 """  # those of commands and workers that start no thread when they are imported
 OURS = """
-    paddock.algos.a2c paddock.algos.es paddock.algos.learning.rollouts.actors paddock.algos.pbt
+    paddock.algos.a2c paddock.algos.es paddock.algos.learning.rollouts.actors paddock.algos.networks.actor_critic
+    paddock.algos.networks.lstm paddock.algos.pbt
     paddock.algos.dqn paddock.algos.poet paddock.algos.sac paddock.algos.pool.process paddock.algos.pool.worker paddock.algos.ppo
-    paddock.compute.dask.pool paddock.compute.recipes paddock.envs.bipedal paddock.envs.native
+    paddock.compute.dask.cluster paddock.compute.recipes paddock.envs.bipedal paddock.envs.native
     paddock.envs.tasks.cartpole paddock.envs.tasks.poles paddock.envs.vector
     paddock.envs.vector.multiprocess.worker paddock.evaluate paddock.launch paddock.plot paddock.report
     paddock.rerun paddock.status paddock.sweep.launchers paddock.sweep.sweeper paddock.sweep.trial
@@ -73,6 +74,9 @@ FLAGS = ("-B", "-IS", "-P", "-u")
 CHILDLESS = "from paddock.envs.vector.multiprocess.worker import main"  # of these are most, and a server is a third of their time
 FIRST_HIGH = 512  # file descriptors of the server's own
 ROOT = Path(__file__).resolve().parent.parent
+# Threads of OpenBLAS and torch would wait for work in a loop, on the cores of other processes.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,6 @@ def installed() -> Iterator[None]:
     if sys.platform != "linux" or (_server is not None and _server.owner == os.getpid()):
         yield
         return
-    # OpenBLAS wakes its threads in every fork, to wait for work in a loop on the cores of the others.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     ours, theirs = socket.socketpair()
     boot = f"import sys; sys.path[0] = {os.path.dirname(__file__)!r}; import forkserver; forkserver.serve()"
     command = [sys.executable, "-c", boot, str(theirs.fileno()), "-" * ARGUMENTS_BYTES]
@@ -343,6 +345,7 @@ def _warm_starts() -> None:
         importlib.import_module("paddock.envs.native.library").widest()
         importlib.import_module("paddock.algos.networks.dense.library").load()
         importlib.import_module("composed").keep()
+        importlib.import_module("paddock.runs.folder").find_source(ROOT / "platform/runs")
         compose = importlib.import_module("paddock.config.compose").compose_alone
         for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):
             compose([*overrides, "checkpoint.every_s=0", "algo.hidden=[8]"])

@@ -226,7 +226,7 @@ def test_the_order_of_tasks_changes_nothing(expected: tuple[list[dict[str, float
     np.testing.assert_equal(algo.state_dict(), expected[2])
 
 
-@pytest.mark.parametrize("at", range(1, ROUNDS))
+@pytest.mark.parametrize("at", [1, ROUNDS - 1])
 def test_interrupted_after_any_round_it_goes_on_the_same(
     at: int, expected: tuple[list[dict[str, float]], list[Any], Any]
 ) -> None:
@@ -238,7 +238,7 @@ def test_interrupted_after_any_round_it_goes_on_the_same(
     np.testing.assert_equal(second.state_dict(), expected[2])
 
 
-@pytest.mark.parametrize("words", [TINY, [*TINY, "algo.member.lstm=true"], [*A2C, "algo@algo.member=a2c"]])
+@pytest.mark.parametrize("words", [TINY, [*A2C, "algo@algo.member=a2c"]])
 def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[str]) -> None:
     population = algorithm(*words, "algo.quantile=0")
     member = population.population[1]
@@ -519,9 +519,7 @@ def test_killed_and_resumed_elsewhere_it_is_the_same_run(tmp_path: Path, start: 
     begun = start(*words, "compute=local", "compute.workers=2", f"run.dir={run}")
     begun.wait_for(run, random.randint(1, 4), timeout_s=200)
     begun.kill()
-    begun = start(*words, "compute=local", "compute.workers=1", f"run.dir={run}")
-    code, _, err = begun.wait(200)
-    assert code == 0, err
+    assert call_main(*words, "compute=serial", f"run.dir={run}") == 0
     assert_same_run(run, undisturbed)
     for which in ("last", "best"):
         assert evaluate(run, episodes=2, which=which).returns.tolist() == (

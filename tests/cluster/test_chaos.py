@@ -32,7 +32,7 @@ PPO = [
     "algo.eval_episodes=8",
 ]
 EVENT_S = 0.3  # between two events, on average
-EVENTS = 25
+EVENTS = 15
 
 
 class Cluster:

@@ -240,19 +240,33 @@ def test_bfloat16_stays_close_to_float32(lstm: bool) -> None:
     assert other["ppo/value_loss"] == pytest.approx(row["ppo/value_loss"], rel=0.02)
 
 
-@pytest.mark.slow
-@needs_compiler
-def test_a_compiled_network_learns_as_an_eager_one_in_any_size_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     # Torch would first compile and start a program for each set of vector instructions, and takes longer for that than
     # for the network. Scalar code is another program too.
     monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
-    small = {"shared": True, "hidden": [8], "minibatch_size": 60}
-    eager, compiled = make(**small), make(**small, compiled=True)
+
+
+SHARED = {"shared": True, "hidden": [8], "minibatch_size": 60}
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_compiled_network_learns_as_an_eager_one() -> None:
+    eager, compiled = make(**SHARED), make(**SHARED, compiled=True)
     advance(eager, 2), advance(compiled, 2)
     apart = np.abs(compiled.learner.parameters() - eager.learner.parameters()).max()
     print(f"compiled and eager parameters are {apart:.1e} apart, {CLOSE:.0e} are allowed")
     assert 0 < apart < CLOSE
 
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.usefixtures("quick_compiler")
+def test_a_compiled_network_is_the_same_in_any_order_of_sizes() -> None:
+    compiled = make(**SHARED, compiled=True)
     obs = torch.randn(53, 4)
     features = []
     for sizes in ((53, 20), (20, 53)):
