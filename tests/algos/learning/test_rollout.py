@@ -55,6 +55,7 @@ gymnasium.register("Endless-v0", f"{__name__}:Endless")
 gymnasium.register("EndlessLimited-v0", f"{__name__}:Endless", max_episode_steps=25)
 
 WALKER = "paddock.envs.bipedal:paddock/BipedalWalker-v3"
+NATIVE = Native(num_envs=4, threads=1)
 CARTS = Vector(num_envs=4, target="paddock.envs.tasks.cartpole.CartPoleVector")
 
 
@@ -294,12 +295,14 @@ def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -
     assert before >= {*threading.enumerate()} and 3 <= next(count) <= 5
 
 
-@pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
 @pytest.mark.parametrize(
-    ("mode", "staleness", "sync_every"),
+    ("mode", "staleness", "sync_every", "vec"),
     [
-        *[("inline", 1, 1), ("inline", 1, 3), ("prefetch", 1, 1), ("prefetch", 3, 1), ("prefetch", 1, 3)],
-        *[("actors", 0, 1), ("actors", 2, 3), ("threads", 0, 1), ("threads", 0, 3), ("threads", 3, 2)],
+        *[("inline", 1, 1, None), ("inline", 1, 3, None), ("prefetch", 1, 1, None), ("prefetch", 3, 1, None)],
+        *[("prefetch", 1, 3, None), ("actors", 0, 1, None), ("actors", 2, 3, None), ("threads", 0, 1, None)],
+        *[("threads", 0, 3, None), ("threads", 3, 2, None)],
+        *[("prefetch", 3, 1, NATIVE), ("actors", 2, 1, NATIVE), ("threads", 3, 1, NATIVE)],
+        *[("prefetch", 3, 1, CARTS), ("actors", 2, 1, CARTS), ("threads", 3, 1, CARTS)],
     ],
 )
 def test_actors_go_on_from_their_state(mode: Any, staleness: int, sync_every: int, vec: Vec | None) -> None:

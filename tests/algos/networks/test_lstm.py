@@ -19,7 +19,7 @@ SIZES = {  # T, B, F, H, whether rows rest
     "one step": (1, 1, 3, 16, False),
     "parts": (6, 70, 5, 18, True),  # two, of 35 rows
     "most parts": (3, 600, 20, 17, False),
-    "long": (150, 3, 2, 16, False),
+    "long": (60, 3, 2, 16, False),
 }
 
 
