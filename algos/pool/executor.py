@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
+from paddock.algos.pool.main_thread import lend_main_thread
 from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import Closes
 
@@ -66,7 +67,7 @@ class Executor:
         ended: Callable[[int, float, bool, bytes, bool], None],
         retire: Callable[[], None],
     ) -> None:
-        """Start a thread for each CPU.
+        """Start a thread for each CPU; with one, it is the process's main thread where that is idle.
 
         Args:
             ended: takes a task's number, seconds, success, pickled value or error, and whether it was its job's last.
@@ -83,6 +84,8 @@ class Executor:
         self._series: dict[str, int] = {}
         self._closed = False
         self._changed = threading.Condition()
+        if capacity.cpu == 1 and lend_main_thread(self._work):
+            return
         for _ in range(capacity.cpu):
             threading.Thread(target=self._work, name="paddock-task", daemon=True).start()
 
@@ -143,7 +146,9 @@ class Executor:
                 if renew:
                     self._retire()
             let_go()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, SystemExit) and self._closed:
+                raise  # the worker ends
             # Otherwise its task would seem to run for ever. There may be no memory for more.
             os.write(2, b"paddock: a thread of this worker could not continue, so the worker ends\n")
             os._exit(UNFIT)

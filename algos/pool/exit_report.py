@@ -51,14 +51,16 @@ def last_cause() -> str | None:
 
 
 def last_lines(path: str | None) -> list[str]:
-    """Return the last lines of a file, as far as it can be read here."""
+    """Return the last lines of a file, as far as it can be read here; of a crash, the innermost frames."""
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return []
-    return [line[:200] for line in lines if line.strip() and not line.startswith("Extension modules")][-LAST_LINES:]
+    kept = [line[:200] for line in lines if line.strip() and not line.startswith("Extension modules")]
+    crash = max((i for i, line in enumerate(kept) if "(most recent call first)" in line), default=len(kept))
+    return kept[crash + 1 :][:LAST_LINES] or kept[-LAST_LINES:]
 
 
 def log_crashes() -> str | None:

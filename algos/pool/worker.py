@@ -22,6 +22,8 @@ import threading
 import time
 from typing import Any
 
+import dask
+import distributed.nanny
 from distributed import Nanny
 from distributed.comm import CommClosedError
 from distributed.core import Status
@@ -31,6 +33,7 @@ from tornado.ioloop import PeriodicCallback
 from paddock.algos.pool import exit_report
 from paddock.algos.pool.driver import DriverConnection
 from paddock.algos.pool.executor import Capacity, memory_gb
+from paddock.algos.pool.main_thread import exit_if_ended, run_beside
 from paddock.envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
@@ -44,26 +47,42 @@ def dask_setup(worker: Any) -> Any:
     if isinstance(worker, Nanny):
         exit_report.listen()
         worker.handlers[exit_report.QUESTION] = exit_report.answer
+        dask.config.set({"distributed.worker.daemon": False})  # daemonic processes may not have children
+        distributed.nanny.WorkerProcess = MainThreadProcess  # type: ignore[misc]
         return None
     if OPERATION in worker.handlers:
         return None
     if threading.current_thread() is threading.main_thread():
-        # Ctrl-C in a terminal reaches every process there; it is left to the process that owns the run.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which what tasks start would have blocked too
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            leave_to_parent(signal.SIGTERM)  # a nanny answers it by an orderly end
-        if parent is not None and sys.platform == "linux":
-            # Dask has a thread see to it, which never does while a task holds the interpreter.
-            die_with_parent(parent.sentinel)
-            # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
-            watch = PeriodicCallback(functools.partial(_end_as_orphan, os.getppid()), 1000)
-            worker.periodic_callbacks["parent"] = watch
-            watch.start()
+        _leave_signals_to_parent()
+    if sys.platform == "linux" and multiprocessing.parent_process() is not None:
+        # A fork of the parent that outlives it keeps the sentinel, and the scheduler's connections, open.
+        watch = PeriodicCallback(functools.partial(_end_as_orphan, os.getppid()), 1000)
+        worker.periodic_callbacks["parent"] = watch
+        watch.start()
     service = WorkerService(worker)
     worker.handlers[OPERATION] = service.serve
     return worker.plugin_add(service, name=OPERATION)
+
+
+class MainThreadProcess(distributed.nanny.WorkerProcess):
+    """Process of a worker whose main thread is left to tasks; Dask's own runs the worker's loop there."""
+
+    @classmethod
+    def _run(cls, *args: Any, **kwargs: Any) -> None:
+        _leave_signals_to_parent()
+        run_beside(functools.partial(super()._run, *args, **kwargs))
+
+
+def _leave_signals_to_parent() -> None:
+    """Ignore signals that reach the whole process group, whose meaning the parent decides, and end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which children would inherit
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        leave_to_parent(signal.SIGTERM, exit_if_ended)  # a nanny answers it by an orderly end
+    if parent is not None and sys.platform == "linux":
+        # Dask has a thread see to it, which never does while a task holds the interpreter.
+        die_with_parent(parent.sentinel)
 
 
 def _end_as_orphan(parent: int) -> None:
@@ -149,5 +168,8 @@ def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dic
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
     for name in imports:
-        versions.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
+        if name == "__main__":  # which Python imports in processes that a script starts
+            versions[name] = os.path.basename(getattr(sys.modules[name], "__file__", None) or "")
+        else:
+            versions.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
     return {"versions": versions}

@@ -77,6 +77,8 @@ def _remedy(name: str, expected: str) -> str:
         return "use one environment everywhere"
     if name == "paddock":
         return "install the project there (pip install -e .) or start the worker in its root"
+    if name == "__main__":
+        return "move what tasks need of the script into a module"
     if name not in PACKAGES:
         return f"install {name} there too"
     same = f"install {name}=={expected}" if expected != "not installed" else f"uninstall {name}"

@@ -23,6 +23,7 @@ from paddock.algos.protocol import (
     WaitsForEvaluations,
 )
 from paddock.envs.errors import PaddockError
+from paddock.envs.parent import handle_here
 from paddock.envs.ranges import Range, check_fields
 
 from .checkpoint import Checkpoints, check_fits
@@ -258,12 +259,14 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-        self._before = {number: signal.signal(number, self._handle) for number in numbers}
+        self._before = {}
+        for number in numbers:
+            self._before[number] = handle_here(number, self._handle, signal.getsignal(number))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for number, (handler, in_forks) in self._before.items():
+            handle_here(number, handler, in_forks)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.caught is None:

@@ -1,0 +1,50 @@
+"""Lends the main thread of a worker process to tasks: only there can an environment set signal handlers."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+INTERRUPT_S = 0.2  # within which a task that is running when its worker ends may finish
+
+_busy = threading.Lock()  # while the main thread runs something, and where it waits for nothing
+_busy.acquire()
+_calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+_ended = threading.Event()  # set when the worker's loop has ended
+
+
+def run_beside(run_loop: Callable[[], None]) -> None:
+    """Run a worker's loop in a thread of its own, and what others lend the main thread for in this one."""
+
+    def run() -> None:
+        try:
+            run_loop()
+        finally:
+            _ended.set()
+            _calls.put(None)
+            if not _busy.acquire(timeout=INTERRUPT_S):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    loop = threading.Thread(target=run, name="paddock-worker-loop", daemon=True)
+    loop.start()
+    with contextlib.suppress(SystemExit):  # of `exit_if_ended`
+        _busy.release()
+        while (call := _calls.get()) is not None:
+            call()
+            _busy.release()
+    loop.join()
+
+
+def lend_main_thread(call: Callable[[], None]) -> bool:
+    """Run something in the main thread if it is idle; return whether it is."""
+    if not _busy.acquire(blocking=False):
+        return False
+    _calls.put(call)
+    return True
+
+
+def exit_if_ended(*_: object) -> None:
+    """Handle a signal: end the task that still runs although its worker has ended."""
+    if _ended.is_set():
+        raise SystemExit
