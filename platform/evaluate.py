@@ -14,7 +14,7 @@ from paddock.algos.multiagent.selfplay.sides import are_alike
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
-from .config.command import Readers, check_output, parse, read_names, run_command, split_overrides, write_output
+from .config.command import Readers, check_output, parse, read_names, run_command, shown, split_overrides, write_output
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
@@ -104,7 +104,7 @@ def _command(arguments: Sequence[str]) -> None:
         return
     out = options.pop("json", None)
     if out is not None:
-        check_output("json", out, (".json",))
+        out = check_output("json", out, (".json",))
     result = evaluate(runs[0], **options, env=env)
     lines = describe(runs[0], options, env, result)
     if result.target is not None and result.target.guest is result.target.niche:
@@ -159,9 +159,8 @@ def _matches(
     require(not others, f"{named} cannot go with matches; leave it out")
     require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half on each side; 20 suits most")
     check_max_steps(max_steps)
-    for key, out, suffixes in (("matrix", matrix, FORMATS), ("json", json, (".json",))):
-        if out is not None:
-            check_output(key, out, suffixes)
+    named_files = (("matrix", matrix, FORMATS), ("json", json, (".json",)))
+    files = {key: check_output(key, out, suffixes) for key, out, suffixes in named_files if out is not None}
     algorithm, progress = load(run)
     seeds = fresh_seeds(seed, episodes // 2)
     iteration = int(progress.metrics["iteration"])
@@ -186,10 +185,9 @@ def _matches(
         same = "does the same every time: where a game has no chance in it, all of two such on the same sides are equal"
         _print({"": f"each of {', '.join(alike)} {same}"})
     print("", *played.table(), "", sep="\n")
-    for key, out in (("matrix", matrix), ("json", json)):
-        if out is not None:
-            write_output(key, out, played.encode(out.suffix, told))
-            _print({key: out})
+    for key, out in files.items():
+        write_output(key, out, played.encode(out.suffix, told))
+        _print({key: shown(out)})
     _print_speed(played.results.steps, played.results.seconds)
 
 

@@ -23,7 +23,7 @@ from paddock.algos.protocol import ChecksRoom, Describes
 from paddock.envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
-from .config.command import complain, to_its_end
+from .config.command import complain, shown, to_its_end
 from .config.compose import ACTIONS, composed, explained, make_argument_parser, parse_arguments
 from .config.experiment import Experiment, assemble, packages
 from .config.grid import compose_grid
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .evaluation.initial import Origin
 
 log = logging.getLogger(__name__)
+FORGETFUL = (".NormalizeObservation", ".NormalizeReward")  # wrappers of Gymnasium whose statistics nothing saves
 T = TypeVar("T")
 
 
@@ -199,9 +200,9 @@ def play(
             whole = known.metrics and start.unfinished is None  # else the row that comes next tells
             reached = parts.budget.spent(known.metrics, known.elapsed_s) if whole else None
             if reached is not None and folder.ended is not None:
-                console.message(f"{parts.path} has reached {reached} before; {remedy}")
+                console.message(f"{shown(parts.path)} has reached {reached} before; {remedy}")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
-            what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
+            what = f"run.dir={shown(parts.path)} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in find_changes(parts) if start.metrics else ():
                 log.warning("%s: from here on numbers may differ", change)
@@ -212,7 +213,7 @@ def play(
             come = None if start.metrics else read_progress(parts.path).metrics.get("iteration")
             if come is not None:
                 why = f"it came to iteration {int(come)} and to no checkpoint"
-                log.info("%s starts again: %s", parts.path, why)
+                log.info("%s starts again: %s", shown(parts.path), why)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
             folder.begin(parts.config, command, beside, None if origin is None else origin.state_dict())
             if origin is not None:
@@ -288,7 +289,11 @@ def _session(
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
-    log.info("%s in %s, workers: %s", verb, folder.path, parts.pool.describe())
+    log.info("%s in %s, workers: %s", verb, shown(folder.path), parts.pool.describe())
+    for wrapper in parts.config["env"].get("wrappers") or ():
+        if str(wrapper["_target_"]).endswith(FORGETFUL):
+            remedy = "algo.normalize_observations and algo.normalize_rewards are kept, where the algorithm has them"
+            log.warning("%s begins without statistics in evaluations and on resume; %s", wrapper["_target_"], remedy)
     console.begin(progress.elapsed_s, progress.metrics)
 
     def stopping(number: int) -> None:
@@ -323,7 +328,7 @@ def _session(
         line, details = split_details(error)
         with contextlib.suppress(StorageError):
             folder.finish(f"failed: {line}", progress.metrics)
-        failed = RunFailed(f"{line} (the run so far is in {folder.path})\n{details}".rstrip())
+        failed = RunFailed(f"{line} (the run so far is in {shown(folder.path)})\n{details}".rstrip())
         if error.exit_code == NO_ROOM:
             failed.exit_code = NO_ROOM
         raise failed from error
@@ -347,14 +352,14 @@ def print_dry_run(parts: Experiment) -> None:
         **(algorithm.describe() if isinstance(algorithm, Describes) else {}),
         **({} if origin is None else {"begins with": origin.describe()}),
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
-        "folder": str(parts.path),
+        "folder": shown(parts.path),
     }
     for name, text in lines.items():
         print(f"{name:12} {text}")
 
 
 def _print_end(parts: Experiment, outcome: Outcome, sweep: bool) -> None:
-    path = parts.path
+    path = Path(shown(parts.path))
     arguments = sys.argv[1:]
     if sweep:
         arguments = [*spell_sources(HydraConfig.get()), *HydraConfig.get().overrides.task]
@@ -371,7 +376,7 @@ def spell_end(path: Path, outcome: Outcome) -> str:
     """Return how a run ended, in a line."""
     end = "stopped by" if outcome.signal is not None else "ended by"
     iterations = int(outcome.metrics.get("iteration", 0))
-    return f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}"
+    return f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {shown(path)}"
 
 
 def _command(arguments: Sequence[str], path: Path) -> str:

@@ -67,6 +67,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     Raises:
         PaddockError: the run cannot be repeated here, or has not come so far.
     """
+    run, out = run.absolute(), out.absolute()  # environments may change the working directory
     config = read_config(run)
     check_format(run)
     import_from_where_it_began(run)
@@ -84,7 +85,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
         config["compute"] = compose_sections(["compute"], [f"compute={compute}"])["compute"]
     remedy = "its rows are compared as they are, and once it is deleted the run is repeated again"
-    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy, repeats=run.absolute())
+    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy, repeats=run)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return compare(run, out, iterations)

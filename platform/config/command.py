@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 from paddock.envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
 
 from ..runs.checkpoint import FULL, write_atomically
+
+LEFT_S = 10.0  # in which threads that environments left running may end
 
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
 
@@ -41,8 +45,9 @@ def to_its_end(command: Callable[[], int | None]) -> int:
         The exit code: the command's, or else 0 done, 74 the disk behind the output is full, 130 stopped by
         Ctrl-C, 141 nobody reads the output any more.
     """
+    code = 1
     try:
-        code = command()
+        code = command() or 0
         print(end="", flush=True)
     except KeyboardInterrupt:
         return 130
@@ -55,7 +60,26 @@ def to_its_end(command: Callable[[], int | None]) -> int:
         _discard_output()
         what = f"{error.filename or 'the output'} cannot be written ({error.strerror})"
         return complain(ConfigError(f"{what}; make room, or choose another disk"), NO_ROOM)
-    return code or 0
+    finally:
+        if _other_threads():
+            threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
+    return code
+
+
+def _other_threads() -> list[str]:
+    """Return the names of the threads that keep this process from ending."""
+    return [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+
+
+def _exit_without_others(code: int) -> None:
+    """End the process when the main thread has ended, though an environment has left a thread that has not."""
+    threading.main_thread().join()
+    time.sleep(1.0)  # threads of executors end by themselves
+    if names := _other_threads():
+        what = f"thread {names[0]} was left running" + (f", and {len(names) - 1} more" if names[1:] else "")
+        print(f"paddock: {what}; the process ends in {LEFT_S:g} s", file=sys.stderr, flush=True)
+    time.sleep(LEFT_S)
+    os._exit(code)
 
 
 def _discard_output() -> None:
@@ -139,8 +163,8 @@ def read_count(text: str) -> int:
     return number
 
 
-def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:
-    """Check that a file can be written, without leaving a trace.
+def check_output(key: str, path: Path, suffixes: Sequence[str]) -> Path:
+    """Check that a file can be written, without leaving a trace, and return its absolute path.
 
     Raises:
         ConfigError: another suffix, a folder, or no folder to write it in.
@@ -150,6 +174,7 @@ def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:
     require(path.parent.is_dir(), f"{key}={path}: there is no folder {path.parent}; make it, or choose another")
     writable = os.access(path.parent, os.W_OK | os.X_OK)
     require(writable, f"{key}={path}: the folder {path.parent} is closed to you; choose another")
+    return path.absolute()  # environments may change the working directory
 
 
 def write_output(key: str, path: Path, content: bytes) -> None:

@@ -175,8 +175,8 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
         short = short_name(env_name(config))
         return new_path(Path(root), name or f"{algorithm_name(config)}_{short}_seed{config['seed']}"), True
 
-    chosen: tuple[Path, bool] = call_checked("run", path, config["run"])
-    return chosen
+    chosen, new = call_checked("run", path, config["run"])
+    return chosen.absolute(), new  # environments may change the working directory
 
 
 def new_path(root: Path, name: str) -> Path:

@@ -98,8 +98,9 @@ def evaluate(
     """
     seeds = fresh_seeds(seed, episodes)
     check_max_steps(max_steps)
+    run, on = run.absolute(), on and on.absolute()  # environments may change the working directory
     if video is not None:
-        check_output("video", video, (".mp4",))
+        video = check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
     host = algorithm if on is None else load(on)[0]
     target = find_target(algorithm, run, niche, agent, host, on)

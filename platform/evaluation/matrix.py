@@ -104,7 +104,7 @@ def write_matrix(
     Raises:
         PaddockError: the algorithm has no niches, the file cannot be written, or an argument is out of range.
     """
-    check_output("matrix", out, FORMATS)
+    out = check_output("matrix", out, FORMATS)
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     require(isinstance(algorithm, KeepsNiches), f"matrix={out}: {run} {kind}; name the folder of a POET run")
