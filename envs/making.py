@@ -1,14 +1,18 @@
 """Make an environment by its id, wrap it, and look at what it is; what goes wrong in that ends in one line."""
 
+import contextlib
 import functools
+import importlib.util
 import logging
 import re
+import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs import registration
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
@@ -22,7 +26,8 @@ from paddock.envs.worlds.roles import Seats, seats_of
 
 log = logging.getLogger(__name__)
 
-RAISED = (Exception, SystemExit)  # what an environment's own failure may be: no exit of its ends our process
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+RAISED = BaseException  # an environment's own exit does not end our process; Ctrl-C is raised again
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
 
@@ -41,6 +46,20 @@ class Made:
     metadata: Mapping[str, Any]
     stack: Stack | None  # how observations are stacks of frames; None: they are none, or it is not known
     takes_signals: bool  # whether it has a method `receive_signal(key, value)`
+
+
+@contextlib.contextmanager
+def restored_modes() -> Iterator[None]:
+    """Restore NumPy's error state and torch's grad mode, which constructors of environments may set."""
+    torch: Any = sys.modules.get("torch")
+    grad = torch is None or torch.is_grad_enabled()
+    try:
+        with np.errstate():
+            yield
+    finally:
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_grad_enabled(grad)
 
 
 def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> Any:
@@ -68,6 +87,8 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
         cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's own has no name
         raise ConfigError(f"env.id={id} cannot be imported ({one_line(cause)}); {provide(cause)}") from error
     except REFUSALS as error:
+        if not kwargs and not isinstance(error, TypeError):  # a TypeError may name an argument that is missing
+            raise
         raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={id}: {one_line(error)}") from error
@@ -84,16 +105,30 @@ def find_registered(id: str) -> registration.EnvSpec | None:
 
 
 def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
-    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses."""
+    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses.
+
+    Arguments may be callables by their dotted paths, such as `numpy.sign`, or mappings with a `_target_` of their own.
+    """
     target = wrapper.pop("_target_")
     wrapping = resolve(target, "env.wrappers: _target_")
+    key = f"env.wrappers: {target}"
     try:
-        wrapped = wrapping(env, **wrapper)
+        wrapped = wrapping(env, **{name: _resolve_argument(value, f"{key}: {name}") for name, value in wrapper.items()})
     except REFUSALS as error:
         raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {one_line(error)}") from error
     alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
     require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
     return wrapped
+
+
+def _resolve_argument(value: Any, key: str) -> Any:
+    """Return an argument of a wrapper with what it names in place of names; ConfigError where that does not exist."""
+    if isinstance(value, Mapping):
+        given = {name: _resolve_argument(part, key) for name, part in value.items() if name != "_target_"}
+        return resolve(value["_target_"], key)(**given) if "_target_" in value else given
+    if isinstance(value, str) and DOTTED.fullmatch(value) and importlib.util.find_spec(value.partition(".")[0]):
+        return resolve(value, key)
+    return value
 
 
 def look(make: Callable[[], Any], id: str, what: str) -> Made:
@@ -107,7 +142,7 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
     """
     try:
         env = make()
-    except PaddockError:
+    except (PaddockError, KeyboardInterrupt):
         raise
     except RAISED as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
@@ -129,6 +164,8 @@ def close_all(envs: Iterable[Any], id: str) -> None:
     for env in envs:
         try:
             env.close()
+        except KeyboardInterrupt:
+            raise
         except RAISED as error:
             _warn(f"env.id={id} raised in close: {type(error).__name__}: {one_line(error)}")
 

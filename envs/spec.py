@@ -9,7 +9,7 @@ import gymnasium
 
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.frozen import freeze, thaw
-from paddock.envs.making import Made, look, make_by_id, wrap
+from paddock.envs.making import Made, look, make_by_id, restored_modes, wrap
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.stacks import Stack
@@ -92,10 +92,11 @@ class EnvSpec:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
-        env = make_by_id(self.id, kwargs, self.max_episode_steps)
-        for wrapper in self.wrappers:
-            env = wrap(env, dict(thaw(wrapper)))
-        return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
+        with restored_modes():
+            env = make_by_id(self.id, kwargs, self.max_episode_steps)
+            for wrapper in self.wrappers:
+                env = wrap(env, dict(thaw(wrapper)))
+            return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
 
     @property
     def arguments(self) -> dict[str, Any]:

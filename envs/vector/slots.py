@@ -4,7 +4,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -38,7 +38,7 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
             try:
                 envs.append(spec.make())
             except RAISED as error:
-                raise named(error, spec, i, "make") from error
+                raise_named(error, spec, i, "make")
     except BaseException:  # Ctrl-C too
         close_all(envs, spec.id)
         raise
@@ -153,7 +153,7 @@ class EnvSlots(ABC):
             try:
                 found.append(function(env, value))
             except RAISED as error:
-                raise named(error, self._spec, i, verb) from error
+                raise_named(error, self._spec, i, verb)
         self._at_work[0] = NOBODY
         return found
 
@@ -174,7 +174,7 @@ class EnvSlots(ABC):
             self._lived[k] = True
             started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
         except RAISED as error:
-            raise named(error, self._spec, i, "reset") from error
+            raise_named(error, self._spec, i, "reset")
         check_started(started, self._spec, i)
         return started
 
@@ -192,7 +192,7 @@ class EnvSlots(ABC):
         try:
             self._observation.write(rows, observations)
         except Refused as refused:
-            raise misfit(refused, self._spec, *self._owner(refused.row)) from None
+            raise_misfit(refused, self._spec, *self._owner(refused.row))
 
 
 class Slots(EnvSlots):
@@ -231,7 +231,7 @@ class Slots(EnvSlots):
                 ends.append(terminated)
                 cuts.append(truncated)
         except RAISED as error:
-            raise named(error, self._spec, at_work[0], "step") from error
+            raise_named(error, self._spec, at_work[0], "step")
         try:
             arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows] = rewards, ends, cuts
             fit = NO_NUMBERS.isdisjoint(map(type, chain(rewards, ends, cuts)))
@@ -333,20 +333,23 @@ def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnas
     return spec.make(), seed
 
 
-def named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> PaddockError:
-    """Return what to raise for an error that environment i raised; its text names it and ends in the traceback."""
-    if isinstance(error, PaddockError):
-        return error
+def raise_named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> NoReturn:
+    """Raise EnvError for an error that environment i raised; its text names it and ends in the traceback.
+
+    Ctrl-C and our own errors are raised as they are.
+    """
+    if isinstance(error, (PaddockError, KeyboardInterrupt, GeneratorExit)):
+        raise error
     what = f"raised in {verb}: {type(error).__name__}: {one_line(error)}"
-    return EnvError(f"environment {i} ({spec.id}) {what}\n{format_traceback(error)}")
+    raise EnvError(f"environment {i} ({spec.id}) {what}\n{format_traceback(error)}") from error
 
 
-def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:
-    """Return what to raise for an observation of environment i that cannot be written."""
+def raise_misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> NoReturn:
+    """Raise EnvError for an observation of environment i that cannot be written."""
     if not isinstance(refused.cause, Misfit):
-        return named(refused.cause, spec, i, "step")
+        raise_named(refused.cause, spec, i, "step")
     what = f"{who} ({spec.id}) returned an observation with {refused.cause}"
-    return EnvError(f"{what}; mend the environment or its observation_space")
+    raise EnvError(f"{what}; mend the environment or its observation_space") from None
 
 
 def format_traceback(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from paddock.envs.making import RAISED, close_all
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import add_info
-from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, named
+from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, raise_named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
 from paddock.envs.worlds.adapter import find_owner, set_attribute
@@ -81,7 +81,7 @@ class WorldSlots(EnvSlots):
                     result = env.step({agents[s]: own[s] for s in range(seats) if acts[s]})
                 self._enter_lives(env, i, result, given, base, size)
         except RAISED as error:
-            raise named(error, self._spec, at_work[0], "step") from error
+            raise_named(error, self._spec, at_work[0], "step")
         try:
             arrays.reward[rows] = given.rewards
             fit = NO_NUMBERS.isdisjoint(map(type, given.rewards))

@@ -123,7 +123,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
     def _call(self, verb: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         try:
             return method(*arguments, **named)
-        except PaddockError:
+        except (PaddockError, KeyboardInterrupt):
             raise
         except RAISED as error:
             if isinstance(self.venv, AsyncVectorEnv):  # some of its processes may have died
