@@ -132,5 +132,6 @@ class ActorPolicy:
 
 def as_features(obs: NDArray[Any], greatest: int) -> NDArray[np.float32]:
     """Observations as flat rows of float32; bytes up to the greatest from 0 to 1."""
-    flat = obs.reshape(len(obs), -1).astype(np.float32)
+    with np.errstate(over="ignore"):  # learners refuse observations that overflow
+        flat = obs.reshape(len(obs), -1).astype(np.float32)
     return flat / np.float32(greatest) if obs.dtype == np.uint8 else flat

@@ -24,7 +24,14 @@ class Gaussian(Numbers):
 
     kind = family = "gaussian"
     acts_in_c = draws_in_c = "clipped"
-    learns_log_std = True
+
+    @property
+    def num_log_std(self) -> int:
+        return self.components
+
+    @property
+    def dense_components(self) -> tuple[int, ...]:
+        return (0,) * self.components
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         return sample(out, log_std, noise)

@@ -23,7 +23,6 @@ class Numbers(LeafHead):
 
     family: ClassVar[str]  # the distribution whose most likely numbers come of outputs in the same way
     needs_bounds: ClassVar[bool] = False
-    learns_log_std: ClassVar[bool] = False  # log standard deviations are learned beside the network
 
     @classmethod
     def of(cls: type[AnyNumbers], space: spaces.Box, path: Path = ()) -> AnyNumbers:
@@ -57,14 +56,6 @@ class Numbers(LeafHead):
     def width(self) -> int:
         return self.components
 
-    @property
-    def num_log_std(self) -> int:
-        return self.components if self.learns_log_std else 0
-
-    @property
-    def dense_components(self) -> tuple[int, ...]:
-        return (0,) * self.num_log_std
-
     @functools.cached_property
     def bounds(self) -> tuple[Floats, Floats, Floats]:
         """Lower bound, half the width and upper bound, each [K]."""
@@ -81,8 +72,10 @@ class Numbers(LeafHead):
     def clip(self, action: Floats) -> NDArray[Any]:
         """Clip numbers [B, K] to the bounds, of which some may be infinite, and give them the environment's shape."""
         low, _, high = self.bounds
-        clipped = np.minimum(np.maximum(action, low), high)
-        return clipped.reshape(-1, *self.shape).astype(self.dtype, copy=False)
+        clipped = np.minimum(np.maximum(action, low), high).astype(self.dtype, copy=False)
+        if clipped.dtype == np.float64:  # whose bounds may be between two numbers of single precision
+            clipped = np.clip(clipped, self.low, self.high)
+        return clipped.reshape(-1, *self.shape)
 
     def scale(self, action: Floats) -> NDArray[Any]:
         """Map numbers [B, K] in [-1, 1] to the bounds; clipped, as rounding may step over them by one unit."""
