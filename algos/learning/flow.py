@@ -1,5 +1,6 @@
 """The generator functions that plans are made of: lazy, composable, and ended by closing them."""
 
+import asyncio
 import collections
 import queue
 import threading
@@ -63,6 +64,7 @@ class PullThread(Generic[Item]):
         self._thread.join()
 
     def _pull(self) -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())  # environments may ask for one
         try:
             for item in self._source:
                 if not self._offer(True, item):

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
-FORMAT = 1  # of checkpoints and run folders; raised whenever a run of before could not be resumed
+FORMAT = 2  # of checkpoints and run folders; raised whenever a run of before could not be resumed
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PLAIN = "plain"  # in the archive: the state as JSON, with names in place of arrays
 VERSION = "format"

@@ -141,7 +141,8 @@ def test_gradient_is_the_sum_over_pairs_of_rank_difference_times_noise() -> None
 def test_both_members_of_a_pair_mirror_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     es = ES(**settings(episodes_per_member=2))
     job = play_population(es, es.problem, es.mean, 0, 3, normalizer=None)
-    played, play = {}, population._play
+    played: dict[Any, Any] = {}
+    play = population._play
 
     def watch(distribution: Any, load: Any, member: list[int], seeds: list[int], *rest: Any) -> Any:
         for pair in range(len(member) // 4):  # two members of two episodes each

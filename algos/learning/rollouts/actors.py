@@ -209,12 +209,17 @@ def count_actors(mode: Mode, num_actors: int) -> int:
 
 
 def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
-    """Play rollouts first, first + 1, ... in this thread."""
-    with contextlib.closing(make_collector(config)) as collector:
-        for iteration in itertools.count(first):
-            rollouts, end = collector.collect(versions(iteration), start, iteration)
-            start = start.then([end])
-            yield rollouts, start
+    """Play rollouts first, first + 1, ... in the thread that reads them, in environments that this one makes."""
+    collector = make_collector(config)  # in the main thread environments may set signal handlers
+
+    def play(start: ResumePoint) -> Source:
+        with contextlib.closing(collector):
+            for iteration in itertools.count(first):
+                rollouts, end = collector.collect(versions(iteration), start, iteration)
+                start = start.then([end])
+                yield rollouts, start
+
+    return play(start)
 
 
 def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:

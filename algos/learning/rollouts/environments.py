@@ -4,7 +4,9 @@ It loads what environments saved of themselves or, where they cannot, plays the 
 """
 
 import logging
+import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,6 +103,7 @@ class Environments:
         whole = None if saved is None else {**self._view.state_dict(), "envs": saved}
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
         end = start.after(over, state, whole, played if self._replayed else None)
+        end = replace(end, seen=(_checksum(self._view.state_dict()),))
         self._at = end.light
         return end
 
@@ -156,6 +159,11 @@ class Environments:
                 of_rows[rows] = infos[name]
         self._view.take(latest, shown, point.episode + over)
         if not over.any():
+            if point.seen and point.seen[0] != _checksum(self._view.state_dict()):
+                log.warning(
+                    "environments show something else after the same actions: what outlives their episodes, such as the "
+                    "statistics of a wrapper, is lost when a run resumes"
+                )
             return point
         log.warning(
             "the same actions ended the episodes of environments %s, which went on before; their next ones begin",
@@ -163,3 +171,9 @@ class Environments:
         )
         state = np.where(np.repeat(over, per_env)[:, None], 0, point.state)
         return ResumePoint(point.episode + over, np.where(over, 0, length), state)
+
+
+def _checksum(arrays: Mapping[str, Any], start: int = 0) -> int:
+    for _, value in sorted(arrays.items()):
+        start = _checksum(value, start) if isinstance(value, Mapping) else zlib.crc32(value.tobytes(), start)
+    return start

@@ -24,6 +24,7 @@ class ResumePoint:
     state: NDArray[np.float32]  # [N, S], the policy's memory
     saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
     played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
+    seen: tuple[int, ...] = ()  # by each vector of environments, the checksum of what its policies see there
 
     @classmethod
     def first(cls, num_envs: int, parts: Parts) -> "ResumePoint":
@@ -60,7 +61,14 @@ class ResumePoint:
             rows = slice(envs.start * self.rows_per_env, envs.stop * self.rows_per_env)
             played = tuple(actions[:, rows] for actions in self.played)
             split.append(
-                ResumePoint(self.episode[envs], self.length[envs], self.state[rows], self.saved[k : k + 1], played)
+                ResumePoint(
+                    self.episode[envs],
+                    self.length[envs],
+                    self.state[rows],
+                    self.saved[k : k + 1],
+                    played,
+                    self.seen[k : k + 1],
+                )
             )
         return split
 
@@ -79,7 +87,8 @@ class ResumePoint:
             while first < len(played) - 1 and steps - len(played[first]) >= needed:
                 steps, first = steps - len(played[first]), first + 1
             played = played[first:]
-        return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
+        saved, seen = (tuple(each for one in ends for each in getattr(one, name)) for name in ("saved", "seen"))
+        return replace(end, saved=saved, played=tuple(played), seen=seen)
 
     def after(
         self, over: NDArray[np.bool_], state: NDArray[np.float32], saved: State | None, played: NDArray[Any] | None
@@ -105,14 +114,14 @@ class ResumePoint:
             actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(lengths)])
         saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
         arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
-        return {**arrays, "saved": saved or None}
+        return {**arrays, "saved": saved or None, "seen": np.array(self.seen, np.int64)}
 
     @classmethod
     def restore(cls, state: State, parts: Parts, vectors: int) -> "ResumePoint":
         """Return the point that `state_dict` was of, for so many vectors of environments."""
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
-        point = cls(state["episode"], state["length"], state["state"], kept)
+        point = cls(state["episode"], state["length"], state["state"], kept, seen=tuple(state["seen"].tolist()))
         length = np.repeat(point.length, point.rows_per_env)
         if len(state["actions"]) != length.sum() or not len(state["actions"]):
             return point
