@@ -66,8 +66,8 @@ ARGUMENTS = {
     "env.without=[mission]": ["env.without=mission is no part of the space"],
     "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install the package"],
     "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimit}]": ["TimeLimit refuses {}", "max_episode_steps"],
-    "run.dir=file": ["run.dir=file is a file", "choose another"],
-    "run.dir=full": ["run.dir=full is not empty and holds no run", "choose"],
+    "run.dir=file": ["file is a file", "choose another"],
+    "run.dir=full": ["full is not empty and holds no run", "choose"],
     "run.dir=/proc/run": ["run.dir=/proc/run cannot be written", "choose another"],
     "resume=last": ["resume=last: there is no run in runs", "start one"],
 }
@@ -201,7 +201,7 @@ SWEEPS = {
     # what is given: a part that the line must have
     "seed=1,2 algo.population=8,7": "algo.population=7 is odd",
     "seed=1,2 +algo.sigm=1,2": "algo.sigm is not a key of algo",
-    "seed=1,2 run.dir=here": "jobs 0 and 1 of the sweep would share here",
+    "seed=1,2 run.dir=here": "here; leave run.dir and resume",
     "seed=1,2 run.root=/tmp": "run.root=/tmp would be ignored; the runs of a sweep are kept in hydra.sweep.dir=",
     "seed=1,2 hydra.sweep.dir=/proc/here": "hydra.sweep.dir=/proc/here cannot be written",
     "seed=range(3,3)": "seed=range(3,3) lists no values, of which a grid is made; list some, as",

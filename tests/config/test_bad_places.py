@@ -35,7 +35,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
     line = refused(*RUN, "algo.sigma=0.3", "seed=4", "budget.iterations=5")
-    assert "run.dir=run holds a run of another configuration" in line
+    assert "run holds a run of another configuration" in line
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
     assert "use the run's own values, or another run.dir=" in line
@@ -44,7 +44,7 @@ def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Ref
 def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
     with open(run / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "run.dir=run is in use by another process" in refused(*RUN, "budget.iterations=5", code=75)
+        assert "run is in use by another process" in refused(*RUN, "budget.iterations=5", code=75)
 
 
 def test_a_configuration_that_cannot_be_read_is_named(run: Path, refused: Refused) -> None:
@@ -56,7 +56,7 @@ def test_without_a_whole_checkpoint_a_run_does_not_go_on(run: Path, refused: Ref
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-100])
     line = refused(*RUN, "budget.iterations=5")
-    assert "none of 3 is whole" in line and "delete run/checkpoints to start again" in line
+    assert "none of 3 is whole" in line and "run/checkpoints to start again" in line
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
@@ -70,8 +70,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     monkeypatch.chdir(run.parent)
     assert call_main(*RUN, "budget.iterations=4") == 0
     out, err = capfd.readouterr()
-    assert f"warning: checkpoint run/checkpoints/{newest.name} is damaged" in err
-    assert f"going on from run/checkpoints/{before.name}" in err
+    assert f"run/checkpoints/{newest.name} is damaged" in err
+    assert f"run/checkpoints/{before.name}" in err.partition("going on from")[2]
     assert "after 4 iterations" in out
 
 
