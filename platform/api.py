@@ -8,32 +8,29 @@ run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 
-from paddock.algos.networks.inputs import seated
 from paddock.algos.pool.main_guard import Unguarded, check_guarded
 from paddock.algos.protocol import KeepsNiches
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.spec import EnvSpec
 
-from .config.build import build
 from .config.command import shown
-from .config.compose import compose_sections, composed
-from .config.experiment import SECTIONS, assemble
+from .config.compose import compose_sections
+from .config.experiment import SECTIONS
 from .config.overrides import spell_overrides, spell_run_dir
-from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
 from .evaluation.video import Film
-from .launch import in_own_folder, play, print_dry_run, spell_end
-from .runs.folder import import_from_where_it_began, read_config
+from .launch import in_own_folder, play, prepare, print_dry_run, spell_end
+from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
 
 if TYPE_CHECKING:
@@ -67,9 +64,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
 
 
 def _run(overrides: Sequence[str], progress: bool) -> "Run":
-    with composed(overrides) as config:
-        check_runs_here()
-        parts = assemble(config)
+    parts = prepare(overrides)
     run = Run(parts.path.absolute())
     if parts.config["dry_run"]:
         print_dry_run(parts)
@@ -157,7 +152,7 @@ class Run:
             PaddockError: there is no checkpoint, or no such policy.
         """
         algorithm, progress = load_algorithm(self.path)
-        target = find_target(algorithm, self.path, niche, agent, algorithm, None)
+        target = find_target(algorithm, self.path, niche, agent)
         policy, iteration = find_policy(algorithm, self.path, which, target, progress)
         return TrainedPolicy(policy, find_env(algorithm, self.path, target), iteration, of)
 
@@ -246,22 +241,15 @@ class Run:
         return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent)
 
     def _spec(self, niche: int | None = None) -> EnvSpec:
-        import_from_where_it_began(self.path)
-        recipe = build("env", self.config["env"])
-        if isinstance(recipe, EnvSpec):
-            require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
-            algo = self.config["algo"]
-            sections = [section for section in (algo, algo.get("member")) if isinstance(section, Mapping)]
-            if all(str(section.get("_target_")).startswith("paddock.algos.") for section in sections):
-                # Of these keys say what policies see: nothing else is built.
-                return seated(recipe, any(section.get("seat_feature") for section in sections))
-            return find_env(build_here(self.path), self.path, None)
-        algorithm, _ = load_algorithm(self.path)
-        if not isinstance(algorithm, KeepsNiches):
-            raise ConfigError(f"{self.path} is of a family of environments, and names none of them; use env.make()")
-        target = find_target(algorithm, self.path, niche, None, algorithm, None)
-        assert target is not None
-        return target.env
+        algorithm = build_here(self.path)
+        if isinstance(algorithm, KeepsNiches):
+            algorithm, _ = load_algorithm(self.path)
+        elif niche is not None:
+            raise ConfigError(f"niche={niche}: {self.path} has no niches; leave niche= out")
+        spec = find_env(algorithm, self.path, find_target(algorithm, self.path, niche, None))
+        what = f"{self.path} is of a family of environments, and names none of them; use env.make()"
+        require(isinstance(spec, EnvSpec), what)
+        return spec
 
 
 class _Left(KeyboardInterrupt):

@@ -23,12 +23,12 @@ from paddock.envs.spec import EnvSpec
 from .config.build import build
 from .config.command import Readers, parse_overrides, read_count, run_command
 from .config.compose import compose_sections, composed
-from .config.experiment import assemble, read_plain
+from .config.experiment import read_plain
 from .config.niche import settle_niche
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
 from .health.installed import Finding, in_words, last_line, print_findings
-from .launch import play
+from .launch import play, prepare
 from .rerun import compare
 from .runs.checkpoint import Checkpoints
 
@@ -178,17 +178,14 @@ def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) 
 
 
 def _play(words: Sequence[str]) -> None:
-    with composed(words) as composition:
-        parts = assemble(composition)
-    outcome, _ = play(parts, progress=False)
+    outcome, _ = play(prepare(words), progress=False)
     if outcome.signal is not None:
         raise KeyboardInterrupt
 
 
 def cut_short(iteration: int, words: Sequence[str]) -> None:
     """Run an experiment in this process, which is killed while it is at the iteration after this one."""
-    with composed(words) as composition:
-        parts = assemble(composition)
+    parts = prepare(words)
     plan = parts.algorithm.plan
 
     def plan_then_die() -> Generator[Mapping[str, float], None, None]:

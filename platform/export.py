@@ -115,7 +115,7 @@ def export(
     read_config(run)  # a folder that is none says so before a package is missed
     graphs = _import("onnx", "paddock.algos.networks.onnx_graph")
     algorithm, progress = load(run)
-    target = find_target(algorithm, run, niche, agent, algorithm, None)
+    target = find_target(algorithm, run, niche, agent)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
     spec = find_env(algorithm, run, target)
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}

@@ -104,12 +104,18 @@ def in_own_folder(begin: Callable[[], T]) -> T:
 
 def _run(arguments: argparse.Namespace, runs: list[Path]) -> None:
     """Compose, build and run one experiment."""
-    with composed(arguments) as config:
+    parts = prepare(arguments)
+    runs[:] = [parts.path]
+    experiment(parts)
+
+
+def prepare(words: Sequence[str] | argparse.Namespace) -> Experiment:
+    """Compose and assemble one experiment, and set the variables of its process."""
+    with composed(words) as config:
         check_runs_here()
         parts = assemble(config)
         os.environ.update(HydraConfig.get().job.env_set)
-    runs[:] = [parts.path]
-    experiment(parts)
+    return parts
 
 
 def _sweep(arguments: argparse.Namespace, runs: list[Path]) -> None:

@@ -102,8 +102,7 @@ def evaluate(
     if video is not None:
         video = check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
-    host = algorithm if on is None else load(on)[0]
-    target = find_target(algorithm, run, niche, agent, host, on)
+    target = find_target(algorithm, run, niche, agent, on)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
     if env:
         require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")

@@ -1,19 +1,20 @@
 """Another environment for a policy than the one that its run learned in."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.spec import EnvSpec
 
-from .. import CONF
 from ..config.build import build
 from ..config.compose import compose_sections
+from ..config.mistakes import one_line
 from ..config.niche import settle_niche
 
 
@@ -30,17 +31,18 @@ def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     words = [word.lstrip("+") for word in words]
     names = [word.removeprefix("env=") for word in words if word.startswith("env=")]
     require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; name one")
-    section: dict[str, Any] = copy.deepcopy(dict(own))
-    for name in names:
+    section = compose_sections(["env"], [f"env={names[0]}"])["env"] if names else own
+    known = OmegaConf.create(dict(section), flags={"struct": True})
+    if "kwargs" in known:  # may have any
+        OmegaConf.set_struct(known.kwargs, False)
+    for word in (word.removeprefix("env.") for word in words if not word.startswith("env=")):
         try:
-            section = compose_sections(["env"], [f"env={name}"])["env"]
-        except ConfigError as error:
-            known = [path.stem for path in (CONF / "env").glob("*.yaml")]
-            raise ConfigError(f"env={name} is not an option of env; {nearest(name, known)}") from error
-    for word in words:
-        if not word.startswith("env="):
-            _set(section, word)
-    return settle_niche(section)
+            known.merge_with_dotlist([word])
+        except (OmegaConfBaseException, yaml.YAMLError) as error:
+            keys = [str(key) for key in section if key != "_target_"]
+            hint = nearest(word.partition("=")[0], keys)
+            raise ConfigError(f"env.{word} sets no key of this environment ({one_line(error)}); {hint}") from error
+    return settle_niche(cast(dict[str, Any], OmegaConf.to_container(known)))
 
 
 def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
@@ -62,18 +64,3 @@ def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
             what = f"env: {env.id} has {kind} {new.space}, and the policy was made for {own.space}"
             require(own == new, f"{what}; choose an environment of that kind")
     return env
-
-
-def _set(section: dict[str, Any], word: str) -> None:
-    path, _, text = word.partition("=")
-    *parents, last = path.split(".")[1:]
-    inner: Any = section
-    for key in parents:
-        inner = inner.get(key) if isinstance(inner, dict) else None
-    known = isinstance(inner, dict) and (last in inner or parents == ["kwargs"])
-    keys = [f"env.{key}" for key in section if key != "_target_"]
-    require(known, f"{path} is not a key of this environment; {nearest(path, keys)}")
-    try:
-        inner[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{word} cannot be read; write a value as in conf/env") from error

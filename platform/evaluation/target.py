@@ -19,6 +19,7 @@ from ..runs.folder import read_config
 from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
 from ..runs.results import read_columns
+from .load import load
 
 # Settings of POET's agents that the control experiment shares (arXiv:1901.01753, section 4.1).
 SHARED = (
@@ -79,7 +80,7 @@ def write_control(run: Path, target: EvaluationTarget) -> str:
 
 
 def find_target(
-    algorithm: Any, run: Path, niche: int | None, agent: int | None, host: Any, on: Path | None
+    algorithm: Any, run: Path, niche: int | None, agent: int | None, on: Path | None = None
 ) -> EvaluationTarget | None:
     """Find the agent and the niche of an evaluation.
 
@@ -87,7 +88,7 @@ def find_target(
         algorithm: of the run that plays.
         niche: number; None is the newest active one.
         agent: number of the niche whose agent plays; None is the niche's own, or of another run's the newest.
-        host: of the run `on`, whose niche is played; `algorithm` itself if that is None.
+        on: the run whose niche is played, where it is not the run itself.
 
     Returns:
         None if the run has no niches and none is asked for: its policy then plays in its own environment.
@@ -102,6 +103,7 @@ def find_target(
         require(niche is None or on is not None, f"niche={niche}: {run} {kind}; {remedy}")
         if on is None:
             return None
+    host = algorithm if on is None else load(on)[0]
     require(
         isinstance(host, KeepsNiches),
         f"on={on} is a run of {type(host).__name__}, which has no niches; name the folder of a POET run",

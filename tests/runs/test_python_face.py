@@ -213,7 +213,6 @@ def test_sigterm_from_several_senders_at_once_is_one(monkeypatch: pytest.MonkeyP
         (["algo.popul=8"], "did you mean 'algo.population'?"),
         (["--multirun", "seed=1,2"], "--multirun is for the command line; for a sweep call run() repeatedly"),
         (["--cfg", "job"], "--cfg is for the command line"),
-        ([{"algo": "es"}], "overrides are text, such as 'algo=es'; got {'algo': 'es'}"),
         (["run.dir=/proc/x"], "cannot be written"),
     ],
     ids=lambda value: str(value)[:24],
