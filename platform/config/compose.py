@@ -50,8 +50,6 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     Raises:
         ConfigError: a flag is unknown, or an argument would be ignored.
     """
-    for word in words or ():
-        require(isinstance(word, str), f"overrides are text, such as 'algo=es'; got {word!r}")
     arguments = make_argument_parser().parse_intermixed_args(words)
     actions = [name for name in ACTIONS if getattr(arguments, name)]
     require(len(actions) < 2, f"--{' and --'.join(actions)} exclude each other; leave one out")

@@ -36,17 +36,11 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return ConfigError(f"cannot read the YAML {mark.name}, line {mark.line + 1}: {error.problem}")
-    if isinstance(error, RecursionError):
-        return ConfigError("the defaults of a configuration file lead back to that file; name another there")
     text = f"{error} {error.__cause__ or ''}"
     if several := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         key, values = several.groups()
         remedy = f"add --multirun for a run of each, or write a list as {key}=[{values}]"
         return ConfigError(f"{key}={values} is several values; {remedy}")
-    if twice := re.search(r"Multiple values for ([^.\s]+)|^(\S+) appears more than once", text):
-        group = twice.group(1) or twice.group(2)
-        remedy = f"write {group}= without a +, and `override /{group}` in the defaults of a file"
-        return ConfigError(f"{group} is chosen twice; {remedy}")
     unknown = re.search(r"Could not (override|append to config|delete from config)[^']*'[+~]*([^'@=]+)", text)
     if unknown is None or "already at" in text:
         return ConfigError(one_line(error))

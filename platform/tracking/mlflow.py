@@ -167,9 +167,6 @@ def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:
             yield request
             request = []
         request += metrics
-        while len(request) > BATCH_METRICS:  # of one row, whose name comes last
-            yield request[:BATCH_METRICS]
-            del request[:BATCH_METRICS]
     if request:
         yield request
 

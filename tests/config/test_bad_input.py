@@ -22,7 +22,7 @@ ARGUMENTS = {
     "env=CartPole-v1": ["did you mean 'cartpole'?", "env=gymnasium env.id=CartPole-v1"],
     "compute=4": ["must be a string or a list"],
     "~algo": ["algo is missing"],
-    "+algo=es": ["algo is chosen twice", "without a +"],
+    "+algo=es": ["algo appears more than once"],
     "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],
     "+algo.sigma=1": ["already at 'algo.sigma'"],
     "sigma=1": ["sigma is not a key", "did you mean 'algo.sigma'?"],
@@ -97,7 +97,6 @@ FILES = {
     "defaults: [override /algo: ess]": ["algo=ess", "did you mean 'es'?"],
     "algo: [3": ["experiment/mine.yaml, line 3"],
     "algo: {sigma: 1, sigma: 2}": ["experiment/mine.yaml, line 2", "duplicate key sigma"],
-    "defaults: [mine]": ["lead back to that file"],
 }
 
 
