@@ -6,7 +6,6 @@ python -m paddock.plot DIR... out=FILE.png
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,7 +25,8 @@ from .reports.data import (
 )
 from .reports.drawing import COLORS, GREY, encode_picture, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
-from .runs.results import find_runs, read_columns
+from .runs.results import read_columns
+from .runs.state import find_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,16 +182,11 @@ def _default_metrics(groups: Sequence[list[ReportedRun]]) -> list[str]:
     return [EVALUATION, TRAINING] if len(groups) == 1 and TRAINING in known[0] else [EVALUATION]
 
 
-def _find(folder: Path) -> list[Path]:
-    """The runs in a folder, or the folder itself, which may be none."""
-    return [folder] if os.path.exists(folder / "config.yaml") or not os.path.isdir(folder) else find_runs(folder)
-
-
 def _read(folders: Iterable[Path]) -> list[ReportedRun]:
     """Read runs; of a folder with several, those that cannot be read are named and left out."""
     read: dict[Path, ReportedRun] = {}
     for folder in folders:
-        for path in _find(folder):
+        for path in find_runs(folder):
             try:
                 read.setdefault(path.resolve(), ReportedRun(path, read_settings(path), read_columns(path)))
             except PaddockError as error:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -20,7 +19,7 @@ from .config.compose import compose_sections
 from .config.experiment import assemble
 from .launch import play
 from .runs.folder import INITIAL, FolderError, check_format, import_from_where_it_began, read_config, read_json
-from .runs.journal import name_damage, parse_row
+from .runs.journal import describe_changes, name_damage, parse_row
 from .runs.provenance import find_source
 
 HELP = """\
@@ -41,7 +40,6 @@ READERS: Readers = {
     "compute": (str, "serial, local, dask or slurm"),
 }
 JOURNALS = ("metrics.jsonl", "events.jsonl")
-SHOWN = 3  # differences in a line
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def compare(run: Path, other: Path, iterations: int) -> Difference | None:
         for one, two in zip(ours, theirs, strict=False):
             if one != two:
                 before, after = json.loads(one), json.loads(two)
-                return Difference(journal, before["iteration"], _changes(before, after))
+                return Difference(journal, before["iteration"], describe_changes(before, after))
         if len(ours) != len(theirs):
             return Difference(journal, None, f"{len(ours)} lines were {len(theirs)} the second time")
     return None
@@ -114,7 +112,7 @@ def explain(run: Path, other: Path) -> list[str]:
         return [f"{run / 'provenance.json'} is missing or damaged, so what was not the same around them is not known"]
     around = [{key: of.get(key) for key in ("commit", "python", "cpu")} for of in (old, new)]
     packages = [of.get("packages", {}) for of in (old, new)]
-    changes = {"": _changes(*around), "packages: ": _changes(*packages) if packages[0] else ""}
+    changes = {"": describe_changes(*around), "packages: ": describe_changes(*packages) if packages[0] else ""}
     found = [f"{head}{changed}" for head, changed in changes.items() if changed]
     if (run / "code.diff").exists() or find_source(Path(__file__).resolve().parent)[1]:
         found.append("code: with edits that were not committed, see code.diff")
@@ -163,12 +161,6 @@ def _lines(path: Path, iterations: int) -> Iterator[bytes]:
         return
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error})") from error
-
-
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
-    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    listed = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in keys[:SHOWN])
-    return listed + (f", and {len(keys) - SHOWN} more" if keys[SHOWN:] else "")
 
 
 if __name__ == "__main__":

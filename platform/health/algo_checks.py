@@ -22,11 +22,12 @@ from paddock.algos.protocol import TellsEvents
 from ..config.build import build
 from ..config.experiment import build_algorithm, packages
 from ..runs.checkpoint import Checkpoints, State, check_fits
+from ..runs.journal import describe_changes
 from ..tracking.console import Console
 from ..tracking.tracker import Tracker
 from .installed import Finding, in_words
 
-SHOWN = 3  # metrics or attributes that are named in one line
+SHOWN = 3  # attributes that are named in one line
 PLAIN = (bool, int, float, str, type(None), np.generic)
 Findings = Iterator[tuple[str, Finding]]
 Make = Callable[[Pool], Any]  # an algorithm at its beginning, on a pool
@@ -206,10 +207,8 @@ def parted(whole: PlayedRun, other: PlayedRun, start: int) -> str:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    names = [name for name in {**before, **after} if not str(name).startswith("system/")]
-    changed = [name for name in names if first_difference(before.get(name), after.get(name), "value")]
-    listed = [f"{name} was {_shown(before.get(name))} and is {_shown(after.get(name))}" for name in changed[:SHOWN]]
-    return ", ".join(listed) + (f", and {len(changed) - SHOWN} more" if changed[SHOWN:] else "")
+    shown = ({name: _shown(of[name]) for name in of if not name.startswith("system/")} for of in (before, after))
+    return describe_changes(*shown)
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str:

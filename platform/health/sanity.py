@@ -82,7 +82,9 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     Raises:
         ConfigError: an override or a name is wrong, or nothing tells how the algorithm takes the suite.
     """
-    tasks = [find_task(name) for name in names] or list(SUITE)
+    for name in names:
+        require(name in TASKS, f"tasks={name} is not a task of the suite; {nearest(name, TASKS)}")
+    tasks = [TASKS[name] for name in names] or list(SUITE)
     name = next(word.partition("=")[2] for word in reversed(overrides) if word.startswith("algo="))
     sections = compose_sections(
         ["algo", "env", "vec", "sanity"], ["env=sanity", "vec=serial", *overrides, f"+algo/sanity@sanity={name}"]
@@ -106,12 +108,6 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     if reasons and all(reasons):  # which are the algorithm's then, and not the tasks'
         raise ConfigError(reasons[0])
     return exams
-
-
-def find_task(name: str) -> SanityTask:
-    """Return the task of a name; ConfigError if there is none."""
-    require(name in TASKS, f"tasks={name} is not a task of the suite; {nearest(name, TASKS)}")
-    return TASKS[name]
 
 
 def _prepare(
@@ -152,14 +148,11 @@ def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[SanityVerdict]:
 def _verdict(exam: Exam, ends: Sequence[Done]) -> SanityVerdict:
     if exam.bar is None or not ends:
         return SanityVerdict(exam.task, exam.bar, (), "skip", exam.reason)
-    scores = tuple(float("nan") if end.error is not None else _score(exam.task, end.value) for end in ends)
+    played: list[Episodes | None] = [None if end.error is not None else end.value for end in ends]
+    scores = tuple(float("nan") if of is None else exam.task.score(of.each, of.lengths) for of in played)
     errors = [f"{type(end.error).__name__}: {split_details(end.error)[0]}" for end in ends if end.error is not None]
     level: Literal["ok", "FAIL"] = "ok" if all(map(exam.bar.passes, scores)) else "FAIL"
     return SanityVerdict(exam.task, exam.bar, scores, level, errors[0] if errors else "")
-
-
-def _score(task: SanityTask, played: Episodes) -> float:
-    return task.score(played.each, played.lengths)
 
 
 def print_verdicts(verdicts: Iterable[SanityVerdict], seeds: int) -> int:

@@ -87,7 +87,8 @@ def join(parts: Iterable[object], between: str = "") -> Html:
 
 def document(title: str, *parts: object) -> bytes:
     """The page, from its parts in order."""
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">{_icon()}'
+    icon = '<link rel="icon" href="data:,">'  # else a browser asks the disk, or a server, for favicon.ico
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">{icon}'
     text = f"<!doctype html>\n<html lang='en'><head>{head}<title>{escape(title)}</title><style>{STYLE}</style></head>"
     return f"{text}\n<body><main>\n{join(parts, chr(10))}\n</main></body></html>\n".encode()
 
@@ -200,8 +201,3 @@ def picture(figure: Figure | SubFigure, name: str, label: str) -> Html:
     said = f'role="img" aria-label="{escape(label)}"'  # which may have a backslash, of a folder's name
     svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', lambda found: f"<svg {found[1]} {said}>", svg, count=1)
     return Html(svg.replace("xlink:href", "href").replace(INK, "currentColor").replace(LINE, "var(--line)"))
-
-
-def _icon() -> str:
-    # Else a browser asks the disk, or a server, for favicon.ico.
-    return '<link rel="icon" href="data:,">'

@@ -44,6 +44,7 @@ BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json
 # Seven times as fast as the loader in Python.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
+MOST_CHANGES = 6  # that a message names
 GLANCE_S = 0.2  # `paddock.status` holds a lock for less
 
 
@@ -323,6 +324,8 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     changed = [change for change in changed_keys(old, config) if change not in moved]
     if not changed:
         return
+    if len(changed) > MOST_CHANGES:  # of another algorithm, mostly, whose _target_ is the first
+        changed[MOST_CHANGES:] = [f"and {len(changed) - MOST_CHANGES} more"]
     remedy = f"use the run's own values, or another run.dir= (with init_from={path} to begin with its policy)"
     raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 

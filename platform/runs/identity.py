@@ -64,25 +64,10 @@ def experiment(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys, with old and new values, in which two configurations name different computations.
-
-    Where another algorithm or environment was chosen, that alone: its keys are its own.
-    """
+    """The keys, with old and new values, in which two configurations name different computations."""
     before, after = computation(old), computation(new)
     missing = "(unset)"
-    found = []
-    for section, naming in {"algo": ("name", "_target_"), "env": ("id", "_target_")}.items():
-        then, now = (
-            next((str(config[key]) for key in (f"{section}.{name}" for name in naming) if key in config), missing)
-            for config in (before, after)
-        )
-        if then != now:
-            found.append(f"{section} was {then} and is now {now}")
-            before, after = (
-                {key: value for key, value in config.items() if not key.startswith(f"{section}.")}
-                for config in (before, after)
-            )
-    return found + [
+    return [
         f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)  # a key that was not there yet was null

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 JOURNALS = ("metrics.jsonl", "system.jsonl")
 EVALUATION = "eval/"  # prefix of an evaluation's metrics
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, if a later row reports it
-SHOWN = 3  # damaged lines in a message
+SHOWN = 3  # damaged lines, or values that differ, in a message
 
 
 def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:
@@ -54,6 +54,13 @@ def name_damage(path: Path, damaged: Sequence[int]) -> str:
         return f"{path}: line {damaged[0]} is damaged"
     more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
     return f"{path}: lines {', '.join(map(str, damaged[:SHOWN]))}{more} are damaged"
+
+
+def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return in words which values differ between two rows or other mappings; "" if none does."""
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    listed = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in keys[:SHOWN])
+    return listed + (f", and {len(keys) - SHOWN} more" if keys[SHOWN:] else "")
 
 
 def warn_of_damage(path: Path, damaged: Sequence[int]) -> None:

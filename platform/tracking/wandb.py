@@ -163,7 +163,7 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
 def keep_files(run: Any, folder: Path, step: int | None) -> None:
     """Add the videos to the last row, and the policy as an artifact.
 
-    Files of an offline run are linked beside its rows, as a resumed run replaces its checkpoints before an upload.
+    Files of an offline run are kept beside its rows, as a resumed run replaces its checkpoints before an upload.
     """
     videos, policy = find_videos(folder), find_policy(folder)
     if videos and step is not None:
@@ -173,7 +173,7 @@ def keep_files(run: Any, folder: Path, step: int | None) -> None:
         kept = _policy_folder(run)
         kept.mkdir()
         for file in policy:
-            _link(file, kept / file.name)
+            shutil.copyfile(file, kept / file.name)
             artifact.add_file(str(kept / file.name), skip_cache=True, policy="immutable")
         run.log_artifact(artifact)
 
@@ -196,11 +196,3 @@ def _sync(run: Any) -> str:
 
 def _policy_folder(run: Any) -> Path:
     return Path(run.dir).parent / "policy"
-
-
-def _link(file: Path, link: Path) -> None:
-    """Link a file, or copy it."""
-    try:
-        os.link(file, link)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(file, link)
