@@ -134,7 +134,8 @@ class EnvironmentServer:
     def _health(self) -> Any:
         """Return the handler of gRPC's health service (grpc.health.v1), which has no token."""
         status = {False: b"\x08\x01", True: b"\x08\x02"}  # serving, not serving
-        check = grpc.unary_unary_rpc_method_handler(lambda request, context: status[self._going.is_set()])
+        # A handler of one request would wait in a thread for one that never comes whole; the answer depends on none.
+        check = grpc.stream_stream_rpc_method_handler(lambda requests, context: iter([status[self._going.is_set()]]))
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
 
     # Calls; each answers a mapping with a mapping.

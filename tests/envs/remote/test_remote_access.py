@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,27 @@ def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatc
         other.write_bytes(short)
         with pytest.raises(ConfigError, match="at least 32 printable"):
             remote(server.address, token_file=str(other)).make(COUNTING)
+
+
+def test_calls_that_never_send_their_request_block_nobody(serve: Any, tmp_path: Path) -> None:
+    token, never = tmp_path / "token", threading.Event()
+    server = serve(COUNTING, token_file=str(token))
+
+    def requests() -> Iterator[bytes]:
+        never.wait()
+        yield b""
+
+    with grpc.insecure_channel(server.address) as stranger:
+        for name in ("/grpc.health.v1.Health/Check", *(f"/{security.SERVICE}/{name}" for name in ("Open", "Stats"))):
+            call = stranger.stream_unary(name)
+            calls = [call.future(requests()) for _ in range(200)]
+            with closing(remote(server.address, token_file=str(token)).make(COUNTING)) as venv:
+                venv.begin(1)
+            never.set()
+            for call in calls:
+                error = call.exception(60)
+                assert error is None or error.code() is grpc.StatusCode.UNAUTHENTICATED
+            never.clear()
 
 
 def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, monkeypatch: Any) -> None:
