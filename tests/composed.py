@@ -1,6 +1,6 @@
 """Keep what Hydra and git make of files that do not change while tests run: composing takes a sixth of the time.
 
-Kept are the files of conf/ and Hydra's own, as they are parsed, the options that a command chooses, and what they
+Kept are the files of conf/ and Hydra's own and words of commands, as they are parsed, the options that a command chooses, and what they
 compose to before its values are set. With any other folder to search, Hydra composes as ever. Kept of what
 every run notes are the commit and the edits of this repository, and the installed packages.
 """
@@ -22,6 +22,7 @@ from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from paddock.runs import folder as run_folder
 from paddock.runs import provenance
@@ -99,6 +100,17 @@ def _keep_choices(create: Callable[..., Any]) -> Callable[..., Any]:
     return create_defaults_list
 
 
+def _keep_words(parse: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[Any, bytes] = {}
+
+    def parse_rule(parser: Any, text: str, rule_name: str) -> Any:
+        if (text, rule_name) not in kept:
+            kept[text, rule_name] = pickle.dumps(parse(parser, text, rule_name))
+        return pickle.loads(kept[text, rule_name])
+
+    return parse_rule
+
+
 def _keep_entry_points(read: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[Any, Any] = {}
 
@@ -153,6 +165,7 @@ _OWN: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (ConfigRepository, "load_config", _keep_files),
     (ConfigLoaderImpl, "_compose_config_from_defaults_list", _keep_configs),
     (config_loader_impl, "create_defaults_list", _keep_choices),
+    (OverridesParser, "parse_rule", _keep_words),
     (importlib.metadata, "entry_points", _keep_entry_points),
     (run_folder, "find_source", _keep_source),
     (provenance, "_packages", lambda read: cache(lambda: list(read()))),

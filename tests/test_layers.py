@@ -3,7 +3,7 @@
 import ast
 import graphlib
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,17 +28,19 @@ def layer_of(module: str) -> str:
     return name if name in LAYERS else "platform"
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield the absolute names that a module imports, wherever in it."""
-    module = module_name(path)
+@cache
+def imports(path: Path) -> list[str]:
+    """Return the absolute names that a module imports, wherever in it."""
+    module, found = module_name(path), list[str]()
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, node.module] if node.module else above)
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            found += [f"{base}.{alias.name}" for alias in node.names]
+    return found
 
 
 @pytest.fixture(scope="module")
