@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -18,8 +19,8 @@ from .config.command import Readers, parse, run_command, shown
 from .config.compose import compose_sections
 from .config.experiment import assemble
 from .launch import play
-from .runs.folder import INITIAL, FolderError, check_format, import_from_where_it_began, read_config, read_json
-from .runs.journal import describe_changes, name_damage, parse_row
+from .runs.folder import INITIAL, check_format, import_from_where_it_began, read_config, read_json
+from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
 
 HELP = """\
@@ -95,11 +96,10 @@ def compare(run: Path, other: Path, iterations: int) -> Difference | None:
     The evaluations of a run's end are left out: one of the runs may not have come to its end there.
     """
     for journal in JOURNALS:
-        ours, theirs = (list(_lines(folder / journal, iterations)) for folder in (run, other))
+        ours, theirs = (list(_rows(folder / journal, iterations)) for folder in (run, other))
         for one, two in zip(ours, theirs, strict=False):
-            if one != two:
-                before, after = json.loads(one), json.loads(two)
-                return Difference(journal, before["iteration"], describe_changes(before, after))
+            if json.dumps(one) != json.dumps(two):  # the bytes of the lines
+                return Difference(journal, one["iteration"], describe_changes(one, two))
         if len(ours) != len(theirs):
             return Difference(journal, None, f"{len(ours)} lines were {len(theirs)} the second time")
     return None
@@ -124,7 +124,7 @@ def _command(arguments: Sequence[str]) -> bool:
     require(len(runs) == 1, f"rerun repeats one RUN, and {len(runs)} are given; write python -m paddock.rerun RUN")
     run = runs[0]
     read_config(run)
-    come = max((json.loads(line)["iteration"] for line in _lines(run / "metrics.jsonl", sys.maxsize)), default=0)
+    come = max((row["iteration"] for row in _rows(run / "metrics.jsonl", sys.maxsize)), default=0)
     require(come > 0, f"{run} has no iteration yet; wait for one")
     iterations = options.get("iterations", come)
     require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
@@ -143,24 +143,14 @@ def _command(arguments: Sequence[str]) -> bool:
     return False
 
 
-def _lines(path: Path, iterations: int) -> Iterator[bytes]:
-    """The whole lines of a journal up to an iteration; nothing if there is no such journal."""
+def _rows(path: Path, iterations: int) -> Iterator[dict[str, Any]]:
+    """The rows of a journal up to an iteration, without those that the end of a run adds."""
     last = 0
-    try:
-        with open(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith(b"\n"):
-                    return
-                if (row := parse_row(line)) is None:
-                    raise FolderError(f"{name_damage(path, [number])}; mend it, or repeat a whole copy of the run")
-                if row["iteration"] > iterations or (row["iteration"] == last and path.name == "metrics.jsonl"):
-                    return
-                last = row["iteration"]
-                yield line
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error})") from error
+    for row in read_rows(path, strict=True):
+        if row["iteration"] > iterations or (row["iteration"] == last and path.name == "metrics.jsonl"):
+            return
+        last = row["iteration"]
+        yield row
 
 
 if __name__ == "__main__":

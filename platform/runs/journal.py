@@ -85,7 +85,10 @@ def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
     damaged: list[int] = []
     try:
         with open(path, "rb") as lines:
-            yield from parse_rows(lines, damaged)
+            for row in parse_rows(lines, damaged):
+                if damaged and strict:
+                    break
+                yield row
     except FileNotFoundError:
         return
     except OSError as error:
