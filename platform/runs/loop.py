@@ -2,16 +2,16 @@
 
 import contextlib
 import os
-import resource
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import psutil
 
 from paddock.algos.protocol import (
     Algorithm,
@@ -152,7 +152,7 @@ def run(
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
     metrics = progress.metrics
-    rate = StepRate(started, metrics.get("step", 0))
+    process, rate = psutil.Process(), StepRate(started, metrics.get("step", 0))
     spent, verdict, stopped = reached, None, None
 
     def save() -> None:
@@ -181,7 +181,7 @@ def run(
                     **row,
                     "system/seconds": progress.elapsed_s,
                     "system/steps_per_s": rate.at(now, row["step"]),
-                    "system/memory_gb": memory_gb(),
+                    "system/memory_gb": process.memory_info().rss / 2**30,
                 },
                 events,
             )
@@ -223,15 +223,6 @@ def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics
 def _plain(value: Any) -> float:
     """Convert a NumPy or torch number to Python's."""
     return value.item() if hasattr(value, "item") else value
-
-
-def memory_gb() -> float:
-    """Return the resident memory of this process."""
-    try:
-        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-    except OSError:  # not Linux: the peak
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
-    return pages * resource.getpagesize() / 2**30
 
 
 def exit_at_once(number: int) -> NoReturn:
