@@ -133,17 +133,14 @@ class TrainedPolicy:
         return rows, batch is None
 
     def _drawing(self, seed: Seed) -> Any:
-        drawn = "this policy has no distribution of actions to draw from; leave deterministic=False out"
         if not can_draw(self.policy):
-            raise ConfigError(drawn)
-        if isinstance(seed, np.random.Generator):
-            generator = seed
-        else:
-            generator = self._own
+            raise ConfigError("this policy has no distribution of actions to draw from; leave deterministic=False out")
+        if not isinstance(seed, np.random.Generator):
             if seed is not None:
-                generator.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-        if self._drawn is None or self._drawn[0] is not generator:
-            self._drawn = generator, self.policy.drawing(generator)
+                self._own.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+            seed = self._own
+        if self._drawn is None or self._drawn[0] is not seed:
+            self._drawn = seed, self.policy.drawing(seed)
         return self._drawn[1]
 
 

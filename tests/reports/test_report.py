@@ -270,17 +270,10 @@ def test_single_group_is_drawn_with_its_training(tmp_path: Path) -> None:
     assert "grey: mean return in training" not in Reader(report([tmp_path])).text
 
 
-@pytest.mark.parametrize(
-    ("noted", "shown"),
-    [
-        ("/home/me/.venv/bin/python3.11 -u -m paddock algo=es", "python -m paddock algo=es"),
-        ("python 'a", "python 'a"),
-    ],
-)
-def test_commands_have_no_paths_of_the_machine(noted: str, shown: str, tmp_path: Path) -> None:
+def test_commands_have_no_paths_of_the_machine(tmp_path: Path) -> None:
     run = write(tmp_path / "run", [{"eval/return_mean": 1.0}])
-    (run / "provenance.json").write_text(json.dumps({"command": noted}))
-    assert Reader(report([run])).text.rstrip().endswith(shown)
+    (run / "provenance.json").write_text(json.dumps({"command": "/home/me/.venv/bin/python3.11 -u -m paddock algo=es"}))
+    assert Reader(report([run])).text.rstrip().endswith("python -m paddock algo=es")
 
 
 def test_final_evaluations_are_no_damage(tmp_path: Path) -> None:

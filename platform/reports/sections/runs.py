@@ -199,20 +199,11 @@ def list_commands(entries: Sequence[Entry]) -> Html:
         edits = f", with edits that code.diff has in {edited} of the folders" if edited else ""
         first = same[0].provenance
         machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
-        commands = dict.fromkeys(_spell(str(entry.provenance.get("command", "?"))) for entry in same)
+        commands = dict.fromkeys(spell_command(shlex.split(entry.provenance.get("command", "?"))) for entry in same)
         parts.append(heading(f"Commit {commit[:12]}"))
         parts.append(paragraph(f"{commit}{edits}; first on {machine}, {first.get('started', '?')}"))
         parts.append(code(*list(commands)[:MOST_RUNS]))
     return section("Commands", "", join(parts))
-
-
-def _spell(command: str) -> str:
-    """Return a command without paths of the machine."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    return spell_command(words) if words else command
 
 
 def _speeds(group: Group) -> list[float]:
