@@ -394,13 +394,6 @@ def test_a_run_reports_its_pending_and_its_last_evaluation(tmp_path: Path) -> No
     assert_same_run(run, longer)
 
 
-def test_the_final_evaluation_equals_the_one_of_a_later_row(tmp_path: Path) -> None:
-    run, longer = tmp_path / "run", tmp_path / "longer"
-    assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=3", f"run.dir={run}") == 0
-    assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=6", f"run.dir={longer}") == 0
-    assert evaluations(run)[0][1:] == evaluations(longer)[0][1:]
-
-
 def test_a_run_killed_before_its_end_repeats_its_last_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

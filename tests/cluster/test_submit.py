@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +23,8 @@ from paddock import CONF
 from paddock.compute.slurm import Jobs
 from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.envs.native import library
-from paddock.slurm import submit as slurm_submit
 from paddock.slurm.queue import submit_commands
-from paddock.slurm.snapshot import Tree, find_tree
+from paddock.slurm.snapshot import find_tree
 from paddock.slurm.submit import SlurmLauncher
 from paddock.slurm.submitted import Queued
 from paddock.sweep.placement import End, Plan
@@ -251,33 +250,6 @@ def log(run: Path) -> str:
 
 
 # Before the cluster
-
-
-def test_refused_job_keeps_the_code_of_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "mine.py").touch()
-    launcher = SlurmLauncher()
-    launcher._sweep, launcher._code, launcher._copied = tmp_path, tmp_path / "code", False
-    launcher._copies = {launcher._code / "0": Tree(tree, [PurePath("mine.py")])}
-    launcher._keys = SimpleNamespace(parameters=lambda *_: {}, max_requeues=1)
-    refused = [True, False, True]
-
-    def submit(*_: Any) -> list[Any]:
-        assert (launcher._code / "0/mine.py").exists()
-        if refused.pop(0):
-            raise ConfigError("Slurm refuses the jobs: QOSMaxSubmitJobPerUserLimit")
-        return [SimpleNamespace(job_id=1, paths=SimpleNamespace(stdout=tmp_path / "log"))]
-
-    monkeypatch.setattr(slurm_submit, "submit_commands", submit)
-    plan = Plan([], tmp_path / "run", ["true"])
-    with pytest.raises(ConfigError, match="refuses"):
-        launcher.submit([plan])
-    assert not launcher._code.exists()  # nobody's
-    launcher.submit([plan])
-    with pytest.raises(ConfigError, match="refuses"):
-        launcher.submit([plan])
-    assert (launcher._code / "0/mine.py").exists()
 
 
 def test_submission_notes_an_earlier_end_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

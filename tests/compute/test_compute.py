@@ -2,9 +2,7 @@
 
 import contextlib
 import errno
-import functools
 import os
-import random
 import shlex
 import signal
 import subprocess
@@ -30,7 +28,6 @@ from conftest import (
     stop,
     wait_until,
 )
-from own_package import write_package
 from pools import two_fixture  # noqa: F401
 
 from paddock.algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
@@ -235,43 +232,3 @@ def _finished(path: Path, *arguments: str) -> Path:
 )
 def test_numbers_are_the_same_on_every_backend(compute: list[str], reference: Path, tmp_path: Path) -> None:
     assert_same_run(reference, _finished(tmp_path / "run", *compute))
-
-
-def test_numbers_are_the_same_when_workers_are_killed_at_random(
-    reference: Path, tmp_path: Path, start: Callable[..., Command]
-) -> None:
-    run, slow = tmp_path / "run", tmp_path / "slow"
-    write_package(tmp_path, slow)
-    slow.touch()  # so that it has not ended when somebody gets to kill the first
-    words = [
-        *TINY,
-        "env=gymnasium",
-        "env.id=mine:Paced-v0",
-        "budget.iterations=12",
-        f"run.dir={run}",
-        "compute=dask",
-        "compute.workers=2",
-        "compute.retries=100",
-    ]
-    command = start(*words, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
-    wait_until(lambda: rows(run))
-    chance, killed = random.Random(1), 0
-    while killed < 4:
-        # The next one dies after another row or so, and at once where work has stopped.
-        seen = len(rows(run)) + chance.randint(0, 1)
-        wait_until(functools.partial(_can_go_on, command, run, seen))
-        if command.process.poll() is not None:
-            break
-        if workers := command.workers():  # the last one may have ended by now, with the run
-            chance.choice(workers).kill()
-            killed += 1
-            slow.unlink(missing_ok=True)
-    code, _, err = command.wait()
-    assert code == 0, err
-    assert killed > 0
-    assert_same_run(reference, run)
-
-
-def _can_go_on(command: Command, run: Path, seen: int) -> bool:
-    """Whether the run has so many rows and a worker to kill, or is over."""
-    return command.process.poll() is not None or (len(rows(run)) >= seen and bool(command.workers()))
