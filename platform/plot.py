@@ -85,25 +85,16 @@ def main() -> int:
     return run_command(HELP, _command)
 
 
-def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] | None = None) -> None:
-    """Draw metrics of runs into a file.
+def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None = None) -> Figure:
+    """Draw metrics of runs into a figure that belongs to no window.
 
     Args:
-        runs: their folders, or folders with some of them, which are only read.
-        out: a PNG, PDF or SVG; written whole or not at all.
         x: step, iteration or minutes.
         y: names of metrics; None for the return.
 
     Raises:
-        PaddockError: a run or a metric is unknown, nothing has been logged yet, or the file cannot be written.
+        ConfigError: a metric is unknown, or nothing has been logged yet.
     """
-    read = _read(runs)
-    check_output("out", out, FORMATS)
-    write_output("out", out, encode_picture(draw(read, x, y), out.suffix))
-
-
-def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None = None) -> Figure:
-    """The picture of `plot`, as a figure that belongs to no window."""
     require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
     begun = [run for run in runs if run.columns]
     require(bool(begun), f"no run has metrics yet ({', '.join(str(run.path) for run in runs)}); wait for an iteration")
