@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .health.installed import Finding, check_import, check_packages, check_python, in_words, print_findings
+from .health.installed import Finding, check_import, check_packages, in_words, print_findings
 
 SECTIONS = ("compute", "run", "vec")
 
@@ -59,7 +59,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         servers = build("vec", sections["vec"]) if "vec=remote" in arguments else None
     except ImportError as error:
         missing = error
-    yield "python", check_python()
+    yield "python", Finding("ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}")
     yield "packages", check_packages()
     yield "project", check_import()
     if missing is not None:

@@ -5,7 +5,6 @@ import netrc
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ import numpy as np
 
 from paddock.envs.errors import PaddockError
 
-from .installed import Finding, in_words, last_line
+from ..runs.provenance import ask
+from .installed import Finding, in_words
 
 LEAST_GB = 2.0  # free where runs are kept: checkpoints and videos of a few runs
 ANSWER_S = 20.0  # a command that has not answered by then does not
@@ -99,15 +99,11 @@ def check_slurm() -> Finding:
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         return Finding("ok", "not here")
-    try:
-        command = ["sinfo", "--noheader", "--format=%P %D %t"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("warn", f"{sbatch} is here, but {in_words(error)}", "ask who runs the cluster")
-    if done.returncode != 0:
-        remedy = "set SLURM_CONF to the cluster's slurm.conf"
-        return Finding("warn", f"{sbatch} is here, but sinfo answers: {last_line(done.stderr)}", remedy)
-    return Finding("ok", f"partitions, nodes, state: {' '.join(done.stdout.split())}")
+    partitions = ask("sinfo", "--noheader", "--format=%P %D %t", timeout_s=ANSWER_S)
+    if partitions is None:
+        remedy = "set SLURM_CONF to the cluster's slurm.conf, or ask who runs the cluster"
+        return Finding("warn", f"{sbatch} is here, but sinfo does not answer", remedy)
+    return Finding("ok", f"partitions, nodes, state: {' '.join(partitions.split())}")
 
 
 def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterator[tuple[str, Finding]]:

@@ -12,7 +12,6 @@ from typing import Literal
 
 from .. import CONF, ROOT
 
-OLDEST = (3, 11)
 INSTALL = "pip install -c constraints.txt -e . in the repository's root"
 
 
@@ -35,14 +34,6 @@ def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
         print(f"{finding.level:4} {name}: {finding}", flush=True)
         failed |= finding.level == "FAIL"
     return int(failed)
-
-
-def check_python(version: Sequence[int] = sys.version_info[:3]) -> Finding:
-    """Check that Python is new enough."""
-    found = f"{'.'.join(map(str, version))} at {sys.executable}"
-    if tuple(version[:2]) < OLDEST:
-        return Finding("FAIL", found, f"use Python {OLDEST[0]}.{OLDEST[1]} or newer")
-    return Finding("ok", found)
 
 
 def check_packages(requirements: Sequence[str] | None = None) -> Finding:

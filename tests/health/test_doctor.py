@@ -57,9 +57,7 @@ def test_without_any_package_it_says_so() -> None:
     assert line_of(done.stdout, "the rest").startswith("FAIL the rest: ModuleNotFoundError")
 
 
-def test_an_old_python_and_missing_or_old_packages_fail() -> None:
-    finding = installed.check_python((3, 10, 2))
-    assert finding.level == "FAIL" and str(finding).startswith("3.10.2 at ") and "3.11 or newer" in finding.remedy
+def test_missing_or_old_packages_fail() -> None:
     assert installed.check_packages(["numpy", 'not-for-us; python_version < "3"']).level == "ok"
     finding = installed.check_packages(["not-there", "numpy<1"])
     assert finding.level == "FAIL" and finding.text.startswith("not-there is missing, numpy 2")
@@ -136,4 +134,4 @@ def test_slurm_without_a_controller_warns(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(checks.check_slurm()) == "partitions, nodes, state: main 3 idle"
     script("sinfo", "echo cannot reach the controller >&2; exit 1")
     finding = checks.check_slurm()
-    assert finding.level == "warn" and "cannot reach the controller" in finding.text and "SLURM_CONF" in finding.remedy
+    assert finding.level == "warn" and "sinfo does not answer" in finding.text and "SLURM_CONF" in finding.remedy
