@@ -32,6 +32,7 @@ from .evaluation.video import Film
 from .launch import in_own_folder, play, prepare, print_dry_run, spell_end
 from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
+from .runs.trust import trust as trust_run
 
 if TYPE_CHECKING:
     import polars as pl
@@ -82,14 +83,20 @@ def _run(overrides: Sequence[str], progress: bool) -> "Run":
     return run
 
 
-def load(folder: str | os.PathLike[str]) -> "Run":
+def load(folder: str | os.PathLike[str], trust: bool = False) -> "Run":
     """Return the run in a folder, which may be going on.
+
+    Args:
+        folder: the run's folder.
+        trust: let a folder of another user name any code; see `paddock.runs.trust`.
 
     Raises:
         FolderError: there is none.
     """
     path = Path(folder).absolute()
     read_config(path)
+    if trust:
+        trust_run(path)
     return Run(path)
 
 

@@ -14,7 +14,17 @@ from paddock.algos.multiagent.selfplay.sides import are_alike
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
-from .config.command import Readers, check_output, parse, read_names, run_command, shown, split_overrides, write_output
+from .config.command import (
+    Readers,
+    check_output,
+    parse,
+    read_flag,
+    read_names,
+    run_command,
+    shown,
+    split_overrides,
+    write_output,
+)
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
@@ -32,6 +42,7 @@ Play a run's policy on fresh episodes, from its newest checkpoint; the run may s
     max_steps=100000    steps after which an episode is cut off, whole number >= 1, as it may never end by itself
     seed=0              whole number >= 0; with episodes it decides every number, and other runs meet the same episodes
     which=last          last: the policy as it is now; best: the best that an evaluation met
+    trust=false         true: RUN is from somebody else, and may run code that it names
     stochastic=false    true: draw actions as training does, of PPO, A2C and SAC; false: the most likely ones
     workers=4           play in so many processes, whole number >= 1; else in this one; changes no number
     video=FILE.mp4      film the first episode, one frame a step; needs no screen
@@ -61,12 +72,6 @@ unless stochastic=false:
 """
 
 
-def _read_bool(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(text)
-    return text == "true"
-
-
 READERS: Readers = {
     "episodes": (int, "a whole number >= 1"),
     "seed": (int, "a whole number >= 0"),
@@ -79,7 +84,7 @@ READERS: Readers = {
     "players": (read_names, "who plays, with commas between"),
     "workers": (int, "a whole number >= 1"),
     "max_steps": (int, "a whole number >= 1"),
-    "stochastic": (_read_bool, "true or false"),
+    "stochastic": (read_flag, "true or false"),
     "json": (Path, "a file *.json"),
 }
 

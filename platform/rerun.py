@@ -19,9 +19,10 @@ from .config.command import Readers, parse, run_command, shown
 from .config.compose import compose_sections
 from .config.experiment import assemble
 from .launch import play
-from .runs.folder import INITIAL, check_format, import_from_where_it_began, read_config, read_json
+from .runs.folder import INITIAL, check_format, read_config, read_json
 from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
+from .runs.trust import import_from_where_it_began
 
 HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.

@@ -17,7 +17,8 @@ from . import CONF
 from .config.command import Readers, parse, run_command
 from .config.experiment import build_mirrors
 from .runs import journal
-from .runs.folder import check_usable, import_from_where_it_began, read_config
+from .runs.folder import check_usable, read_config
+from .runs.trust import import_from_where_it_began
 from .tracking.tracker import Mirror
 
 HELP = """\

@@ -13,6 +13,7 @@ from typing import Any
 from paddock.envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
 
 from ..runs.checkpoint import FULL, write_atomically
+from ..runs.trust import trust
 
 LEFT_S = 10.0  # in which threads that environments left running may end
 
@@ -103,6 +104,7 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
     """
     runs: list[Path] = []
     values: dict[str, Any] = {}
+    readers = {**readers, "trust": (read_flag, "true or false")}
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if key in readers and equals:
@@ -121,6 +123,9 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
             raise ConfigError(f"{argument}: {key} is not a key of {command}; {nearest(key, readers)}")
         else:
             runs.append(Path(argument))
+    if values.pop("trust", False):
+        for path in (*runs, *(value for value in values.values() if isinstance(value, Path))):
+            trust(path)
     return runs, values
 
 
@@ -154,6 +159,13 @@ def parse_overrides(
 def read_names(text: str) -> list[str]:
     """Read names with commas between, each once."""
     return list(dict.fromkeys(filter(None, (name.strip() for name in text.strip("[]").split(",")))))
+
+
+def read_flag(text: str) -> bool:
+    """Read true or false."""
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
 
 
 def read_count(text: str) -> int:

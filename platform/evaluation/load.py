@@ -12,8 +12,9 @@ from paddock.envs.vector import Serial
 
 from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
-from ..runs.folder import check_format, import_from_where_it_began, read_config
+from ..runs.folder import check_format, read_config
 from ..runs.loop import Progress, restore
+from ..runs.trust import import_from_where_it_began
 
 
 @dataclass(frozen=True, kw_only=True)

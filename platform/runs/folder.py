@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -279,13 +278,6 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def import_from_where_it_began(run: Path) -> None:
-    """Let modules be imported from the folder that a run was started in, after all others."""
-    began = read_json(run / "provenance.json").get("folder")
-    if isinstance(began, str) and Path(began).is_dir() and began not in sys.path:
-        sys.path.append(began)
 
 
 def unwritable(path: Path, error: OSError) -> FolderError:
