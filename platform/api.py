@@ -28,7 +28,7 @@ from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
-from .evaluation.video import Film
+from .evaluation.video import Film, draw_without_screen
 from .launch import in_own_folder, play, prepare, print_dry_run, spell_end
 from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
@@ -187,8 +187,6 @@ class Run:
         Raises:
             PaddockError: no checkpoint, an argument is out of range, or the environment cannot draw.
         """
-        if video is not None:
-            _draw_without_screen()
         return evaluate(
             self.path,
             episodes=episodes,
@@ -226,7 +224,7 @@ class Run:
             PaddockError: it cannot be made here, or there is no such niche.
         """
         if render_mode == "rgb_array":
-            _draw_without_screen()
+            draw_without_screen()
         return self._spec(niche).make(render_mode)
 
     def export(
@@ -275,10 +273,3 @@ def _leave(number: int) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)
-
-
-def _draw_without_screen() -> None:
-    """Let environments draw to arrays where there is no screen; windows stay possible where there is one."""
-    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and sys.platform.startswith("linux"):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

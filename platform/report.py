@@ -14,7 +14,7 @@ from paddock.envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.data import Material, choose_metric, gather, group
-from .reports.page import Html, document, join, paragraph, section
+from .reports.page import Html, document, escape, join, paragraph, section
 from .reports.sections.groups import compare
 from .reports.sections.runs import list_commands, list_runs, show_histories, show_speed, show_videos
 from .reports.sections.sweep import describe
@@ -85,12 +85,8 @@ def _head(title: str, material: Material) -> Html:
     counts = Counter(entry.state for entry in material.entries)
     listed = ", ".join(f"{count} {state}" for state, count in counts.items())
     now = datetime.datetime.now().astimezone()
-    parts = [
-        Html("<h1>"),
-        title,
-        Html("</h1>"),
-        paragraph(f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"),
-    ]
+    said = f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"
+    parts = [Html(f"<h1>{escape(title)}</h1>"), paragraph(said)]
     for wrong, names in material.notes.items():
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         parts.append(paragraph(f"{wrong}: {', '.join(names[:MOST_NAMES])}{more}"))

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,13 @@ class Film:
     content: bytes = field(repr=False)  # of the MP4
 
 
+def draw_without_screen() -> None:
+    """Let environments draw to arrays where there is no screen; windows stay possible where there is one."""
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and sys.platform.startswith("linux"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+
+
 def film_episode(what: Performance, seed: int, path: Path) -> Film:
     """Film the episode of a seed, in an environment of its own that draws.
 
@@ -73,6 +81,7 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
     Raises:
         ConfigError: the environment cannot draw.
     """
+    draw_without_screen()
     spec, remedy = what.env, "leave video= out"
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30

@@ -62,16 +62,10 @@ class Alone:
         of = self.name
         return {of: observation}, {of: reward}, {of: terminated}, {of: truncated}, {of: info}
 
-    def render(self) -> Any:
-        return self._env.render()
-
-    def close(self) -> None:
-        self._env.close()
-
 
 def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
     """Play an episode for at most so many steps; pauses after each, so that two can be played in turns."""
-    world: World = Alone(env) if isinstance(env, gymnasium.Env) else env
+    world: Any = Alone(env) if isinstance(env, gymnasium.Env) else env
     agents = list(world.possible_agents)
     choices = {agent: copy.deepcopy(world.action_space(agent)) for agent in agents}
     for k, space in enumerate(choices.values()):

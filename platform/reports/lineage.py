@@ -101,12 +101,8 @@ def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> P
         FolderError: a journal cannot be read.
     """
     events = read_events(run)
-    first = {
-        event["member"]: event["hyperparameters"]
-        for event in events
-        if event.get("event") == "birth"
-        if "member" in event
-    }
+    births = [event for event in events if event.get("event") == "birth" and "member" in event]
+    first = {event["member"]: event["hyperparameters"] for event in births}
     if not first:
         return None
     spans = {member: [Span(member, 1, settings, member)] for member, settings in first.items()}
