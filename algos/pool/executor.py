@@ -239,6 +239,9 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
 def dump_error(error: BaseException) -> bytes:
     """Pickle a formatted traceback and the exception, itself pickled; empty where it cannot travel."""
     text = "".join(traceback.format_exception(error))
+    cause: BaseException | None = error
+    while cause is not None and cause.__traceback__ is not None:  # whose frames would be pickled one within another
+        cause.__traceback__, cause = None, cause.__cause__ or cause.__context__
     try:
         return pickle.dumps((text, dump(error)))
     except Exception:

@@ -2,6 +2,7 @@
 
 import atexit
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -285,6 +286,55 @@ def test_an_initializer_runs_once_in_each_process_before_its_tasks(workers: Any)
         answers = [*pool.map(told_slowly, range(30), 1), *pool.imap_unordered(told, range(30)), pool.apply(told, (0,))]
         assert len({process for process, _ in answers}) == 3
         assert all(given.count(7) == 1 for _, given in answers)
+
+
+def test_an_initializer_runs_as_workers_start(workers: Any, tmp_path: Path) -> None:
+    with Pool(initializer=open_file, initargs=(str(tmp_path),), compute=workers):
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
+
+
+def use(lock: Any) -> None:
+    initialized.append(lock)
+
+
+def increment(path: Path) -> None:
+    with initialized[-1]:
+        path.write_text(str(int(path.read_text()) + 1))
+
+
+def test_a_lock_of_a_manager_is_shared_by_workers(workers: Any, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"Manager\(\)\.Lock\(\)"):
+        Pool(initializer=use, initargs=(multiprocessing.Lock(),), compute=workers)
+    (tmp_path / "count").write_text("0")
+    with (
+        multiprocessing.Manager() as manager,
+        Pool(initializer=use, initargs=(manager.Lock(),), compute=workers) as pool,
+    ):
+        pool.map(increment, [tmp_path / "count"] * 60, 1)
+    assert (tmp_path / "count").read_text() == "60"
+
+
+def nested(depth: int) -> None:
+    if depth == 0:
+        raise KeyError("deep down")
+    nested(depth - 1)
+
+
+def test_an_exception_raised_deep_down_keeps_its_type(local: Pool) -> None:
+    with pytest.raises(KeyError, match="deep down") as caught:
+        local.apply(nested, (600,))
+    assert "in nested" in str(caught.value.__cause__)
+
+
+def interrupt_itself() -> bool:
+    rung = threading.Event()
+    signal.signal(signal.SIGALRM, lambda *_: rung.set())
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    return rung.wait(60)
+
+
+def test_a_task_may_handle_signals(local: Pool) -> None:
+    assert local.apply(interrupt_itself)
 
 
 def test_a_replaced_process_is_initialized_too_and_ends_in_order(tmp_path: Path) -> None:

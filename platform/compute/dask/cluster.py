@@ -37,7 +37,8 @@ CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 HOST = "127.0.0.1"  # where the processes of this machine reach each other
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 TRIES = 4  # times that a worker is started which ends at once
-START_S = 60.0  # worker processes on this machine that have not started by then will not
+START_S = 60.0  # where no worker process of this machine has started for so long, none will
+EACH_S = 3.0  # further, for each worker that starts beside others
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 
 # Dask reads its settings at any time, so these stay once a pool has been opened.
@@ -86,7 +87,8 @@ def local(
                 host=HOST,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
-                death_timeout=START_S,  # until then one that hangs keeps the cluster from starting and ending others
+                # Until then one that hangs keeps the cluster from starting and ending others.
+                death_timeout=START_S + EACH_S * (bounds.max),
                 silence_logs=logging.CRITICAL,
                 security=security or Security.temporary(),
                 protocol="tls://",

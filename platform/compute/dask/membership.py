@@ -62,12 +62,16 @@ class Membership:
 
         Raises:
             PoolError: one of them does not match this process.
-            TimeoutError: they did not come in time.
+            TimeoutError: none came for so long.
         """
         self._watching = self._dispatcher.spawn(self._watch())
-        async with asyncio.timeout(timeout_s):
+        come = 0
+        async with asyncio.timeout(timeout_s) as limit:
             while len(self._dispatcher.workers) < workers or not self._known.keys() <= self._dispatcher.workers.keys():
                 await asyncio.sleep(0.02)
+                if len(self._dispatcher.workers) > come:
+                    come = len(self._dispatcher.workers)
+                    limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 if self._refused:
                     address, fault = next(iter(self._refused.items()))
                     raise PoolError(f"worker {address} {fault}")

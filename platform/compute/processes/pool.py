@@ -61,8 +61,8 @@ class Pool(multiprocessing.pool.Pool):
 
         Args:
             processes: workers, where this pool starts them; None: as in the YAML. Ignored by `compute="serial"`.
-            initializer: runs in each worker process before its first task; an exception is the task's, and the next
-                task tries again.
+            initializer: runs in each worker process as it starts; an exception is that of the first task there, and
+                the next task tries again.
             initargs: its arguments.
             maxtasksperchild: a worker process that ran so many chunks is replaced; a call is a chunk of its own.
             context: ignored: workers always start afresh, as with "spawn".
@@ -101,15 +101,26 @@ class Pool(multiprocessing.pool.Pool):
                 undo.callback(self._workers.close)
             setup = None
             if initializer is not None:
-                setup = self._workers.broadcast(Initializer(initializer, tuple(initargs)))
+                setup = self._share(Initializer(initializer, tuple(initargs)))
             run = functools.partial(call, setup)
             options = {"needs": needs, "retry_errors": retry_errors, "renew_after": maxtasksperchild}
             self._transport = Transport(self._workers, own, lambda take: self._workers.open_batch(run, take, **options))
+            if setup is not None:  # as workers start; one that had another task first runs it before that
+                started = self._workers.open_batch(run, lambda ends: None, needs=needs)
+                for _ in range(self._workers.size):
+                    started.put((_do_nothing, (), {}))
             super().__init__(max(self._workers.size, 1))
             self._transport.results = self._cache
             undo.pop_all()
         self._transport.at_exit = self._terminate
         atexit.register(self._terminate)  # before Dask's own function, which was registered earlier, ends its loop
+
+    def _share(self, setup: Initializer) -> Any:
+        try:
+            return self._workers.broadcast(setup)
+        except RuntimeError as error:  # a lock of multiprocessing
+            remedy = "workers share those of a manager: multiprocessing.Manager().Lock()"
+            raise RuntimeError(f"initargs cannot be sent to workers: {error}; {remedy}") from error
 
     def _setup_queues(self) -> None:
         self._inqueue = self._outqueue = self._transport
@@ -194,6 +205,10 @@ class _Worker:
     def start(self) -> None: ...
 
     def join(self) -> None: ...
+
+
+def _do_nothing() -> None:
+    """Return at once: what is called for the sake of the initializer before it."""
 
 
 def _abandon(result: Any, error: PoolError) -> None:
