@@ -225,7 +225,15 @@ class Run:
         """
         if render_mode == "rgb_array":
             draw_without_screen()
-        return self._spec(niche).make(render_mode)
+        algorithm = build_here(self.path)
+        if isinstance(algorithm, KeepsNiches):
+            algorithm, _ = load_algorithm(self.path)
+        elif niche is not None:
+            raise ConfigError(f"niche={niche}: {self.path} has no niches; leave niche= out")
+        spec = find_env(algorithm, self.path, find_target(algorithm, self.path, niche, None))
+        what = f"{self.path} is of a family of environments, and names none of them; use env.make()"
+        require(isinstance(spec, EnvSpec), what)
+        return spec.make(render_mode)
 
     def export(
         self,
@@ -244,17 +252,6 @@ class Run:
         from .export import export  # which seldom is asked for
 
         return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent)
-
-    def _spec(self, niche: int | None = None) -> EnvSpec:
-        algorithm = build_here(self.path)
-        if isinstance(algorithm, KeepsNiches):
-            algorithm, _ = load_algorithm(self.path)
-        elif niche is not None:
-            raise ConfigError(f"niche={niche}: {self.path} has no niches; leave niche= out")
-        spec = find_env(algorithm, self.path, find_target(algorithm, self.path, niche, None))
-        what = f"{self.path} is of a family of environments, and names none of them; use env.make()"
-        require(isinstance(spec, EnvSpec), what)
-        return spec
 
 
 class _Left(KeyboardInterrupt):

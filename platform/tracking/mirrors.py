@@ -10,16 +10,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError
+from paddock.envs.ranges import PositiveInt, Range, check_fields
 
 from ..runs.checkpoint import Checkpoints
 from ..runs.folder import read_json
 from ..runs.sweeps import sweep_name
 from .child import MirrorProcess
 
-MOST_S = 1e6  # twelve days
+Seconds = Annotated[float, Range("must be positive, and at most 1e6; try 30", above=0, high=1e6)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,31 +29,22 @@ class OfRun:
 
     name: ClassVar[str]  # what messages call it
 
-    queue_rows: int
-    close_timeout_s: float
+    queue_rows: PositiveInt
+    close_timeout_s: Seconds
     run_dir: Path
     run_name: str
     config: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        require(self.queue_rows > 0, f"queue_rows={self.queue_rows} must be positive; try 1000")
-        self._check_seconds("close_timeout_s", 30)
-
-    def _check_seconds(self, name: str, usual: int) -> None:
-        seconds = getattr(self, name)
-        require(0 < seconds <= MOST_S, f"{name}={seconds} must be positive, and at most {MOST_S:g}; try {usual}")
+        check_fields(self)
 
 
 @dataclass(kw_only=True, eq=False)
 class InChild(OfRun):
     """Abstract mirror in a process that `open` starts."""
 
-    init_timeout_s: float
+    init_timeout_s: Seconds
     _process: MirrorProcess | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_seconds("init_timeout_s", 15)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         if self._process is not None:

@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 import psutil
 
-from paddock.envs.errors import nearest, require
-
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import algorithm_name
 from ..runs.journal import is_of_end
@@ -23,7 +21,6 @@ from ..runs.late import wandb  # by the process alone
 from .child import Inbox, MirrorProcess, in_a_line
 from .mirrors import InChild, find_policy, find_videos, require_package
 
-MODES = ("online", "offline", "disabled")
 NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
 PLACES = 10  # W&B's own steps to an iteration: its row's, and further ones of rows that a run's end adds
@@ -41,7 +38,7 @@ class Wandb(InChild):
 
     name = "W&B"
 
-    mode: str
+    mode: Literal["online", "offline", "disabled"]
     project: str
     entity: str | None
     group: str | None
@@ -49,10 +46,8 @@ class Wandb(InChild):
     tags: Sequence[str]
 
     def __post_init__(self) -> None:
-        mode, known = self.mode, ", ".join(MODES)
-        require(mode in MODES, f"mode={mode!r} is unknown; allowed: {known}; {nearest(str(mode), MODES)}")
         super().__post_init__()
-        if mode != "disabled":
+        if self.mode != "disabled":
             require_package("wandb", "pip install wandb")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:

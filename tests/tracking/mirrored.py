@@ -81,7 +81,7 @@ def wandb_home_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def wandb(run_dir: Path, mode: str = "offline", **changes: Any) -> Wandb:
+def wandb(run_dir: Path, mode: Any = "offline", **changes: Any) -> Wandb:
     run_dir.mkdir(exist_ok=True)
     keys: dict[str, Any] = {
         "project": "farm",
