@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,9 +58,19 @@ COMMANDS = (
     "upload",
 )  # python -m paddock.NAME
 
+
+def _exit_quietly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End a command that Ctrl-C interrupts before it handles signals."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
 # Python looks for the module that it is to run: the last moment to answer a mistyped command.
 if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
     _package, _, _name = sys.orig_argv[sys.orig_argv.index("-m") + 1].partition(".")
+    if _package in ("paddock", "platform"):
+        sys.excepthook = _exit_quietly
     if _name not in {"paddock": ("", "__main__", *COMMANDS), "platform": ("", "__main__")}.get(_package, (_name,)):
         from paddock.config.vocabulary import refuse_command
 
@@ -81,6 +92,7 @@ def __dir__() -> list[str]:
 
 def script() -> int:
     """Run the console script, which finds modules of the working directory as `python -m paddock` does."""
+    sys.excepthook = _exit_quietly
     # Here, since every worker process imports the script anew, and needs nothing of this.
     from paddock.launch import main
 
@@ -91,6 +103,7 @@ def script() -> int:
 
 
 if __name__ == "__main__":
+    sys.excepthook = _exit_quietly
     from paddock.launch import main
 
     sys.exit(main())

@@ -57,11 +57,11 @@ class ES:
     pool: Pool
     seed: int
     population: PopulationSize
-    sigma: Annotated[float, Range("must be positive; try 0.1", above=0)]
+    sigma: Annotated[float, Range("must be positive and at most 1e6; try 0.1", above=0, high=1e6)]
     sigma_decay: Decay
     sigma_floor: float
     optimizer: OptimizerName
-    learning_rate: Annotated[float, Range("must be positive; try 0.01", above=0)]
+    learning_rate: Annotated[float, Range("must be positive and at most 1e6; try 0.01", above=0, high=1e6)]
     learning_rate_decay: Decay
     learning_rate_floor: float
     weight_decay: NonNegativeFloat

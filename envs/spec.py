@@ -23,7 +23,7 @@ IN_TRAINING: dict[str, tuple[Any, str]] = {
     "max_episode_steps": (int, "a whole number"),
 }
 
-TAKEN = {"return", "length"}  # metrics of every episode
+TAKEN = {"return", "length", "env_id"}  # of every episode, or of the vector
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class EnvSpec:
         object.__setattr__(self, "metrics", tuple(map(str, self.metrics)))
         for name in self.metrics:
             once = name not in TAKEN and self.metrics.count(name) == 1
-            require(once, f"metrics={list(self.metrics)}: {name} is a metric already; name others, each once")
+            require(once, f"metrics={list(self.metrics)}: {name} is taken; name others, each once")
         object.__setattr__(self, "training", freeze(dict(self.training)))
         self.in_training()
 

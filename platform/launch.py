@@ -5,6 +5,7 @@ python -m platform algo=es env=bipedal compute=dask
 
 import argparse
 import contextlib
+import importlib.metadata
 import logging
 import os
 import shlex
@@ -66,6 +67,9 @@ def _launch() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     runs: list[Path] = []  # of this process
     multirun = False
+    if "--version" in sys.argv[1:]:
+        print(f"Paddock {importlib.metadata.version('paddock')}")
+        return 0
     try:
         arguments = parse_arguments()
         multirun = arguments.multirun

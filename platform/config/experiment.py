@@ -166,6 +166,8 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
         require("/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
+            require(not name, f"name={name} would be ignored with dir={dir}; leave out one of them")
+            require("$" not in dir, f"dir={dir} has a variable that the shell did not replace; leave out its quotes")
             require(config["resume"] is None, f"dir={dir} is resumed if a run is there; leave out resume=last")
             return Path(dir), False
         if config["resume"] == "last":

@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,10 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *config.hydra.overrides.task])
     except (HydraException, OmegaConfBaseException) as error:
         raise explain(error, arguments, loader) from error
-    return Grid(loader, config, list(itertools.product(*map(_values, parsed))))
+    jobs = list(itertools.product(*map(_values, parsed)))
+    for job, times in Counter(jobs).items():
+        require(times == 1, f"the sweep has {times} equal runs: {' '.join(job)}; name each value once")
+    return Grid(loader, config, jobs)
 
 
 def _values(override: Override) -> list[str]:

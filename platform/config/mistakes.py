@@ -37,10 +37,21 @@ def explain(error: Exception, arguments: argparse.Namespace, loader: ConfigLoade
         mark = error.problem_mark
         return ConfigError(f"cannot read the YAML {mark.name}, line {mark.line + 1}: {error.problem}")
     text = f"{error} {error.__cause__ or ''}"
+    if missing := re.search(r"Could not load '([^']+)/([^'/]+)'", text):  # of several options of a group
+        group, option = missing.groups()
+        hint = nearest(option, loader.get_group_options(group))
+        return ConfigError(f"{option} is not an option of {group}; {hint}")
+    if typed := re.search(r"Error merging override ((\S+?)=\S*)", text):
+        kind = "list, as [...]" if "ListConfig" in text else "mapping, as {key: value}"
+        return ConfigError(f"{typed[1]} is of another type; {typed[2]} takes a {kind}")
     if several := re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text):
         key, values = several.groups()
-        remedy = f"add --multirun for a run of each, or write a list as {key}=[{values}]"
+        remedy = "add --multirun for a run of each"
+        if key == "track" or not loader.get_group_options(key):
+            remedy += f", or write a list as {key}=[{values}]"
         return ConfigError(f"{key}={values} is several values; {remedy}")
+    if moved := re.search(r"Could not override '([\w/]+)@", text):
+        return ConfigError(f"{moved[1]}@...: the place of a group is fixed; write {moved[1]}=OPTION")
     unknown = re.search(r"Could not (override|append to config|delete from config)[^']*'[+~]*([^'@=]+)", text)
     if unknown is None or "already at" in text:
         return ConfigError(one_line(error))
@@ -54,6 +65,8 @@ def _explain_unknown(key: str, inner: str | None, known: list[str]) -> str:
         return f"{key}.{inner} is not there yet; add it with a +: +{key}.{inner}=..."
     section, _, name = key.rpartition(".")
     what = f"{key} is not a key of {section or 'the configuration'}"
+    if section == "hydra.sweeper" and "hydra.sweeper.n_trials" not in known:
+        return f"{what} without a sweep; choose one, as sweep=ppo, or give each key its values"
     meant = ("hydra.",) if key.startswith("hydra") else tuple(find_usual(name))  # Hydra's own are many
     known = [other for other in known if not other.startswith("hydra.") or other.startswith(meant)]
     if hint := suggest_key(key, known):

@@ -15,6 +15,7 @@ from paddock.envs.errors import ConfigError, require
 from .. import CONF
 from ..config.command import shown
 from ..config.overrides import spell_override, spell_overrides
+from ..runs.folder import holds_run
 
 KEY = "hydra.sweep.dir"
 NOTE = "multirun.yaml"  # Hydra's, in the folder: configuration and arguments
@@ -63,6 +64,8 @@ def check_folder(folder: str) -> None:
     """
     require(folder != "", f"{KEY}= names no folder, and runs would be kept in /; give one, or leave it out")
     path = Path(folder)
+    for parent in path.absolute().parents:
+        require(not holds_run(parent), f"{KEY}={shown(path)} lies in the folder of a run; choose another")
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         with tempfile.TemporaryFile(dir=there):

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, final_state, rows
+from conftest import ROOT, TINY, call_main, final_state, rows
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import paddock
@@ -96,3 +98,23 @@ def test_run_is_done_before_its_mirrors_close(tmp_path: Path, slow: None, monkey
     Slow.let.set()
     assert ended == [True]
     assert read_run_states([tmp_path / "run"])[0].why == "budget.iterations=3"
+
+
+@pytest.mark.real_start
+@pytest.mark.parametrize("command", ["-m paddock", "-m platform", "-m paddock.status"])
+def test_an_interrupt_while_a_command_is_imported_prints_nothing(command: str, tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("raise KeyboardInterrupt")
+    ended = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_a_grid_is_not_kept_in_the_folder_of_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call_main(*HERE, "budget.iterations=1", f"run.dir={tmp_path}/run") == 0
+    assert call_main("-m", *HERE, "seed=1,2", f"hydra.sweep.dir={tmp_path}/run/grid") == 2
+    assert "lies in the folder of a run" in capfd.readouterr().err
