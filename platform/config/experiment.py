@@ -12,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from paddock.algos.common.recipe import AlgorithmRecipe
 from paddock.algos.pool.late import LatePool
 from paddock.algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from paddock.envs.errors import ConfigError, require, resolve
@@ -119,14 +120,17 @@ def build_algorithm(
     hint = "choose env=terrains, env=terrains_cppn or env=poles"
     given = f"env: {env_name(config)} is one environment, and {config['algo'].get('name', target)} co-evolves a family"
     require(not takes_family, f"{given}; {hint}")
-    if isinstance(made, TrainsMembers):  # each with parts of its own, of a whole algorithm's section
-        member = section.pop("member", None)
-        require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
-        settings = {key: value for key, value in member.items() if key != "name"}
-        keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
-        own = {name: part for name, part in parts.items() if keeps or name != "folder"}
-        parts["member"] = prepare("algo.member", settings, env=recipe, **own)
+    if isinstance(made, TrainsMembers):
+        section["member"] = prepare_member(section.get("member"), env=recipe, **parts)
     return build("algo", section, env=recipe, **parts)
+
+
+def prepare_member(member: Any, **parts: Any) -> AlgorithmRecipe:
+    """Return how to make the members of a population, from the section of a whole algorithm."""
+    require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
+    settings = {key: value for key, value in member.items() if key != "name"}
+    keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
+    return prepare("algo.member", settings, **{name: part for name, part in parts.items() if keeps or name != "folder"})
 
 
 def read_plain(composed: DictConfig) -> dict[str, Any]:

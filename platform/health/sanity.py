@@ -1,10 +1,12 @@
 """Sanity of an algorithm: it learns small tasks of known values, and what it fails tells what to suspect."""
 
+import copy
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.sanity import SanityLesson, learn_and_play
 from paddock.algos.pool.protocol import Done, Pool
 from paddock.algos.pool.serial import SerialPool
@@ -17,6 +19,7 @@ from paddock.envs.vector import Vec
 
 from ..config.build import build, call_checked, prepare
 from ..config.compose import compose_sections
+from ..config.experiment import prepare_member
 
 TASKS = {task.name: task for task in (*SUITE, *WORLDS)}
 OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one task
@@ -30,7 +33,7 @@ class SuiteSettings:
     stepwise: bool  # it learns from single steps, and not from returns alone
     remembers: bool  # its policy has a memory
     num_envs: int
-    algo: Mapping[str, Any]  # its keys, for all tasks
+    algo: Mapping[str, Any]  # its keys, for all tasks; member.KEY is one of a member
     tasks: Mapping[
         str, Mapping[str, Any]
     ]  # of single tasks: `steps` in place of the task's, and further keys as `algo`
@@ -73,7 +76,7 @@ class SanityVerdict:
 
 
 def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequence[int]) -> list[Exam]:
-    """Return the tasks of these names, made ready for an algorithm.
+    """Return the tasks of these names, from simple to complex, made ready for an algorithm.
 
     Args:
         overrides: `algo=NAME`, `algo.KEY=VALUE`, and of vec.
@@ -84,7 +87,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     """
     for name in names:
         require(name in TASKS, f"tasks={name} is not a task of the suite; {nearest(name, TASKS)}")
-    tasks = [TASKS[name] for name in names] or list(SUITE)
+    tasks = [task for name, task in TASKS.items() if (name in names if names else task in SUITE)]
     name = next(word.partition("=")[2] for word in reversed(overrides) if word.startswith("algo="))
     sections = compose_sections(
         ["algo", "env", "vec", "sanity"], ["env=sanity", "vec=serial", *overrides, f"+algo/sanity@sanity={name}"]
@@ -92,7 +95,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     settings: SuiteSettings = call_checked("sanity", SuiteSettings, sections["sanity"])
     if not any(word.startswith("vec.num_envs=") for word in overrides):
         sections["vec"]["num_envs"] = settings.num_envs
-    given = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("algo.")}
+    given = {word.partition("=")[0].removeprefix("algo.") for word in overrides}
     exams = []
     for task in tasks:
         bar = task.bar(settings.kind)
@@ -101,7 +104,11 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
             continue
         own = settings.tasks.get(task.name, {})
         keys = {**settings.algo, **own.get("algo", {})}
-        algo = {**sections["algo"], **{key: value for key, value in keys.items() if key not in given}}
+        algo = copy.deepcopy(sections["algo"])
+        for key, value in keys.items():
+            if key not in given:
+                *path, last = key.split(".")
+                functools.reduce(operator.getitem, path, algo)[last] = value
         task = replace(task, steps=int(own.get("steps", task.steps)), drawn=task.drawn and settings.draws)
         exams.append(_prepare(task, bar, algo, sections["env"], sections["vec"], seeds))
     reasons = [exam.reason for exam in exams if exam.bar is not None]
@@ -122,7 +129,10 @@ def _prepare(
     try:
         env: EnvSpec = build("env", {**env_section, "id": task.id})
         vec: Vec = build("vec", vec_section)
-        algorithm = prepare("algo", section, env=env, vec=vec, pool=SerialPool(), seed=seeds[0], folder=None)
+        parts = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seeds[0], "folder": None}
+        if "member" in section:
+            section["member"] = prepare_member(section["member"], **parts)
+        algorithm = prepare("algo", section, **parts)
     except ConfigError as error:
         return Exam(task, bar, (), str(error))
     files = isinstance(algorithm.target, KeepsFiles)
@@ -148,8 +158,7 @@ def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[SanityVerdict]:
 def _verdict(exam: Exam, ends: Sequence[Done]) -> SanityVerdict:
     if exam.bar is None or not ends:
         return SanityVerdict(exam.task, exam.bar, (), "skip", exam.reason)
-    played: list[Episodes | None] = [None if end.error is not None else end.value for end in ends]
-    scores = tuple(float("nan") if of is None else exam.task.score(of.each, of.lengths) for of in played)
+    scores = tuple(float("nan") if end.error is not None else exam.task.score(end.value.each) for end in ends)
     errors = [f"{type(end.error).__name__}: {split_details(end.error)[0]}" for end in ends if end.error is not None]
     level: Literal["ok", "FAIL"] = "ok" if all(map(exam.bar.passes, scores)) else "FAIL"
     return SanityVerdict(exam.task, exam.bar, scores, level, errors[0] if errors else "")
