@@ -15,7 +15,7 @@ from typing import Any
 from paddock.envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 11  # PADDOCK_ABI of native.h
+ABI = 12  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"

@@ -20,6 +20,7 @@ AIM = SanityTask(
     recurrent=PASS,
     deterministic=PASS,
     steps=50_000,
+    drawn=True,
     suspect="continuous actions: their bounds, their scale, or the deviation",
 )
 

@@ -21,7 +21,8 @@ BANDIT = SanityTask(
     recurrent=PASS,
     deterministic=PASS,
     steps=20_000,
-    suspect="the update: the sign of the gradient, or advantages",
+    drawn=True,
+    suspect="the update: advantages: their sign or scale, or rewards and actions of other rows or steps",
 )
 
 

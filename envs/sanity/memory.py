@@ -8,7 +8,7 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_numbers, check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
+from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
 RECALL = SanityTask(
@@ -26,7 +26,7 @@ RECALL = SanityTask(
 COPY = SanityTask(
     name="copy",
     id="paddock.envs.sanity:paddock/Copy-v0",
-    score=share_of_returns_from(1.0),
+    score=share_of_returns(1.0),
     chance=0.25,
     blind=0.25,
     memoryless=Bar(0.2, 0.3),

@@ -20,7 +20,7 @@ class SanitySettings(ctypes.Structure):
     """`struct sanity_settings` of sanity_tasks.c."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("leave", "stay", "noise", "end")),
+        *((name, ctypes.c_double) for name in ("opening", "leave", "stay", "noise", "end")),
         *((name, ctypes.c_void_p) for name in ("normal", "geometric")),
         *((name, ctypes.c_int32) for name in ("arm", "zeros", "delay", "digits", "steps", "terminates")),
         ("password", ctypes.c_uint32),

@@ -8,7 +8,7 @@ from paddock.envs.errors import require
 from paddock.envs.ranges import check_whole_numbers
 from paddock.envs.registration import NativeVersion, register
 from paddock.envs.sanity import native
-from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns_from
+from paddock.envs.sanity.task import Bar, SanityTask, share_of_returns
 from paddock.envs.task_env import TaskEnv
 
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1))
@@ -17,7 +17,7 @@ PASS = Bar(0.95)
 SQUARED = SanityTask(
     name="squared",
     id="paddock.envs.sanity:paddock/Squared-v0",
-    score=share_of_returns_from(2.0),
+    score=share_of_returns(2.0),
     chance=104 / (24 * 8**3),  # of all targets and moves
     blind=1 / 24,  # always the same target
     memoryless=PASS,

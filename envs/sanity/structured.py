@@ -34,6 +34,7 @@ MASKED = SanityTask(
     recurrent=Bar(0.95),
     deterministic=None,
     steps=20_000,
+    drawn=True,
     suspect="action masks: not applied, or of another row",
 )
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the last two never draw actions
-Score = Callable[[NDArray[np.float64], NDArray[Any]], float]  # of episodes' returns [E] and lengths [E]
+Score = Callable[[NDArray[np.float64]], float]  # of episodes' returns [E]
 
 ROUNDING = 1e-4  # of a sum of rewards
 
@@ -31,7 +31,7 @@ class Bar:
         return f">= {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
 
 
-def mean_return(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+def mean_return(returns: NDArray[np.float64]) -> float:
     """Return the mean of the undiscounted returns."""
     return float(returns.mean())
 
@@ -75,20 +75,15 @@ class SanityTask:
 
         Greedy ones draw and remember nothing, but learn from single steps: what is possible so, they must learn.
         """
-        greedy = self.deterministic if self.drawn else self.memoryless
+        greedy = (self.drawn and self.deterministic) or self.memoryless
         bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "greedy": greedy}
         return {**bars, "deterministic": self.deterministic}[kind]
 
 
-def share_of_returns_from(least: float) -> Score:
-    """Return the score that is the share of episodes with such a return."""
-    return partial(_share_from, least)
+def share_of_returns(low: float, high: float = float("inf")) -> Score:
+    """Return the score that is the share of episodes with a return between both."""
+    return partial(_share_between, low, high)
 
 
-def _share_from(least: float, returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
-    return float((returns >= least - ROUNDING).mean())
-
-
-def share_that_went_on(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
-    """Return the share of episodes of more than one step."""
-    return float((lengths > 1).mean())
+def _share_between(low: float, high: float, returns: NDArray[np.float64]) -> float:
+    return float(((returns >= low - ROUNDING) & (returns <= high + ROUNDING)).mean())

@@ -37,8 +37,7 @@ def play(env: gymnasium.Env[Any, Any], act: Act, seed: int) -> tuple[float, int]
 
 def score(task: SanityTask, act: Act, seeds: range | list[int]) -> float:
     env = make(task)
-    returns, lengths = zip(*(play(env, act, seed) for seed in seeds), strict=True)
-    return task.score(np.array(returns), np.array(lengths))
+    return task.score(np.array([play(env, act, seed)[0] for seed in seeds]))
 
 
 def legal(space: Space, obs: Any) -> Any:
@@ -65,7 +64,7 @@ def test_a_random_policy_has_the_score_that_is_said(task: SanityTask) -> None:
     played = [
         play(env, lambda obs, _: legal(env.action_space, obs), 1_000_000 + seed) for seed in range(RANDOM_EPISODES)
     ]
-    singles = [task.score(np.array([a]), np.array([b])) for a, b in played]  # of which every score here is the mean
+    singles = [task.score(np.array([total])) for total, _ in played]  # of which every score here is the mean
     error = np.std(singles) / np.sqrt(RANDOM_EPISODES)
     assert abs(np.mean(singles) - task.chance) <= 4 * error + 1e-9
 
@@ -165,17 +164,28 @@ def test_forget_is_certain_with_a_memory_that_is_emptied_and_not_without() -> No
     assert np.maximum(asked_with, asked_without).sum() / 2 == pytest.approx(task.blind, abs=1e-3)
 
 
-def test_staying_is_worth_more_only_for_who_bootstraps() -> None:
-    stay, leave, steps, gamma = 0.3, 2.0, 5, 0.9
+def test_staying_pays_only_with_the_value_of_the_final_observation() -> None:
+    opening, stay, leave, steps, gamma = -5.0, 0.3, 2.0, 5, 0.9
     for name, ends in (("cutoff", (False, True)), ("cutoff_twin", (True, False))):
         env = make(TASKS[name])
-        assert play(env, lambda *_: 0, 0) == (leave, 1)
-        assert play(env, lambda *_: 1, 0) == (pytest.approx(steps * stay), steps)
-        env.reset(seed=0)
-        assert [env.step(1)[2:4] for _ in range(steps)][-1] == ends
+        assert play(env, lambda _, k: int(k != 2), 0) == (2 * opening + leave, 4)
+        assert play(env, lambda _, k: int(k == 2), 0) == (pytest.approx(2 * opening + steps * stay), 2 + steps)
+        first, _ = env.reset(seed=0)
+        seen = [first, *(env.step(1)[0] for _ in range(steps + 1))]
+        assert [int(obs.argmax()) for obs in seen] == [0, 0, 1, *[2] * (steps - 1)]
+        assert env.step(1)[2:4] == ends
+
+    def reset_value(decision: float) -> float:  # of both opening steps, which look alike
+        return float(np.mean([opening + gamma * decision, opening * (1 + gamma) + gamma**2 * decision]))
+
     cut_off = stay * (1 - gamma**steps) / (1 - gamma)
-    assert cut_off == pytest.approx(1.22853) and cut_off < leave < stay / (1 - gamma)
-    assert steps * stay < leave  # so that who does not discount leaves, too
+    goes_on = stay / (1 - gamma)
+    assert cut_off == pytest.approx(1.22853) and cut_off < leave < goes_on
+    assert reset_value(goes_on) < -4  # so that the value of the reset observation is no substitute for the final one's
+    assert cut_off + gamma**steps * reset_value(goes_on) < leave
+    # Where ends are bootstrapped by the observation after them, that of a reset, staying puts the loss off for longer.
+    assert cut_off + gamma**steps * reset_value(leave) > leave + gamma**2 * reset_value(leave)
+    assert steps * stay < leave  # so that an agent that does not discount leaves, too
 
 
 def test_aim_is_a_third_at_random_and_two_thirds_in_the_middle() -> None:
@@ -204,6 +214,25 @@ def test_delay_pays_in_its_last_step_for_the_first() -> None:
             assert rewards == [0.0] * 20 + [float(first == number % 2)]
     assert numbers == set(range(8))  # of which half are odd, for who always says the same
     assert task.chance == task.blind == 0.5
+
+
+def test_discount_has_one_right_answer_at_a_discount_of_nine_tenths() -> None:
+    task, gamma, delay = TASKS["discount"], 0.9, 10
+    taken, waited = {}, {}
+    for seed in range(20):
+        first, _ = (env := make(task)).reset(seed=seed)
+        kind = first[0]
+        assert kind in (-1, 1) and not first[1:].any()
+        taken[kind], one = play(env, lambda *_: 0, seed)
+        waited[kind], many = play(env, lambda _, k: int(k == 0), seed)
+        assert (one, many) == (1, delay + 1)
+    assert taken == {-1: 0.85, 1: 2.5} and waited == {-1: 3, 1: 6}
+    right = {kind: waited[kind] * gamma**delay > taken[kind] for kind in (-1, 1)}
+    assert right == {-1: True, 1: False}
+    assert task.score(np.array([waited[-1], taken[1]])) == 1
+    assert task.score(np.array([taken[-1], waited[1]])) == 0
+    # Values of three steps that are discounted by one too many or too few, three times on the way to the end.
+    assert waited[-1] * gamma ** (delay + 3) < taken[-1] and waited[1] * gamma ** (delay - 3) > taken[1]
 
 
 def test_spaces_gives_a_quarter_for_each_part_and_a_half_of_it_for_a_guess() -> None:

@@ -121,7 +121,7 @@ def test_what_has_no_native_version_is_refused_in_one_line() -> None:
 
 
 def test_native_time_limits_are_the_lower_of_recipe_and_environment() -> None:
-    limits = {None: 5, 9: 5, 3: 3}
+    limits = {None: 7, 9: 7, 3: 3}
     for given, limit in limits.items():
         assert (
             native_task(env_spec("paddock.envs.sanity:paddock/Cutoff-v0", max_episode_steps=given)).time_limit == limit

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 11 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 12 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8

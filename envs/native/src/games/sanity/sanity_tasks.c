@@ -5,7 +5,7 @@
 
 /* Each task reads what concerns it; envs/sanity/native.py has the same fields. */
 struct sanity_settings {
-    double leave, stay, noise, end;
+    double opening, leave, stay, noise, end;
     double (*normal)(struct bits *);             /* NumPy's own, of Bandit */
     int64_t (*geometric)(struct bits *, double); /* the same, of Forget */
     int32_t arm, zeros, delay, digits, steps, terminates;
@@ -95,21 +95,24 @@ static inline void show_delay(SHOWN(env))
     seen[DELAY_NUMBERS] = env->step < settings->delay ? (float)((double)env->step / settings->delay) : 1;
 }
 
-/* Cutoff: leave, or stay; who stays is cut off by the vector, or with `terminates` here. */
+/* Cutoff: after an opening, leave, or stay; an agent that stays is cut off by the vector, or with `terminates` here. */
+#define OPENING 2
 static inline int play_cutoff(PLAYED(env))
 {
     SETTINGS;
     (void)generator;
-    const int left = !env->step && !choice;
-    *reward = left ? settings->leave : settings->stay;
-    env->step++;
-    return left || (settings->terminates && env->step == settings->steps);
+    const int step = env->step++, left = env->count;
+    if (step == OPENING) env->count = !choice;
+    if (step < OPENING) *reward = settings->opening;
+    else *reward = left ? 0 : env->count ? settings->leave : settings->stay;
+    return left || (settings->terminates && env->step == OPENING + settings->steps);
 }
 
 static inline void show_cutoff(SHOWN(env))
 {
     (void)memory;
-    seen[0] = !env->step;
+    const int at = env->step < OPENING ? 0 : env->count ? 3 : env->step == OPENING ? 1 : 2;
+    for (int k = 0; k < 4; k++) seen[k] = k == at;
 }
 
 /* Copy: digits are seen, and after a while said. */
@@ -196,7 +199,7 @@ static inline void show_recall(SHOWN(env))
 SANITY_TASK(password, begin_plainly, show_password, PASSWORD_BITS, 2)
 SANITY_TASK(blend, begin_plainly, show_one, 1, 2)
 SANITY_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2)
-SANITY_TASK(cutoff, begin_plainly, show_cutoff, 1, 2)
+SANITY_TASK(cutoff, begin_plainly, show_cutoff, 4, 2)
 SANITY_TASK(copy, begin_digits, show_copy, 2, 2)
 SANITY_TASK(forget, begin_forget, show_forget, 1, 2)
 SANITY_TASK(recall, begin_recall, show_recall, 2, 2)
