@@ -224,14 +224,6 @@ def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:
 # Runs that go on
 
 
-def test_unfinished_last_line_is_left_out(tmp_path: Path, main: Main) -> None:
-    run = write(tmp_path / "run", returns(1, 2, 3))
-    journal = run / "metrics.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-20])
-    assert labelled(drawn(run).axes[0]) == {"evaluation": [[100, 200], [1, 2]]}
-    assert main(run, "x=minutes")[0] == 0
-
-
 def test_null_is_no_point(tmp_path: Path) -> None:
     assert labelled(drawn(write(tmp_path / "run", returns(1, None, 3))).axes[0]) == {"evaluation": [[100, 300], [1, 3]]}
 

@@ -156,16 +156,6 @@ def test_run_is_running_while_its_lock_is_held(status: Main, tmp_path: Path) -> 
     assert "killed" in out
 
 
-def test_row_that_is_being_written_is_left_out(status: Main, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 3, done="budget.iterations=3")
-    with open(run / "metrics.jsonl", "a") as metrics:
-        metrics.write('{"iteration": 4, "step": 40')
-    assert status("run")[1].splitlines()[1].split()[2:4] == ["3", "3.0k"]
-    (run / "metrics.jsonl").write_text('{"iteration": 1')
-    (run / "system.jsonl").unlink()
-    assert status("run")[1].splitlines()[1].split()[:2] == ["run", "done"]
-
-
 def test_last_evaluation_of_a_long_run_is_found(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20_000)
     [run_state] = read_run_states([run])
