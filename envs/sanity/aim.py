@@ -46,7 +46,7 @@ class Aim(TaskEnv):
         return 1 - (answer - float(self._target[0])) ** 2 / 16, True
 
     def _observe(self) -> NDArray[np.float32]:
-        return self._target
+        return self._target.copy()
 
 
 register(f"{__name__}:Aim", kwargs={"low": -3.0, "high": 5.0})

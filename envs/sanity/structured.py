@@ -1,5 +1,6 @@
 """Tasks of structured spaces: observations of several parts, actions of several, and actions that may not be taken."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,7 +90,7 @@ class Spaces(TaskEnv):
         return sum(map(bool, right)) / 4, True
 
     def _observe(self) -> Parts:
-        return self._seen
+        return copy.deepcopy(self._seen)
 
 
 class Masked(TaskEnv):

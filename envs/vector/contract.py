@@ -134,6 +134,11 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         """
         raise VectorMisuse(f"load_state_dict: {type(self).__name__} cannot load a state; enter its episodes by `begin`")
 
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]  # as Gymnasium's own have it
+        """The seed of each environment's generator, as of Gymnasium's vectors."""
+        return tuple(self.call("np_random_seed"))
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of each environment's method, or its attribute where that is no method."""
         raise NotImplementedError(f"{type(self).__name__} has no single environments to call")

@@ -28,6 +28,7 @@ from paddock.compute import Pool
 from paddock.envs.errors import ConfigError
 
 initialized: list[int] = []  # in a worker: what its initializer was given
+locks: list[Any] = []  # in a worker: what it shares with others
 left_open: list[Any] = []  # in a worker: a file that its end closes
 
 
@@ -294,11 +295,11 @@ def test_an_initializer_runs_as_workers_start(workers: Any, tmp_path: Path) -> N
 
 
 def use(lock: Any) -> None:
-    initialized.append(lock)
+    locks.append(lock)
 
 
 def increment(path: Path) -> None:
-    with initialized[-1]:
+    with locks[-1]:
         path.write_text(str(int(path.read_text()) + 1))
 
 

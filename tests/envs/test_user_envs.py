@@ -103,6 +103,16 @@ def test_observations_of_no_size_or_no_dimension_are_arrays(vector: type[VectorE
         venv.close()
 
 
+@pytest.mark.parametrize("vector", [SerialVectorEnv, MultiprocessVectorEnv])
+def test_the_seeds_of_a_vector_are_those_of_its_environments(vector: type[VectorEnv]) -> None:
+    venv = make(vector, env_spec("user_envs:Offset"))
+    try:
+        venv.reset(seed=[3, 5])
+        assert venv.np_random_seed == (3, 5)
+    finally:
+        venv.close()
+
+
 def test_a_callable_argument_of_a_wrapper_is_given_by_its_name(tmp_path: Path) -> None:
     words = [*PPO, "env.id=user_envs:Steps", "compute=serial", "budget.iterations=1", f"run.dir={tmp_path}/run"]
     negative = "env.wrappers=[{_target_: gymnasium.wrappers.TransformReward, func: numpy.%s}]"

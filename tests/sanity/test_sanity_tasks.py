@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from conftest import env_section, env_spec
+from gymnasium.utils import env_checker as checker
 
 from paddock.envs.sanity import suite
 from paddock.envs.sanity.task import SanityTask
@@ -55,6 +56,11 @@ def test_an_episode_depends_on_its_seed_alone_and_keeps_to_its_spaces(task: Sani
     section.pop("_target_")
     findings = dict(check_env(EnvSpec(**section), 300))
     assert {name: str(finding) for name, finding in findings.items() if finding.level != "ok"} == {}
+
+
+@pytest.mark.parametrize("id", [id for id in gymnasium.registry if id.startswith("paddock/") and "Masked" not in id])
+def test_gymnasiums_checker_accepts_each_task(id: str) -> None:
+    checker.check_env(gymnasium.make(id).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
