@@ -138,12 +138,12 @@ def open_loader(arguments: argparse.Namespace) -> ConfigLoader:
 
 
 @contextlib.contextmanager
-def explained(arguments: argparse.Namespace) -> Iterator[None]:
+def explained(arguments: argparse.Namespace, loader: ConfigLoader | None = None) -> Iterator[None]:
     """Turn an error of Hydra's in this block into a ConfigError."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error, arguments, open_loader(arguments)) from error
+        raise explain(error, arguments, loader or open_loader(arguments)) from error
 
 
 def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
@@ -152,12 +152,9 @@ def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], 
     Raises:
         ConfigError: it cannot be composed.
     """
-    try:
+    words = [*hydra_overrides(sweep.hydra), *overrides]
+    with explained(argparse.Namespace(overrides=words, config_name=sweep.hydra.job.config_name), loader):
         config = loader.load_sweep_config(sweep, list(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        words = [*hydra_overrides(sweep.hydra), *overrides]
-        name = sweep.hydra.job.config_name
-        raise explain(error, argparse.Namespace(overrides=words, config_name=name), loader) from error
     with open_dict(config):
         config.hydra.job.num, config.hydra.job.id = number, str(number)
         # The sweep's folder is resolved once, for all jobs: its name may be the time.

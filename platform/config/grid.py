@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from paddock.envs.errors import require
 
 from ..runs.identity import flatten
-from .compose import job_config, load_job, open_loader
+from .compose import explained, job_config, load_job, open_loader
 from .hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, make_launcher
-from .mistakes import explain
 
 SWEEP_FILE = "sweep="  # begins the argument that processes of jobs are not given: they would sweep, too
 CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
@@ -65,7 +62,7 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
         ConfigError: it cannot be composed, or an override lists no values.
     """
     loader = open_loader(arguments)
-    try:
+    with explained(arguments, loader):
         overrides = [*arguments.overrides, "hydra.mode=MULTIRUN"]
         config = loader.load_configuration(arguments.config_name or "config", overrides, RunMode.MULTIRUN)
         sweeper = config.hydra.sweeper
@@ -73,8 +70,6 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
             return None
         swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *config.hydra.overrides.task])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error, arguments, loader) from error
     jobs = list(itertools.product(*map(_values, parsed)))
     for job, times in Counter(jobs).items():
         require(times == 1, f"the sweep has {times} equal runs: {' '.join(job)}; name each value once")
@@ -98,10 +93,8 @@ def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]
     if not files:
         return
     rest, name = [item for item in job if item not in files], sweep.hydra.job.config_name
-    try:
+    with explained(argparse.Namespace(overrides=rest, config_name=name), loader):
         alone = loader.load_configuration(name, rest, RunMode.RUN)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise explain(error, argparse.Namespace(overrides=rest, config_name=name), loader) from error
     configs = (load_job(loader, sweep, job, 0), alone)
     had, has = (flatten(OmegaConf.to_container(config, resolve=False)) for config in configs)
     lost = [key for key in had.keys() | has.keys() if had.get(key) != has.get(key) and not key.startswith("hydra.")]
