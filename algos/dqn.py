@@ -15,12 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
-from paddock.algos.learning.learner import is_dense
-from paddock.algos.learning.offpolicy.from_replay import learn_in_torch
+from paddock.algos.learning.learner import SingleLearner, is_dense
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
+from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
 from paddock.algos.learning.offpolicy.q_learning import QLearning, one_choice
 from paddock.algos.networks.architecture import Architecture
@@ -52,7 +50,7 @@ class DQN(QLearning):
         self.assemble_with_replay(
             lambda actions: one_choice(actions, self.group),
             self.exploration,
-            self._learner,
+            self._team,
             priorities=self.priorities,
             learns_values=True,
             shared=self.dueling,
@@ -68,19 +66,22 @@ class DQN(QLearning):
             updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
+    def _team(self, architecture: Architecture, seed: int) -> Any:
         given = {"quantiles": self.quantiles, "atoms": self.atoms, "noisy_sigma": self.noisy_sigma}
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + self.needs
         needs += needs_of_loss(self.loss)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            return DenseQLearner(architecture, self.objective, seed, **how)
+            dense = DenseQLearner(architecture, self.objective, seed, **how)
+            return SingleLearner(dense, DenseQLearner.update, self.device)
         # Torch takes a second to import, and networks that learn in C never need it.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
         own = c51_loss if self.atoms else qr_dqn_loss if self.quantiles else dqn_loss
         networks = partial(QNetworks, architecture, seed, quantiles=self.quantiles, noisy_sigma=self.noisy_sigma)
-        return learn_in_torch(self, networks, choose_loss(self.loss, own), self.objective, self.max_grad_norm)
+        several = {"learners": self.learners, "microbatches": self.pieces}
+        loss = choose_loss(self.loss, own)
+        return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm, **several)
 
     @property
     def _support(self) -> Support | None:

@@ -25,7 +25,7 @@ from paddock.algos.learning.episode_metrics import count_cut, cut_metric, own_me
 from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.algos.networks.initial import InitialPolicy
 from paddock.algos.pool.protocol import Done, Pool, PoolError
-from paddock.algos.protocol import ChecksMembersRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
+from paddock.algos.protocol import ChecksRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
 from paddock.envs.errors import ConfigError, PaddockError, require
 from paddock.envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from paddock.envs.spec import EnvSpec
@@ -281,13 +281,13 @@ class PBT:
         self.population = [Member.restore(state["members"][str(number)]) for number in range(self.members)]
         self.best = None if state["best"] is None else Member.restore(state["best"])
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """See `ChecksRoom`: every member takes as much as the leader does."""
         leader = self.population[self.leader]
         algorithm = self.rounds.make(leader.settings, leader.seed, leader.files)
-        if isinstance(algorithm, ChecksMembersRoom):
+        if isinstance(algorithm, ChecksRoom):
             algorithm.load_state_dict(leader.state)
-            algorithm.check_members_room(self.members, checkpoints, checkpoint_bytes)
+            algorithm.check_room(checkpoints, checkpoint_bytes, members * self.members)
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

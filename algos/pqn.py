@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.flow import minibatches
-from paddock.algos.learning.learner import is_dense
+from paddock.algos.learning.learner import SingleLearner, is_dense
 from paddock.algos.learning.offpolicy.exploration import EpsilonGreedy
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy
+from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import TrainStep, Update
 from paddock.algos.learning.offpolicy.q_learning import one_choice
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.returns import gae
-from paddock.algos.learning.rollouts.actors import check_shares
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.rows import check_turns
 from paddock.algos.networks.actor import make_actor
@@ -64,7 +62,7 @@ class PQN(OffPolicy):
         self.assemble(
             lambda actions: one_choice(actions, self.group),
             lambda rows: greedy,
-            self._learner,
+            self._team,
             learns_values=True,
             layer_norm=self.layer_norm,
         )
@@ -132,32 +130,23 @@ class PQN(OffPolicy):
         nothing, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
         # A discount of 0: targets do not bootstrap.
         batch = Batch(ids, obs, action, target.ravel()[ids], obs, nothing, ones)
-        metrics, error = policy.learner.update(batch, self.rate())
+        metrics, error = policy.team.learn(batch, self.rate())
         policy.schedule.updates += len(ids)
         policy.clock.lap("learn")
         return Update(ids, metrics, error)
 
-    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
+    def _team(self, architecture: Architecture, seed: int) -> Any:
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            return DenseQLearner(architecture, objective, seed, **how)
+            dense = DenseQLearner(architecture, objective, seed, **how)
+            return SingleLearner(dense, DenseQLearner.update, self.device)
         # Torch takes a second to import, and networks that learn in C never need it.
-        from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
-        check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        return TorchOffPolicyLearner(
-            partial(QNetworks, architecture, seed, adam_epsilon=self.adam_epsilon, precision=self.precision),
-            pqn_loss,
-            objective,
-            tau=0.0,
-            target_every=1,
-            max_grad_norm=self.max_grad_norm,
-            threads=self.threads,
-            device=self.device,
-        )
+        networks = partial(QNetworks, architecture, seed)
+        return learn_in_torch(self, networks, pqn_loss, objective, self.max_grad_norm)
 
 
 def pqn_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tuple[Tensor, dict[str, Tensor]]:

@@ -183,25 +183,17 @@ class KeepsFiles(Protocol):
 class ChecksRoom(Algorithm, Protocol):
     """An algorithm that knows, before it begins or goes on, what its files will take of the disk."""
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """Compare what it has yet to take with what the disk has left.
 
         Args:
             checkpoints: that will be written beside its files.
             checkpoint_bytes: of one of the run's state as it is now.
+            members: of a population of its like, each of which has yet to take as much.
 
         Raises:
             PaddockError: the disk has less.
         """
-        ...
-
-
-@runtime_checkable
-class ChecksMembersRoom(ChecksRoom, Protocol):
-    """One that knows it of a population of its like."""
-
-    def check_members_room(self, members: int, checkpoints: int, checkpoint_bytes: int) -> None:
-        """See `ChecksRoom.check_room`, where each of so many members has yet to take as much."""
         ...
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.algos.dqn import huber
-from paddock.algos.learning.offpolicy.from_replay import learn_in_torch
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.learners.objectives import RecurrentObjective
+from paddock.algos.learning.offpolicy.off_policy import learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
 from paddock.algos.learning.offpolicy.q_learning import QLearning, one_choice
 from paddock.algos.learning.replay.sequences import Sequences
@@ -43,7 +42,7 @@ class R2D2(QLearning):
         self.assemble_with_replay(
             lambda actions: one_choice(actions, self.group),
             self.exploration,
-            self._learner,
+            self._team,
             priorities=self.priorities,
             sequences=self._sequences,
             learns_values=True,
@@ -60,14 +59,15 @@ class R2D2(QLearning):
             updates = [reprioritize(each, policy) for each, policy in zip(updates, policies, strict=True)]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
+    def _team(self, architecture: Architecture, seed: int) -> Any:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Torch takes a second to import, and no other algorithm needs it for this.
         from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
         networks = partial(RecurrentQNetworks, architecture, seed, dueling=self.dueling)
         objective = RecurrentObjective(**vars(self.objective), burn_in=self.burn_in, rescale=self.rescale)
-        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm)
+        several = {"learners": self.learners, "microbatches": self.pieces}
+        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm, **several)
 
     def _sequences(self, architecture: Architecture) -> Sequences:
         period, length = self.num_steps, self.sequence_length

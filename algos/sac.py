@@ -18,7 +18,6 @@ from paddock.algos.dqn import quantile_loss
 from paddock.algos.learning.custom_loss import Loss, choose_loss, needs_of_loss
 from paddock.algos.learning.offpolicy.exploration import OwnNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
@@ -54,7 +53,7 @@ class SAC(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
-        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.warmup), self._learner)
+        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.warmup), self._team)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
@@ -64,7 +63,7 @@ class SAC(FromReplay):
             updates = [train(sample(policy, self.batch_size), policy, self.rate) for policy in policies]
             yield from self.rows(interleave(stored, updates, policies, self.publish))
 
-    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
+    def _team(self, architecture: Architecture, seed: int) -> Any:
         head, quantiles = architecture.head, self.quantiles
         loss: Loss = sac_losses
         if head.columns:

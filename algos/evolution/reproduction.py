@@ -3,36 +3,27 @@
 Algorithm 4 of arXiv:1901.01753; the novelty by what agents score, PATA-EC, is of arXiv:2003.08536.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Scored, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
 from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.learning.flow import Job, Together
-from paddock.envs.family import Encoding, Family
+from paddock.envs.family import Encoding
+
+if TYPE_CHECKING:
+    from paddock.algos.poet import POET
 
 Niches = Mapping[int, Niche]
 Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own
-
-
-class ReproductionSettings(Protocol):
-    """What POET says of which environments come in; conf/algo/poet.yaml explains each."""
-
-    family: Family
-    seed: int
-    max_children: int
-    max_admitted: int
-    criterion_low: float
-    criterion_high: float
-    child_proposal: Proposal
-    novelty: Literal["encoding", "pata_ec"]
-    neighbours: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Reproduction:
     """How environments come in."""
 
     jobs: AgentJobs
-    settings: ReproductionSettings
+    settings: POET  # conf/algo/poet.yaml explains each
 
     def judge(
         self,

@@ -10,12 +10,11 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import torch
@@ -31,28 +30,8 @@ TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at onc
 GRACE_S = 2.0  # for a process that died to be seen to have died
 REMEDY = "start the run again to go on from its last checkpoint"
 
-Make = Callable[..., "LearnsBeside"]  # builds a learner, given its device and its context
+Make = Callable[..., Any]  # builds a `TorchLearner` or its like, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
-
-
-class LearnsBeside(Protocol):
-    """What several learners that learn as one are made of, each in its process."""
-
-    def at_work(self) -> AbstractContextManager[Any]:
-        """Return the context that it learns in."""
-        ...
-
-    def checksum(self) -> int:
-        """Return a number that learners of the same parameters have alike, and hardly any others."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that another learner begins with."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
-        ...
 
 
 class LearnerLost(PaddockError):

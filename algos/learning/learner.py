@@ -3,12 +3,13 @@
 Dense networks on a CPU learn in C, to the same bits on every processor; all others learn in torch.
 """
 
+import abc
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,19 +87,20 @@ class Report:
         return dict(zip(self.names, self.values.mean(axis=0).tolist(), strict=True))
 
 
-class Learner(Protocol):
+class Learner(abc.ABC):
     """A network and its optimizer."""
 
     architecture: Architecture
 
+    @abc.abstractmethod
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """Compute the value of every observation, and the log-probability of every action.
 
         Args:
             weights: whose normalization of observations holds.
         """
-        ...
 
+    @abc.abstractmethod
     def optimizer_step(
         self,
         values: BatchValues,
@@ -118,27 +120,22 @@ class Learner(Protocol):
             rate: Adam's learning rate.
             max_norm: gradients are scaled down to it; None leaves them as they are.
         """
-        ...
 
     def at_work(self) -> AbstractContextManager[Any]:
         """Return the context that it learns in."""
-        ...
+        return nullcontext()
 
+    @abc.abstractmethod
     def parameters(self) -> Floats:
         """A copy of the flat parameters [P]."""
-        ...
 
-    def weights(self, version: int) -> Weights:
-        """The policy for actors, with observations as they are."""
-        ...
-
+    @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments."""
-        ...
 
+    @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        ...
 
 
 def is_dense(
@@ -199,7 +196,7 @@ def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tup
     return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)
 
 
-class DenseLearner:
+class DenseLearner(Learner):
     """A dense network and its optimizer, in C. Nothing depends on the processor or on the threads."""
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
@@ -242,17 +239,9 @@ class DenseLearner:
         sample = Sample(observation=obs, action=action, slope=slope, sparse=sparse, **known)
         return Report(REPORTED, self._backend.update(self._adam, sample, list(minibatches), settings, rate, max_norm))
 
-    def at_work(self) -> AbstractContextManager[Any]:
-        """See `Learner.at_work`."""
-        return nullcontext()
-
     def parameters(self) -> Floats:
         """See `Learner.parameters`."""
         return self._adam.parameters.copy()
-
-    def weights(self, version: int) -> Weights:
-        """See `Learner.weights`."""
-        return plain_weights(version, self.parameters())
 
     def state_dict(self) -> dict[str, Any]:
         """See `Learner.state_dict`."""
@@ -317,19 +306,14 @@ def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
         raise Diverged(f"the value of an observation is {values.value[t, n]}: {REMEDY}")
 
 
-def plain_weights(version: int, parameters: Floats) -> Weights:
-    """The policy for actors, with observations as they are."""
-    nothing = np.zeros(0, np.float32)
-    return Weights(version, parameters, nothing, nothing, 0.0)
-
-
 class SingleLearner:
     """One learner that learns by itself, with the face of `distributed.Learners`."""
 
     count = 1
 
-    def __init__(self, learner: Learner, update: Callable[..., Any], device: str) -> None:
+    def __init__(self, learner: Any, update: Callable[..., Any], device: str) -> None:
         """Args:
+        learner: a `Learner`, or an `OffPolicyLearner`.
         update: update(learner, *lesson), what a lesson does to it.
         """
         self.first, self._update, self._device = learner, update, device

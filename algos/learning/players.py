@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.learning.policy import can_draw
+from paddock.algos.learning.policy import drawn_by
 from paddock.algos.multiagent.rows import rows_per_env
 from paddock.algos.networks.flat import Population
 from paddock.algos.networks.inputs import row_of
@@ -111,4 +111,4 @@ class RowByRow:
 
 def drawn_in_row(policy: Any, seed: int, row: int) -> Any:
     """Return a policy with actions drawn by an episode's seed and a row of it; as it is if it cannot draw."""
-    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, row)) if can_draw(policy) else policy
+    return drawn_by(policy, keyed_generator(seed, Stream.ACTION, 0, row))

@@ -46,6 +46,11 @@ def can_draw(policy: object) -> TypeGuard[Drawing]:
     return isinstance(policy, Drawing) and (not isinstance(policy, MayDraw) or policy.has_distribution)
 
 
+def drawn_by(policy: Policy, generator: np.random.Generator) -> Policy:
+    """Return a policy with actions drawn from this generator; as it is if it cannot draw."""
+    return policy.drawing(generator) if can_draw(policy) else policy
+
+
 @runtime_checkable
 class ReadsInputs(Protocol):
     """A policy whose network says what it sees of an observation, so that a file can do what it does."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paddock.algos.learning.custom_loss import Loss, compute_loss
-from paddock.algos.learning.learner import Batch, BatchValues, Report, plain_weights
+from paddock.algos.learning.learner import Batch, BatchValues, Learner, Report
 from paddock.algos.learning.onpolicy.minibatch import Minibatch, Sequences
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor_critic import ActorCritic, as_tensor, copy_to
@@ -27,7 +27,7 @@ from paddock.envs.errors import require
 CHUNK = {"cpu": 128, "cuda": 8192}  # observations evaluated at once, whose convolutions fit a cache, or the memory
 
 
-class TorchLearner:
+class TorchLearner(Learner):
     """A network and its optimizer."""
 
     def __init__(
@@ -174,12 +174,8 @@ class TorchLearner:
         return copy_to(array, self.device)
 
     def checksum(self) -> int:
-        """See `LearnsBeside.checksum`."""
+        """Return a number that learners of the same parameters have alike, and hardly any others."""
         return zlib.crc32(self.parameters().data)
-
-    def weights(self, version: int) -> Weights:
-        """See `Learner.weights`."""
-        return plain_weights(version, self.parameters())
 
     def state_dict(self) -> dict[str, Any]:
         """See `ParameterVector.state_dict`."""

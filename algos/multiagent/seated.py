@@ -1,12 +1,12 @@
 """Policies that share worlds: who plays in which seat."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.policy import Policy, can_draw
+from paddock.algos.learning.policy import Policy, can_draw, drawn_by
 from paddock.algos.multiagent.parts import Parts
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
@@ -82,7 +82,7 @@ class SeatedPolicy:
         """Return the same policies with actions drawn from this generator, of those that can draw."""
         drawn = object.__new__(SeatedPolicy)
         drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
-        drawn._members = [member.drawing(generator) for member in self._members]
+        drawn._members = [_Member(drawn_by(each.policy, generator), each.memory) for each in self._members]
         return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
@@ -118,14 +118,9 @@ def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy
     return SeatedPolicy(env, each, seats, parts.names)
 
 
-class _Member:
-    """One policy, and how wide its memory is."""
-
-    def __init__(self, policy: Policy, memory: int) -> None:
-        self.policy, self.memory = policy, memory
-
-    def drawing(self, generator: np.random.Generator) -> "_Member":
-        return _Member(self.policy.drawing(generator) if can_draw(self.policy) else self.policy, self.memory)
+class _Member(NamedTuple):
+    policy: Policy
+    memory: int  # how wide it is
 
 
 @final
@@ -158,8 +153,7 @@ class RolePolicy:
 
     def drawing(self, generator: np.random.Generator) -> "RolePolicy":
         """Return the same policy with actions drawn from this generator, if it can draw."""
-        policy = self._policy.drawing(generator) if can_draw(self._policy) else self._policy
-        return RolePolicy(policy, self._observations, self._actions, self._rows)
+        return RolePolicy(drawn_by(self._policy, generator), self._observations, self._actions, self._rows)
 
 
 def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:

@@ -1,7 +1,7 @@
 """What a learned policy is made of: the architecture of its network, and its weights as they travel."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,10 @@ from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.spaces.layout import Layout
 
 Encoder = Literal["mlp", "cnn", "own"]
+
+
+def _nothing() -> NDArray[np.float32]:
+    return np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Architecture:
         raw = pictures if convolve and not observations.plain else ()
         return cls(Inputs(observations, head, raw), "cnn" if convolve else "mlp", None, *rest)
 
+    def describe(self) -> str:
+        """Return what it is made of, for `dry_run=true`."""
+        sizes, memory = "-".join(map(str, self.hidden)), " LSTM" if self.lstm else ""
+        return f"{self.encoder} {sizes} {self.activation}{memory}, {self.head.describe()} actions"
+
     @property
     def head(self) -> Head:
         """What takes the outputs."""
@@ -138,9 +147,10 @@ class Weights:
 
     version: int  # updates that led to it
     parameters: NDArray[np.float32]  # [P]
-    mean: NDArray[np.float32]  # [O] of observations, or [0] where they are not normalized
-    std: NDArray[np.float32]  # [O] or [0]
-    clip: float  # deviations
+    # Of observations [O], or [0] where they are not normalized.
+    mean: NDArray[np.float32] = field(default_factory=_nothing)
+    std: NDArray[np.float32] = field(default_factory=_nothing)
+    clip: float = 0.0  # deviations
     steps: int | None = None  # actions before it, where they are not as many in each rollout
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,20 +10,17 @@ from typing import Annotated, Any, ClassVar
 import gymnasium
 import numpy as np
 
-from paddock.algos.learning.learner import is_dense
+from paddock.algos.learning.learner import SingleLearner, is_dense
 from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from paddock.algos.learning.offpolicy.learners.objectives import QObjective
-from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy
+from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy, learn_in_torch
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.replay.priorities import Priorities
 from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.replay.streams import Streams
-from paddock.algos.learning.rollouts.actors import check_shares
 from paddock.algos.multiagent.replay.agent_replay import AgentReplay, AgentStreams
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
@@ -55,7 +52,7 @@ class FromReplay(OffPolicy):
         self,
         head: Callable[[gymnasium.Space[Any]], Head],
         exploration: Callable[[int], Exploration],
-        learner: Callable[[Architecture, int], OffPolicyLearner],
+        team: Callable[[Architecture, int], Any],
         *,
         priorities: Priorities | None = None,
         sequences: Callable[[Architecture], Sequences] | None = None,
@@ -66,7 +63,7 @@ class FromReplay(OffPolicy):
         Args:
             head: maps an action space to the head of the network that acts.
             exploration: how a policy explores that acts in so many environments.
-            learner: builds the learner of a network, from a seed.
+            team: builds the learner of a network from a seed, or several as one.
             priorities: how rows are drawn; None: uniformly.
             sequences: which sequences a policy learns from; None: single transitions.
             network: further arguments of `OffPolicy.assemble`.
@@ -81,7 +78,14 @@ class FromReplay(OffPolicy):
         every, T = self.sync_every or self.num_steps, self.num_steps
         uneven = f"algo.sync_every={every} is not a multiple of algo.num_steps={T}, the steps of a rollout"
         require(every % T == 0, f"{uneven}; try {-(-every // T) * T}")
-        self.assemble(head, exploration, learner, schedule=make_schedule, sync_every=every // T, **network)
+        learners, parts, batch = self.learners, self.pieces, self.batch_size
+        several = f"algo.microbatches={parts} is not a multiple of algo.learners={learners}"
+        require(parts % learners == 0, f"{several}; try {-(-parts // learners) * learners}")
+        uneven = (
+            f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
+        )
+        require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
+        self.assemble(head, exploration, team, schedule=make_schedule, sync_every=every // T, **network)
         for one in self.learning:
             drawn = None if sequences is None else sequences(one.learner.architecture)
             one.replay = self._replay(one, priorities, drawn)
@@ -91,12 +95,8 @@ class FromReplay(OffPolicy):
         """The replay of the only policy, or of the first of several."""
         return self.learning[0].buffer
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int) -> None:
+    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """See `ChecksRoom`."""
-        self.check_members_room(1, checkpoints, checkpoint_bytes)
-
-    def check_members_room(self, members: int, checkpoints: int, checkpoint_bytes: int) -> None:
-        """See `ChecksMembersRoom`."""
         states, replays = checkpoints * checkpoint_bytes, [one.buffer for one in self.learning]
         lacking = sum(replay.lacking(checkpoints) for replay in replays)
         for replay in replays:
@@ -161,49 +161,6 @@ def _obs_of(architecture: Architecture) -> np.dtype[Any]:
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
 
 
-def learn_in_torch(
-    settings: FromReplay,
-    networks: Callable[..., Any],
-    loss: Callable[..., Any],
-    objective: QObjective | ActorCriticObjective,
-    max_grad_norm: float | None = None,
-) -> OffPolicyLearner:
-    """Return a learner in torch: one of whole batches, or as many of parts as there are to be.
-
-    Args:
-        settings: of the algorithm.
-        networks: makes them, given `adam_epsilon`, `precision` and `device`; can be pickled.
-        loss: of these networks.
-        objective: settings of the loss, and how targets follow.
-        max_grad_norm: gradients are scaled down to it; None: they are left as they are.
-    """
-    # Torch takes a second to import, and networks that learn in C never need it.
-    from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
-
-    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
-    make = partial(
-        TorchOffPolicyLearner,
-        partial(networks, adam_epsilon=settings.adam_epsilon, precision=settings.precision),
-        loss,
-        objective,
-        tau=objective.tau,
-        target_every=objective.target_every,
-        max_grad_norm=max_grad_norm,
-        threads=settings.threads,
-        microbatches=settings.pieces,
-    )
-    learners, parts, batch = settings.learners, settings.pieces, settings.batch_size
-    several = f"algo.microbatches={parts} is not a multiple of algo.learners={learners}"
-    require(parts % learners == 0, f"{several}; try {-(-parts // learners) * learners}")
-    uneven = f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
-    require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
-    if learners == 1:
-        return make(device=settings.device)
-    from paddock.algos.learning.offpolicy.learners.data_parallel import LearnersTogether
-
-    return LearnersTogether(make, TorchOffPolicyLearner.update, learners, settings.device)
-
-
 def make_actor_critic(
     settings: FromReplay,
     architecture: Architecture,
@@ -212,7 +169,7 @@ def make_actor_critic(
     loss: Callable[..., Any],
     needs: Sequence[str] = (),
     quantiles: int | None = None,
-) -> OffPolicyLearner:
+) -> Any:
     """Return the learner of an actor and its critics, whose hidden layers are as wide: in C where it can.
 
     Args:
@@ -227,8 +184,10 @@ def make_actor_critic(
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *settings.needs]):
         given: dict[str, Any] = {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
-        return DenseActorCritic(architecture, seed, critic_hidden=architecture.hidden, objective=objective, **given)
+        dense = DenseActorCritic(architecture, seed, critic_hidden=architecture.hidden, objective=objective, **given)
+        return SingleLearner(dense, DenseActorCritic.update, settings.device)
     from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 
     networks = partial(ActorCriticNetworks, architecture, seed, objective=objective, quantiles=quantiles)
-    return learn_in_torch(settings, networks, loss, objective)
+    several = {"learners": settings.learners, "microbatches": settings.pieces}
+    return learn_in_torch(settings, networks, loss, objective, **several)

@@ -25,11 +25,17 @@ class LearnedPolicy:
     name: str  # "" of the only one
     seed: int  # of its first parameters, and of what its updates draw
     rows: int  # environments that it acts in, of all actors
-    learner: OffPolicyLearner
+    team: Any  # its learner, or several as one; see `SingleLearner`
     schedule: UpdateSchedule
     learns_values: bool  # outputs of the network that acts are action values
     replay: RowStore | None = None
     clock: Clock = field(init=False, default_factory=Clock)  # one for all policies of a run
+
+    @property
+    def learner(self) -> OffPolicyLearner:
+        """Return what learns it, or the first of several as one."""
+        learner: OffPolicyLearner = self.team.first
+        return learner
 
     @property
     def buffer(self) -> RowStore:

@@ -7,6 +7,7 @@ replay share besides is in `from_replay`.
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -19,75 +20,55 @@ from paddock.algos.learning.learner import Backend
 from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
-from paddock.algos.learning.policy import Policy
-from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
-from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
+from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
+from paddock.algos.learning.rollouts.actors import WHERE, Actors, Staleness, check_shares, count_actors
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_parts, prepare_env
 from paddock.algos.multiagent.rows import has_turns
-from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.networks.architecture import Architecture, Weights
+from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.initial import Initial, InitialPolicies
-from paddock.algos.pool.protocol import Pool
-from paddock.envs.errors import require
-from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
+from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, check_fields
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Vec
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 
 @dataclass(kw_only=True, eq=False)
-class OffPolicy:
+class OffPolicy(RolloutAlgorithm):
     """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state.
 
     Each algorithm's `__post_init__` calls `assemble` with its head, exploration and learner.
     """
 
-    env: EnvSpec
-    vec: Vec
-    pool: Pool
-    seed: int
-    rollouts: Mode
-    num_actors: PositiveInt
     staleness: Staleness
-    num_steps: PositiveInt
     groups: int
-    fused: Fused
-    gamma: UnitFloat
-    learning_rate: PositiveFloat
     anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
     adam_epsilon: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
-    network: Mapping[str, Any] | None
-    hidden: tuple[int, ...]
     activation: Activation
-    seat_feature: bool
-    policies: Mapping[str, Any] | None
     device: str
     backend: Backend
     precision: Literal["float32", "bfloat16"]
     threads: PositiveInt
     row_every: PositiveInt
-    eval_every: PositiveInt
-    eval_episodes: PositiveInt
-    eval_max_steps: PositiveInt
 
     evaluations: int = field(init=False, default=0)
+    learning: list[LearnedPolicy] = field(init=False)
 
     group: ClassVar[str]  # of the metrics of updates
-    policy_names = ("last", "best")
 
     def assemble(
         self,
         head: Callable[[gymnasium.Space[Any]], Head],
         exploration: Callable[[int], Exploration],
-        learner: Callable[[Architecture, int], OffPolicyLearner],
+        team: Callable[[Architecture, int], Any],
         *,
         schedule: Callable[[Architecture], UpdateSchedule] = lambda architecture: UpdateSchedule(),
         sync_every: int = 1,
@@ -99,7 +80,7 @@ class OffPolicy:
         Args:
             head: maps an action space to the head of the network that acts.
             exploration: how a policy explores that acts in so many environments.
-            learner: builds the learner of a network, from a seed.
+            team: builds the learner of a network from a seed, or several as one; see `SingleLearner`.
             schedule: when updates follow.
             sync_every: rollouts after which actors receive new weights.
             learns_values: outputs of the network that acts are action values.
@@ -124,11 +105,11 @@ class OffPolicy:
         self.vec.check(self.env.in_training())
         actors = count_actors(self.rollouts, self.num_actors)
         self.parts = make_parts(self.env, self.policies, make_architecture)
-        self.learning: list[LearnedPolicy] = []
+        self.learning = []
         for k, part in enumerate(self.parts.each):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
             rows, architecture = self.vec.num_envs * actors * part.rows_per_env, part.architecture
-            own = learner(architecture, seed), schedule(architecture)
+            own = team(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
             self.env,
@@ -167,11 +148,6 @@ class OffPolicy:
         """Whether rows may wait for their turns, or end before their environment does."""
         return has_turns(self.env, self.vec)
 
-    @property
-    def plays_on_pool(self) -> bool:
-        """Whether the environments step on the pool's workers, and not in this process."""
-        return self.rollouts == "actors"
-
     def rate(self) -> float:
         """Return Adam's learning rate now."""
         progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
@@ -186,7 +162,7 @@ class OffPolicy:
                 one.clock = clock
                 if one.replay is not None:
                     stack.enter_context(closing(one.replay))
-                stack.enter_context(one.learner.at_work())
+                stack.enter_context(one.team.at_work())
             stack.enter_context(closing(self.evaluation))
             yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
@@ -216,10 +192,6 @@ class OffPolicy:
             self.evaluations = self.step // self.eval_every
         return done
 
-    def interrupt(self) -> None:
-        """See `WaitsForEvaluations`."""
-        self.evaluation.interrupts.ask()
-
     def state_dict(self) -> dict[str, Any]:
         """Return everything that `plan` continues from: arrays and plain data; of several policies by their names."""
         each = [one.state_dict() for one in self.learning]
@@ -241,29 +213,6 @@ class OffPolicy:
         self.evaluation.load_state_dict(state["evaluation"])
         self.actors.load_state_dict(state["actors"], *self._acting())
 
-    def evaluate_last(self) -> list[dict[str, float]]:
-        """Return the evaluation under way, if there is one, and that of the newest weights."""
-        return self.evaluation.finish_last(*self.weights())
-
-    def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
-        return self.evaluation.best[0].version if which == "best" else self.learning[0].schedule.rollouts
-
-    def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """Return the last policy, or the best that an evaluation met; several act as one.
-
-        Raises:
-            ConfigError: the best is asked for before the first evaluation has ended.
-        """
-        met = which == "last" or self.evaluation.best_return > float("-inf")
-        require(met, "which=best is not known before the first evaluation; use which=last")
-        return seat_parts(self.parts, self.env, self.weights() if which == "last" else self.evaluation.best)
-
-    def evaluated_policy(self) -> tuple[Policy, int]:
-        """See `EvaluatesBeside`."""
-        weights = self.evaluation.newest
-        return seat_parts(self.parts, self.env, weights), weights[0].version
-
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""
         each = {one.name: one.initial() for one in self.learning}
@@ -282,14 +231,50 @@ class OffPolicy:
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {WHERE[self.rollouts]}, "
             f"{actors.staleness} rollouts behind{renewals}",
-            **{f"policy {one.name}".strip(): self._describe(one.learner.architecture) for one in self.learning},
+            **{f"policy {one.name}".strip(): one.learner.architecture.describe() for one in self.learning},
         }
-
-    def _describe(self, architecture: Architecture) -> str:
-        sizes, memory = "-".join(map(str, architecture.hidden)), " LSTM" if architecture.lstm else ""
-        made = f"{architecture.encoder} {sizes} {self.activation}{memory}"
-        return f"{made}, {architecture.head.describe()} actions"
 
     def _acting(self) -> list[Weights]:
         """Return each policy as actors play it."""
         return [one.acting(counted=self.waits) for one in self.learning]
+
+
+def learn_in_torch(
+    settings: OffPolicy,
+    networks: Callable[..., Any],
+    loss: Callable[..., Any],
+    objective: QObjective | ActorCriticObjective,
+    max_grad_norm: float | None = None,
+    *,
+    learners: int = 1,
+    microbatches: int = 1,
+) -> Any:
+    """Return learners in torch, one or several as one.
+
+    Args:
+        settings: of the algorithm.
+        networks: makes them, given `adam_epsilon`, `precision` and `device`; can be pickled.
+        loss: of these networks.
+        objective: settings of the loss, and how targets follow.
+        max_grad_norm: gradients are scaled down to it; None: they are left as they are.
+        learners: how many.
+        microbatches: parts that batches are cut into, a multiple of the learners.
+    """
+    # Torch takes a second to import, and networks that learn in C never need it.
+    from paddock.algos.learning.distributed import Learners, check_learners
+    from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
+    from paddock.algos.learning.torch_learner import check_device
+
+    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    check_device(settings.device)
+    check_learners(learners, settings.device)
+    make = partial(
+        TorchOffPolicyLearner,
+        partial(networks, adam_epsilon=settings.adam_epsilon, precision=settings.precision),
+        loss,
+        objective,
+        max_grad_norm=max_grad_norm,
+        threads=settings.threads,
+        microbatches=microbatches,
+    )
+    return Learners(make, TorchOffPolicyLearner.update, learners, settings.device)

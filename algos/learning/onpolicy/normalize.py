@@ -142,6 +142,10 @@ class NormalizedLearner:
         """Return metrics under the policy's name, where it has one: `group/NAME/metric`."""
         return tell_of(self.name, metrics)
 
+    def describe(self) -> str:
+        """Return what its network is made of, for `dry_run=true`."""
+        return f"{self.learner.architecture.describe()}, {len(self.learner.parameters()):,} parameters"
+
     def initial(self, version: int) -> InitialPolicy:
         """Return the policy as another run may begin with it."""
         policy = ActorPolicy(self.learner.architecture, self.weights(version))

@@ -6,7 +6,7 @@ Nothing here decides how a rollout is learned from: an algorithm's own file has 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 
@@ -18,8 +18,9 @@ from paddock.algos.learning.episode_metrics import tell_of
 from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.onpolicy.normalize import Normalization, NormalizedLearner
 from paddock.algos.learning.policy import Policy
-from paddock.algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
-from paddock.algos.learning.rollouts.config import Fused, RolloutConfig
+from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
+from paddock.algos.learning.rollouts.actors import WHERE, Actors, count_actors
+from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 from paddock.algos.multiagent.divide import make_parts, prepare_env
 from paddock.algos.multiagent.rows import check_turns, describe_rows
@@ -28,12 +29,9 @@ from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
-from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
-from paddock.envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
+from paddock.envs.ranges import NonNegativeFloat, check_fields
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spec import EnvSpec
-from paddock.envs.vector import Vec
 
 
 @dataclass
@@ -74,34 +72,16 @@ class Assembly:
 
 
 @dataclass(kw_only=True, eq=False)
-class OnPolicy:
+class OnPolicy(RolloutAlgorithm):
     """Settings that PPO and A2C share (conf/algo/ppo.yaml explains each), parts, and state."""
 
-    env: EnvSpec
-    vec: Vec
-    pool: Pool
-    seed: int
-    rollouts: Mode
-    num_actors: PositiveInt
-    num_steps: PositiveInt
-    fused: Fused
-    learning_rate: PositiveFloat
-    gamma: UnitFloat
     value_coef: NonNegativeFloat
     entropy_coef: NonNegativeFloat
-    network: Mapping[str, Any] | None
-    hidden: tuple[int, ...]
-    seat_feature: bool
-    policies: Mapping[str, Any] | None
-    opponents: Mapping[str, Any] | None = None  # the same
+    opponents: Mapping[str, Any] | None = None  # whom policies play against
     continuous_distribution: str
-    eval_every: PositiveInt
-    eval_episodes: PositiveInt
-    eval_max_steps: PositiveInt
 
     count: Count = field(init=False, default_factory=Count)
-
-    policy_names = ("last", "best")
+    learning: list[NormalizedLearner] = field(init=False)
 
     def assemble(self, assembly: Assembly) -> None:
         """Put together what plays, learns and evaluates.
@@ -142,11 +122,6 @@ class OnPolicy:
     def iteration(self) -> int:
         """Updates so far."""
         return self.count.iteration
-
-    @property
-    def plays_on_pool(self) -> bool:
-        """Whether the environments step on the pool's workers, and not in this process."""
-        return self.rollouts == "actors"
 
     @property
     def learner(self) -> Any:
@@ -209,11 +184,7 @@ class OnPolicy:
 
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
-        return self.evaluation.report(row, *self._newest)
-
-    def interrupt(self) -> None:
-        """See `WaitsForEvaluations`."""
-        self.evaluation.interrupts.ask()
+        return self.evaluation.report(row, *self.weights())
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
@@ -239,26 +210,6 @@ class OnPolicy:
         self.frozen.load_state_dict(state)
         self.actors.load_state_dict(state["actors"], *self.frozen.acting(self.weights()))
         self.evaluation.load_state_dict(state["evaluation"])
-
-    def evaluate_last(self) -> list[dict[str, float]]:
-        """Return the evaluation under way, if there is one, and that of the newest weights."""
-        return self.evaluation.finish_last(*self._newest)
-
-    def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
-        return self.evaluation.best[0].version if which == "best" else self.iteration
-
-    def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """Return the last policy, or the best that an evaluation met; several act as one.
-
-        Raises:
-            ConfigError: the best is asked for before the first evaluation has ended.
-        """
-        return self.evaluation.policy(which, *self.weights())
-
-    def evaluated_policy(self) -> tuple[Policy, int]:
-        """See `EvaluatesBeside`."""
-        return self.evaluation.evaluated_policy()
 
     @property
     def versions(self) -> Sequence[int]:
@@ -294,14 +245,9 @@ class OnPolicy:
             f"{actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
-            **{f"policy {one.name}".strip(): self._describe(one) for one in self.learning},
+            **{f"policy {one.name}".strip(): one.describe() for one in self.learning},
             **self.frozen.describe(),
         }
-
-    @property
-    def _newest(self) -> Sequence[Weights]:
-        """The weights that were published last, without those of opponents."""
-        return self.actors.newest[: len(self.learning)]
 
     def _drawn(self, k: int, iteration: int | None) -> NormalizedLearner:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
@@ -312,13 +258,6 @@ class OnPolicy:
         normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, turns=several)
         team = self._assembly.make_team(part.architecture, seed)
         return NormalizedLearner(k, part.name, team, normalization, self._assembly.observation_clip)
-
-    def _describe(self, one: NormalizedLearner) -> str:
-        architecture = one.learner.architecture
-        sizes = "-".join(map(str, architecture.hidden))
-        memory = " LSTM" if architecture.lstm else ""
-        made = f"{architecture.encoder} {sizes} {architecture.activation}{memory}"
-        return f"{made}, {len(one.learner.parameters()):,} parameters, {architecture.head.describe()} actions"
 
     def _architecture(self, observations: Layout, actions: gymnasium.Space) -> Architecture:
         head = make_head(actions, distribution=self.continuous_distribution)
@@ -332,5 +271,5 @@ class OnPolicy:
 
     def __getstate__(self) -> dict[str, Any]:
         # To other learners only the settings go, which are all that an update reads.
-        parts = ("env", "vec", "pool", "count")
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
+        settings = [item.name for item in fields(self) if item.init and item.name not in ("env", "vec", "pool")]
+        return {name: getattr(self, name) for name in settings}

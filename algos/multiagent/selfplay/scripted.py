@@ -8,7 +8,7 @@ import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +25,26 @@ from paddock.envs.worlds.roles import Role
 Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 
 
+class _Scripted:
+    """A player that draws from a generator, if it is given one."""
+
+    _generator: np.random.Generator | None = None
+
+    def drawing(self, generator: np.random.Generator) -> Self:
+        """Return the same player with what it has no reason to prefer drawn from this generator."""
+        drawn = copy.copy(self)
+        drawn._generator = generator
+        return drawn
+
+
 @final
-class Random:
+class Random(_Scripted):
     """Takes any action that is legal, all as likely; of numbers without bounds a standard normal one."""
 
     def __init__(self, env: EnvSpec, role: Role | None = None) -> None:
         """Play what agents of an environment see and do, or those of one role of several."""
         observations, actions = spaces_of(env) if role is None else spaces_of_role(env, role)
         self._inputs = Inputs(observations, make_head(actions, masked=masked_paths(observations)))
-        self._generator: np.random.Generator | None = None
-
-    def drawing(self, generator: np.random.Generator) -> "Random":
-        """Return the same player with actions drawn from this generator."""
-        drawn = copy.copy(self)
-        drawn._generator = generator
-        return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
         """Map rows [B, ...] to actions [B, ...]."""
@@ -117,7 +122,7 @@ CONNECT4, TICTACTOE = LineGame(6, 7, 4, falls=True), LineGame(3, 3, 3, falls=Fal
 
 
 @final
-class TwoPly:
+class TwoPly(_Scripted):
     """Looks two moves ahead in Connect Four or tic-tac-toe: wins if it can, else lets nobody win with the next stone.
 
     Of moves that are as good it draws one.
@@ -125,13 +130,6 @@ class TwoPly:
 
     def __init__(self, env: EnvSpec) -> None:
         self._board = _Board.of(env, "twoply", CONNECT4, TICTACTOE)
-        self._generator: np.random.Generator | None = None
-
-    def drawing(self, generator: np.random.Generator) -> "TwoPly":
-        """Return the same player with what is as good drawn from this generator."""
-        drawn = copy.copy(self)
-        drawn._generator = generator
-        return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
         """Map rows [B] to moves [B]."""
@@ -151,18 +149,11 @@ class TwoPly:
 
 
 @final
-class Perfect:
+class Perfect(_Scripted):
     """Plays tic-tac-toe as well as can be, by looking at all games to their ends; of moves as good it draws one."""
 
     def __init__(self, env: EnvSpec) -> None:
         self._board = _Board.of(env, "perfect", TICTACTOE)
-        self._generator: np.random.Generator | None = None
-
-    def drawing(self, generator: np.random.Generator) -> "Perfect":
-        """Return the same player with what is as good drawn from this generator."""
-        drawn = copy.copy(self)
-        drawn._generator = generator
-        return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> Acted:
         """Map rows [B] to moves [B]."""

@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from paddock.algos.networks.dense.shape import AdamState, Floats
+from paddock.algos.networks.dense.shape import Floats
 from paddock.algos.networks.flat import Activation
 
 REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the last two of a soft policy alone
@@ -94,16 +91,3 @@ class Transitions:
     discount: Floats  # [U, B], of the next value; 0 where the episode terminated
     weight: Floats  # [U, B], of a row's loss
     noise: Floats  # [U, draws, B, A], standard normal; of choices there is none
-
-
-@dataclass
-class ActorCriticState:
-    """Parameters, targets and moments."""
-
-    actor: AdamState
-    critics: AdamState
-    log_alpha: AdamState  # [1]; takes steps where alpha is learned
-    target_actor: Floats  # [Pa], of a deterministic policy; else [0]
-    target_critics: Floats
-    told: NDArray[np.float64]  # actor_loss and entropy of the last update in which the actor moved
-    updates: int

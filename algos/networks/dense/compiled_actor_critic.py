@@ -6,6 +6,8 @@ They stay in C from one call to the next, in its own order. Calls release the in
 import copy
 import ctypes
 import weakref
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,11 @@ from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
-    ActorCriticState,
     SoftPolicy,
     Transitions,
 )
 from paddock.algos.networks.dense.compiled import limit_threads
-from paddock.algos.networks.dense.shape import AdamState, Floats
+from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, Floats, adam_scales
 from paddock.envs.errors import require
 
 _POINTER = ctypes.c_void_p
@@ -52,14 +53,23 @@ class CompiledActorCritic:
     """An actor and its critics that are kept and trained in C; the number of threads changes no bit."""
 
     def __init__(
-        self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
+        self,
+        shape: ActorCriticShape,
+        objective: ActorCriticObjective,
+        state: Mapping[str, Any],
+        *,
+        adam_epsilon: float,
+        threads: int,
     ) -> None:
-        """Raises ConfigError where there is no library for this processor, or no memory."""
+        """Take a state; see `read`.
+
+        Raises:
+            ConfigError: there is no library for this processor, or no memory.
+        """
         self._functions = library.functions()
         self._shape, self._objective = shape, objective
-        self._state = copy.deepcopy(state)  # of which large vectors are C's, and here may be older
         self._threads = limit_threads(threads)
-        adam, policy = state.critics, objective.policy
+        policy = objective.policy
         soft = isinstance(policy, SoftPolicy)
         self._sizes = [np.array(each, np.int32) for each in (shape.actor, shape.critic)]
         settings = _Settings(
@@ -76,45 +86,50 @@ class CompiledActorCritic:
             *((policy.alpha, policy.target_entropy) if isinstance(policy, SoftPolicy) else (0, 0)),
             *((0, 0) if isinstance(policy, SoftPolicy) else (policy.target_noise, policy.target_noise_clip)),
             objective.tau,
-            adam.epsilon,
-            adam.momentum_decay,
-            adam.variance_decay,
+            adam_epsilon,
+            MOMENTUM_DECAY,
+            VARIANCE_DECAY,
         )
         self._learner = self._functions.actor_critic_open(ctypes.byref(settings))
         require(bool(self._learner), f"no memory to learn with networks of {shape.actor} and {shape.critic}")
         weakref.finalize(self, self._functions.actor_critic_close, self._learner)
         self.write(state)
 
-    def read(self) -> ActorCriticState:
-        """Return a copy of the state."""
-        self._functions.actor_critic_save(self._learner, *map(ctypes.byref, self._vectors(self._state)))
+    def read(self) -> dict[str, Any]:
+        """Return a copy of the state.
+
+        Of the actor, the critics and log alpha it has `parameters`, Adam's `momentum` and `variance`, and `steps`, as
+        `actor_parameters`. `target_actor` is empty of a soft policy. `told` is actor_loss and entropy of the last
+        update in which the actor moved, and `updates` how many there were.
+        """
+        self._functions.actor_critic_save(self._learner, *self._vectors())
         return copy.deepcopy(self._state)
 
-    def write(self, state: ActorCriticState) -> None:
+    def write(self, state: Mapping[str, Any]) -> None:
         """Replace the state by a copy."""
-        self._state = copy.deepcopy(state)
-        self._functions.actor_critic_load(self._learner, *map(ctypes.byref, self._vectors(self._state)))
+        self._state = copy.deepcopy(dict(state))  # of which large vectors are C's, and here may be older
+        self._functions.actor_critic_load(self._learner, *self._vectors())
 
     def actor(self) -> Floats:
         """Return a copy of the actor's parameters [Pa]."""
-        found = np.empty_like(self._state.actor.parameters)
-        self._functions.actor_critic_save(
-            self._learner, ctypes.byref(library.Vectors(found.ctypes.data, None, None, None)), None
-        )
+        found = np.empty_like(self._state["actor_parameters"])
+        vectors = library.Vectors(found.ctypes.data, None, None, None)
+        self._functions.actor_critic_save(self._learner, ctypes.byref(vectors), None)
         return found
 
-    def _vectors(self, state: ActorCriticState) -> tuple[library.Vectors, library.Vectors]:
-        def view(adam: AdamState, target: Floats) -> library.Vectors:
-            arrays = (adam.parameters, target, adam.momentum, adam.variance)
+    def _vectors(self) -> list[Any]:
+        views = []
+        for name in ("actor", "critics"):
+            names = f"{name}_parameters", f"target_{name}", f"{name}_momentum", f"{name}_variance"
+            arrays = [self._state[each] for each in names]
             assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in arrays)
-            assert all(array.shape == adam.parameters.shape or not array.size for array in arrays)
-            return library.Vectors(*(array.ctypes.data if array.size else None for array in arrays))
-
-        return view(state.actor, state.target_actor), view(state.critics, state.target_critics)
+            assert all(array.shape == arrays[0].shape or not array.size for array in arrays)
+            views.append(library.Vectors(*(array.ctypes.data if array.size else None for array in arrays)))
+        return [*map(ctypes.byref, views)]
 
     def _count_threads(self, rows: int) -> int:
         """How many are worth their start, to learn from so many rows; each goes some five times through a weight."""
-        weights = self._state.actor.parameters.size + self._state.critics.parameters.size
+        weights = self._state["actor_parameters"].size + self._state["critics_parameters"].size
         return max(min(self._threads, 5 * weights * rows // LEAST_WORK), 1)
 
     def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
@@ -133,19 +148,20 @@ class CompiledActorCritic:
         assert tuple(array.shape for array in arrays) == shapes, [array.shape for array in arrays]
         chosen = arrays[1]
         assert not K or ((chosen >= 0) & (chosen < K)).all(), "actions are numbers of choices"
-        before, every = state.updates, objective.actor_every
+        before, every = state["updates"], objective.actor_every
         moves = (before + U) // every - before // every
-        scales = [*state.critics.scales(rate, U), *state.actor.scales(rate, moves)]
-        alpha = state.log_alpha
-        log_alpha = np.concatenate([alpha.parameters, alpha.momentum, alpha.variance])
-        kept = [*arrays, *scales, log_alpha, state.told, report, distance]
+        scales = [*adam_scales(rate, state["critics_steps"], U), *adam_scales(rate, state["actor_steps"], moves)]
+        alpha = [state[f"log_alpha_{part}"] for part in ("parameters", "momentum", "variance")]
+        log_alpha = np.concatenate(alpha)
+        kept = [*arrays, *scales, log_alpha, state["told"], report, distance]
         lessons = _Lessons(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
         failed = self._functions.actor_critic_update(self._learner, ctypes.byref(lessons))
         require(not failed, f"no memory to learn with networks of {self._shape.actor} and {self._shape.critic}")
-        state.updates += U
-        state.critics.steps += U
-        state.actor.steps += moves
+        state["updates"] += U
+        state["critics_steps"] += U
+        state["actor_steps"] += moves
         if isinstance(objective.policy, SoftPolicy) and objective.policy.learned:
-            alpha.parameters[:], alpha.momentum[:], alpha.variance[:] = log_alpha
-            alpha.steps += moves
+            for own, value in zip(alpha, log_alpha, strict=True):
+                own[:] = value
+            state["log_alpha_steps"] += moves
         return report, distance

@@ -24,14 +24,7 @@ class Gaussian(Numbers):
 
     kind = family = "gaussian"
     acts_in_c = draws_in_c = "clipped"
-
-    @property
-    def num_log_std(self) -> int:
-        return self.components
-
-    @property
-    def dense_components(self) -> tuple[int, ...]:
-        return (0,) * self.components
+    learns_log_std = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         return sample(out, log_std, noise)

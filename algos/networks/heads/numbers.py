@@ -23,6 +23,7 @@ class Numbers(LeafHead):
 
     family: ClassVar[str]  # the distribution whose most likely numbers come of outputs in the same way
     needs_bounds: ClassVar[bool] = False
+    learns_log_std: ClassVar[bool] = False  # log standard deviations are learned beside the network
 
     @classmethod
     def of(cls: type[AnyNumbers], space: spaces.Box, path: Path = ()) -> AnyNumbers:
@@ -55,6 +56,14 @@ class Numbers(LeafHead):
     @property
     def width(self) -> int:
         return self.components
+
+    @property
+    def num_log_std(self) -> int:
+        return self.components if self.learns_log_std else 0
+
+    @property
+    def dense_components(self) -> tuple[int, ...]:
+        return (0,) * self.num_log_std
 
     @functools.cached_property
     def bounds(self) -> tuple[Floats, Floats, Floats]:

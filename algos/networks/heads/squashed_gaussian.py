@@ -30,14 +30,7 @@ class SquashedGaussian(Numbers):
     kind, family = "squashed", "squashed_gaussian"
     acts_in_c, draws_in_c = "bounded", "squashed"
     needs_bounds = True
-
-    @property
-    def num_log_std(self) -> int:
-        return self.components
-
-    @property
-    def dense_components(self) -> tuple[int, ...]:
-        return (0,) * self.components
+    learns_log_std = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         return gaussian.sample(out, log_std, noise)

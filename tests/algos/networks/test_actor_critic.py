@@ -16,21 +16,18 @@ from torch.nn import functional
 
 from paddock.algos.common.divergence import Diverged
 from paddock.algos.learning.offpolicy.learners.dense_actor_critic import DenseActorCritic
-from paddock.algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled, compiled_actor_critic
 from paddock.algos.networks.dense.actor_critic import (
     ActorCriticObjective,
     ActorCriticShape,
-    ActorCriticState,
     DeterministicPolicy,
     SoftPolicy,
     Transitions,
 )
 from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.dense.draw import draw_uniform
-from paddock.algos.networks.dense.shape import AdamState
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import make_head
 from paddock.envs.native import library
@@ -57,7 +54,7 @@ def shape_of(
     return ActorCriticShape((observed, *hidden, outputs), (observed + ACTIONS, *hidden, 1), activation)
 
 
-def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> ActorCriticState:
+def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> dict[str, Any]:
     """Parameters and targets that differ; of a soft policy one deviation is near its greatest, where it is clipped."""
     generator = np.random.default_rng(5)
     actor, *critics = (
@@ -67,12 +64,13 @@ def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> Act
         actor[-1] = 1.8
     both = np.concatenate(critics)
     alpha = objective.policy.alpha if isinstance(objective.policy, SoftPolicy) else 1.0
-    first, second, third = (
-        AdamState(x, np.zeros_like(x), np.zeros_like(x), 0, 1e-5)
-        for x in (actor, both, np.array([math.log(alpha)], np.float32))
-    )
+    state: dict[str, Any] = {}
+    for name, x in (("actor", actor), ("critics", both), ("log_alpha", np.array([math.log(alpha)], np.float32))):
+        state |= {f"{name}_parameters": x, f"{name}_steps": 0}
+        state |= {f"{name}_{part}": np.zeros_like(x) for part in ("momentum", "variance")}
     target = np.zeros(0, np.float32) if objective.soft else actor * np.float32(0.75)
-    return ActorCriticState(first, second, third, target, both * np.float32(0.75), np.zeros(2), 0)
+    rest = {"target_critics": both * np.float32(0.75), "told": np.zeros(2), "updates": 0}
+    return state | {"target_actor": target, **rest}
 
 
 def experience(objective: ActorCriticObjective, updates: int, rows: int, observed: int = OBSERVED) -> Transitions:
@@ -98,7 +96,7 @@ def bits(*parts: Any) -> bytes:
     """Of arrays, numbers, and states in them."""
     found = b""
     for part in parts:
-        inside = vars(part).values() if hasattr(part, "__dict__") else ()
+        inside = part.values() if isinstance(part, dict) else vars(part).values() if hasattr(part, "__dict__") else ()
         found += bits(*inside) if inside else np.ascontiguousarray(part).tobytes()
     return found
 
@@ -133,7 +131,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     objective = replace(objective, actor_every=1)
     shape, policy = shape_of(objective, activation=activation), objective.policy
     state, given = first_state(shape, objective), experience(objective, 1, 70)
-    backend = CompiledActorCritic(shape, objective, state, 1)
+    backend = CompiledActorCritic(shape, objective, state, adam_epsilon=1e-5, threads=1)
     report, apart = backend.update(given, 0.001)
     after = backend.read()
 
@@ -145,8 +143,8 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     actor, critics, moved, target_actor, target_critics = (
         torch.from_numpy(flat).double().requires_grad_()
         for flat in (
-            *(state.actor.parameters, state.critics.parameters, after.critics.parameters),
-            *(state.target_actor, state.target_critics),
+            *(state["actor_parameters"], state["critics_parameters"], after["critics_parameters"]),
+            *(state["target_actor"], state["target_critics"]),
         )
     )
     alpha = policy.alpha if isinstance(policy, SoftPolicy) else 0.0
@@ -176,9 +174,11 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
     actor_loss = (alpha * logprob - values).mean()
     actor_loss.backward()
 
-    for ours, theirs in ((after.critics, critics), (after.actor, actor)):
-        assert theirs.grad is not None and ours.steps == 1
-        np.testing.assert_allclose(ours.momentum / np.float32(1 - np.float32(0.9)), theirs.grad, rtol=2e-4, atol=2e-5)
+    for name, theirs in (("critics", critics), ("actor", actor)):
+        assert theirs.grad is not None and after[f"{name}_steps"] == 1
+        np.testing.assert_allclose(
+            after[f"{name}_momentum"] / np.float32(1 - np.float32(0.9)), theirs.grad, rtol=2e-4, atol=2e-5
+        )
     told = [
         float(torch.as_tensor(each).detach()) for each in (critic_loss, q.mean(), actor_loss, alpha, -logprob.mean())
     ]
@@ -195,7 +195,7 @@ def test_four_updates_at_once_are_four_one_by_one(objective: ActorCriticObjectiv
     state = first_state(shape, objective)
     found = []
     for portions in ([4], [1, 1, 1, 1], [3, 1]):
-        backend, told, first = CompiledActorCritic(shape, objective, state, 1), [], 0
+        backend, told, first = CompiledActorCritic(shape, objective, state, adam_epsilon=1e-5, threads=1), [], 0
         for count in portions:
             told.append(backend.update(some(given, first, first + count), 0.003))
             first += count
@@ -206,35 +206,37 @@ def test_four_updates_at_once_are_four_one_by_one(objective: ActorCriticObjectiv
 def test_targets_and_actor_move_every_policy_delay_updates() -> None:
     objective = replace(OBJECTIVES["TD3"], actor_every=2, target_every=3, tau=0.25)
     shape, given = shape_of(objective), experience(objective, 6, 40)
-    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
+    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), adam_epsilon=1e-5, threads=1)
     before, losses = backend.read(), []
     for u in range(6):
         report, _ = backend.update(some(given, u, u + 1), 0.003)
         losses.append(report[0, 2])
         after = backend.read()
-        assert (bits(after.actor) != bits(before.actor)) == (u in (1, 3, 5))
+        assert (bits(after["actor_parameters"]) != bits(before["actor_parameters"])) == (u in (1, 3, 5))
         for name in ("actor", "critics"):
-            old, new = (getattr(state, f"target_{name}") for state in (before, after))
-            own = getattr(after, name).parameters
+            old, new = (state[f"target_{name}"] for state in (before, after))
+            own = after[f"{name}_parameters"]
             expected = old + np.float32(0.25) * (own - old) if u in (2, 5) else old
             assert new.tobytes() == expected.tobytes(), (u, name)
         before = after
-    assert before.actor.steps == 3 and before.critics.steps == before.updates == 6
+    assert before["actor_steps"] == 3 and before["critics_steps"] == before["updates"] == 6
     # What is told of the actor is of its last step; before the first it is 0.
     assert losses[0] == 0 and losses[1] == losses[2] != losses[3] == losses[4] != losses[5]
 
     copies = replace(objective, tau=1.0)
-    backend = CompiledActorCritic(shape, copies, first_state(shape, copies), 1)
+    backend = CompiledActorCritic(shape, copies, first_state(shape, copies), adam_epsilon=1e-5, threads=1)
     backend.update(some(given, 0, 3), 0.003)
     state = backend.read()
-    assert bits(state.target_actor, state.target_critics) == bits(state.actor.parameters, state.critics.parameters)
+    assert bits(state["target_actor"], state["target_critics"]) == bits(
+        state["actor_parameters"], state["critics_parameters"]
+    )
 
 
 def test_alpha_takes_the_step_that_is_worked_by_hand_and_is_used_before_it() -> None:
     shape, given = shape_of(SOFT), experience(SOFT, 2, 40)
     for entropy in (-50.0, 50.0):  # far more than it wants, and far less
         objective = replace(SOFT, policy=SoftPolicy(0.3, learned=True, target_entropy=entropy))
-        backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
+        backend = CompiledActorCritic(shape, objective, first_state(shape, objective), adam_epsilon=1e-5, threads=1)
         first, second = (backend.update(some(given, u, u + 1), 0.01)[0][0] for u in (0, 1))
         # Adam's first step is the rate, against the gradient of -log(alpha) (log pi + H): too much entropy, less alpha.
         sign = -1 if entropy < 0 else 1
@@ -242,7 +244,7 @@ def test_alpha_takes_the_step_that_is_worked_by_hand_and_is_used_before_it() -> 
         assert first[3] == pytest.approx(0.3, rel=1e-6)
         assert second[3] == pytest.approx(math.exp(math.log(0.3) + sign * 0.01), rel=1e-5)
         gradient = first[4] - entropy
-        momentum = float(backend.read().log_alpha.momentum[0])
+        momentum = float(backend.read()["log_alpha_momentum"][0])
         assert momentum == pytest.approx(0.09 * gradient + 0.1 * (second[4] - entropy), rel=1e-5)
 
 
@@ -259,7 +261,10 @@ def backends(
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
         for threads in range(1, most_threads + 1):
-            yield f"{name}, {threads} threads", CompiledActorCritic(shape, objective, state, threads)
+            yield (
+                f"{name}, {threads} threads",
+                CompiledActorCritic(shape, objective, state, adam_epsilon=1e-5, threads=threads),
+            )
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
@@ -285,8 +290,8 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
         told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 6))]
         state = backend.read()
         found[name] = bits(*itertools.chain(*told), state, backend.actor())
-        assert state.updates == 6 and all(np.isfinite(report).all() for report, _ in told)
-        assert bits(backend.actor()) == bits(state.actor.parameters)
+        assert state["updates"] == 6 and all(np.isfinite(report).all() for report, _ in told)
+        assert bits(backend.actor()) == bits(state["actor_parameters"])
     assert len(found) > 1 and len(set(found.values())) == 1, sorted(found)
 
 
@@ -301,7 +306,7 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
         for _, backend in backends(shape, SOFT, monkeypatch):
             report, distance = backend.update(given, 0.003)
             state = backend.read()
-            arrays = (report, distance, state.actor.parameters, state.critics.parameters)
+            arrays = (report, distance, state["actor_parameters"], state["critics_parameters"])
             found.append(bits(*(np.isfinite(array) for array in arrays)))
             assert not np.isfinite(report).all(), wrong
         assert len(set(found)) == 1, wrong
@@ -340,7 +345,7 @@ def of_updates(batch: Batch, first: int, last: int) -> Batch:
 @pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
 def test_a_learner_that_is_saved_goes_on_to_the_same_bits(name: str) -> None:
     objective, given = OBJECTIVES[name], batch(70, 33)  # noise of two blocks
-    whole: OffPolicyLearner = learner(objective)
+    whole = learner(objective)
     told = whole.update(given, 0.003)
     first = learner(objective)
     parts = [first.update(of_updates(given, 0, 63), 0.003)]

@@ -82,8 +82,8 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
         told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 4))]
         state = backend.read()
         found[name] = bits(*itertools.chain(*told), state, backend.actor())
-        assert state.updates == 4 and all(np.isfinite(report).all() for report, _ in told)
-        assert (state.log_alpha.steps > 0) == (objective.policy is LEARNED)
+        assert state["updates"] == 4 and all(np.isfinite(report).all() for report, _ in told)
+        assert (state["log_alpha_steps"] > 0) == (objective.policy is LEARNED)
     assert len(found) > 1 and len(set(found.values())) == 1, sorted(found)
 
 
@@ -93,7 +93,7 @@ def test_alpha_of_a_mask_holds_the_same_share_of_what_can_be() -> None:
     given = experience(shape, 1, 40)
     for name in ("observation", "next_observation"):
         getattr(given, name)[..., OBSERVED:] = (1, 0, 1)
-    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
+    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), adam_epsilon=1e-5, threads=1)
     report, _ = backend.update(given, 0.01)
     gradient = float(report[0, 4]) - LEARNED.target_entropy * math.log(2) / math.log(3)
-    assert float(backend.read().log_alpha.momentum[0]) == pytest.approx(0.1 * gradient, rel=1e-5)
+    assert float(backend.read()["log_alpha_momentum"][0]) == pytest.approx(0.1 * gradient, rel=1e-5)

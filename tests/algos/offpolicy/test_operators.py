@@ -52,6 +52,7 @@ class Stage:
     @property
     def policy(self) -> LearnedPolicy:
         learner: Any = self
+        self.first = self
         self.architecture = SimpleNamespace(inputs=SimpleNamespace(layout=LAYOUT))
         return LearnedPolicy("", 1, 2, learner, self.schedule, True, learner)
 
@@ -71,7 +72,7 @@ class Stage:
         self.tell(f"draw {first}+{updates}")
         return SimpleNamespace(ids=np.full((updates, batch_size), first))
 
-    def update(self, batch: Any, rate: float) -> tuple[Any, Any]:
+    def learn(self, batch: Any, rate: float) -> tuple[Any, Any]:
         self.tell(f"learn {batch.ids[0, 0]}")
         return {"rate": np.full(len(batch.ids), rate)}, batch.ids / 2
 

@@ -9,14 +9,11 @@ import pytest
 from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 
-from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
-from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
+from paddock.algos.learning.offpolicy.learners.dense_q import VECTORS, DenseQLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch
-from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled
-from paddock.algos.networks.dense.compiled_q import CompiledQ
 from paddock.algos.networks.dense.shape import DenseShape
 from paddock.algos.networks.heads import make_head
 from paddock.envs.native import library
@@ -24,7 +21,6 @@ from paddock.envs.spaces.layout import Layout
 
 CHOICES, NUMBERS = 4, 5
 USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=3, max_grad_norm=10.0)
-VECTORS = "parameters", "targets", "momentum", "variance"
 
 
 def architecture(masked: bool = False, alone: bool = False, **changes: Any) -> Architecture:
@@ -50,27 +46,25 @@ def draw(arch: Architecture, updates: int = 4, rows: int = 20) -> Batch:
     return Batch(ids, obs, action, reward, next_obs, discount.astype(np.float32), np.abs(weight) + np.float32(0.1))
 
 
-def make(arch: Architecture, objective: QObjective = USUAL, backend: Any = None, seed: int = 1) -> DenseQLearner:
+def make(arch: Architecture, objective: QObjective = USUAL, threads: int = 1, seed: int = 1) -> DenseQLearner:
     """A learner that takes rows as its network sees them, some way from where it began."""
-    learner = DenseQLearner(arch, objective, seed, adam_epsilon=1e-5, threads=1)
-    shaken = vars(learner._backend.vectors())
+    learner = DenseQLearner(arch, objective, seed, adam_epsilon=1e-5, threads=threads)
+    shaken = learner.state_dict()
     generator = np.random.default_rng(5)
     for name in ("parameters", "targets"):
         shaken[name] = shaken[name] + generator.normal(0, 0.2, len(shaken[name])).astype(np.float32)
-    learner._backend = backend or learner._backend
     learner._see = lambda obs: (obs.reshape(-1, obs.shape[-1]), None)  # type: ignore[method-assign]
-    learner.load_state_dict({**shaken, "updates": 0})
+    learner.load_state_dict(shaken)
     return learner
 
 
-def backends(arch: Architecture, monkeypatch: pytest.MonkeyPatch, sparse: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every instruction set of this processor, on several numbers of threads."""
-    shape = DenseShape.of(arch) if arch.shared else replace(DenseShape.of(arch), value=())
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Set every instruction set of this processor, and give several numbers of threads."""
     monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
         for threads in (1, 2, 3):
-            yield f"{name}, {threads} threads", CompiledQ(shape, threads, sparse)
+            yield f"{name}, {threads} threads", threads
 
 
 def every_bit(learner: DenseQLearner, *told: Any) -> bytes:
@@ -128,8 +122,8 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
     for rows, objective in zip((7, 64, 150), objectives, strict=True):
         found: dict[str, bytes] = {}
         batch = draw(arch, updates=5, rows=rows)
-        for name, backend in backends(arch, monkeypatch):
-            learner = make(arch, objective, backend)
+        for name, threads in places(monkeypatch):
+            learner = make(arch, objective, threads)
             told: list[Any] = [*learner.update(batch, 0.003), *learner.update(batch, 0.001)]
             found[name] = every_bit(learner, *told)
             assert np.isfinite(learner.state_dict()["parameters"]).all()
@@ -186,17 +180,15 @@ def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
 
     objective = QObjective(double=True, huber=0.5, tau=0.3, target_every=1, max_grad_norm=1.0)
     found: dict[str, bytes] = {}
-    greatest = arch.inputs.greatest
-    for whole in (True, False):
-        for kind, backend in backends(arch, monkeypatch, sparse=not whole):
-            learner = make(arch, objective, backend)
-            if whole:
-                learner._see = lambda obs: (as_features(prepare_rows(arch, obs), greatest), None)  # type: ignore[method-assign]
-            else:
-                del learner._see
+    without = replace(arch, inputs=replace(arch.inputs))
+    without.inputs.__dict__["sparse"] = None
+    for seen_as, of in (("whole", without), ("sparse", arch)):
+        for kind, threads in places(monkeypatch):
+            learner = make(of, objective, threads)
+            del learner._see
             # Twice: the second time, weights are not touched that the first one touched.
             told: list[Any] = [*learner.update(batch, 0.003), *learner.update(part_of(batch, slice(1, 2)), 0.001)]
-            found[f"{kind}, {'whole' if whole else 'sparse'}"] = every_bit(learner, *told)
+            found[f"{kind}, {seen_as}"] = every_bit(learner, *told)
     first = next(iter(found.values()))
     assert len(found) > 2 and [kind for kind, bits in found.items() if bits != first] == []
 

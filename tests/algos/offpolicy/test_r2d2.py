@@ -40,8 +40,7 @@ def learner(
 ) -> TorchOffPolicyLearner:
     networks = partial(RecurrentQNetworks, of, 1, dueling=dueling, precision="float32", adam_epsilon=1e-8)
     settings = RecurrentObjective(**vars(objective), burn_in=BURN_IN, rescale=rescale)
-    following: dict[str, Any] = {"tau": objective.tau, "target_every": objective.target_every}
-    return TorchOffPolicyLearner(networks, r2d2_loss, settings, **following, device="cpu", threads=1)
+    return TorchOffPolicyLearner(networks, r2d2_loss, settings, device="cpu", threads=1)
 
 
 def lesson(of: Architecture, seed: int = 0) -> tuple[SequenceBatch, dict[str, np.ndarray]]:

@@ -128,11 +128,11 @@ def test_each_policy_learns_from_what_its_own_agents_did_alone(tmp_path: Path) -
         for one in algo.learning:
             drawn.append([])
 
-            def watch(batch: Any, rate: float, into: Any = drawn[-1], update: Any = one.learner.update) -> Any:
+            def watch(batch: Any, rate: float, into: Any = drawn[-1], update: Any = one.team.learn) -> Any:
                 into.append(batch)
                 return update(batch, rate)
 
-            patch.setattr(one.learner, "update", watch)
+            patch.setattr(one.team, "learn", watch)
         advance(algo, 6)
     for k, batches in enumerate(drawn):
         assert len(batches) > 10 and all((batch.obs[..., 1] == k).all() for batch in batches)

@@ -58,9 +58,7 @@ def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> 
 
 
 def in_torch(networks: Any, loss: Any, objective: Any, max_grad_norm: float | None = None) -> TorchOffPolicyLearner:
-    following = {"tau": objective.tau, "target_every": objective.target_every}
-    given: dict[str, Any] = {"max_grad_norm": max_grad_norm, "threads": 1, "device": "cpu", **following}
-    return TorchOffPolicyLearner(networks, loss, objective, **given)
+    return TorchOffPolicyLearner(networks, loss, objective, max_grad_norm=max_grad_norm, threads=1, device="cpu")
 
 
 def table(metrics: dict[str, np.ndarray]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream
-from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics, prepare_rows
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner, check_metrics, prepare_rows
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -19,16 +17,14 @@ from paddock.algos.networks.dense.actor_critic import (
     REPORTED,
     ActorCriticObjective,
     ActorCriticShape,
-    ActorCriticState,
     SoftPolicy,
     Transitions,
 )
 from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from paddock.algos.networks.dense.draw import draw_uniform
-from paddock.algos.networks.dense.shape import AdamState
 
 
-class DenseActorCritic:
+class DenseActorCritic(OffPolicyLearner):
     """`OffPolicyLearner` of dense layers. Nothing depends on the processor, on threads, or on U."""
 
     def __init__(
@@ -59,25 +55,25 @@ class DenseActorCritic:
             masked=architecture.inputs.legal_width > 0,
         )
         self.architecture, self._objective, self._seed = architecture, objective, seed
-        self._backend = CompiledActorCritic(self._shape, objective, self._begin(adam_epsilon), threads)
+        self._backend = CompiledActorCritic(
+            self._shape, objective, self._first_state(), adam_epsilon=adam_epsilon, threads=threads
+        )
         self._noise = NormalBlocks(seed, Stream.UPDATE)
         self.updates = 0
 
-    def _begin(self, epsilon: float) -> ActorCriticState:
+    def _first_state(self) -> dict[str, Any]:
+        """Return what it begins with; see `CompiledActorCritic.read`."""
         shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
         actor = draw_uniform(shape.actor, generator)
         critics = np.concatenate([draw_uniform(shape.critic, generator) for _ in range(self._objective.critics)])
         policy = self._objective.policy
         log_alpha = math.log(policy.alpha) if isinstance(policy, SoftPolicy) and policy.learned else 0.0
-        return ActorCriticState(
-            _at_rest(actor, epsilon),
-            _at_rest(critics, epsilon),
-            _at_rest(np.array([log_alpha], np.float32), epsilon),
-            np.zeros(0, np.float32) if self._objective.soft else actor.copy(),
-            critics.copy(),
-            np.zeros(2),
-            0,
-        )
+        state: dict[str, Any] = {}
+        for name, drawn in (("actor", actor), ("critics", critics), ("log_alpha", np.array([log_alpha], np.float32))):
+            state |= {f"{name}_parameters": drawn, f"{name}_steps": 0}
+            state |= {f"{name}_{part}": np.zeros_like(drawn) for part in ("momentum", "variance")}
+        target = np.zeros(0, np.float32) if self._objective.soft else actor.copy()
+        return {**state, "target_actor": target, "target_critics": critics.copy(), "told": np.zeros(2), "updates": 0}
 
     def update(self, batch: Batch, rate: float) -> tuple[Metrics, Floats]:
         """See `OffPolicyLearner.update`."""
@@ -103,37 +99,15 @@ class DenseActorCritic:
         rows, greatest = prepare_rows(self.architecture, obs), self.architecture.inputs.greatest
         return as_features(rows, greatest).reshape(*obs.shape[:2], -1)
 
-    def at_work(self) -> AbstractContextManager[Any]:
-        """See `OffPolicyLearner.at_work`."""
-        return nullcontext()
-
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self._backend.actor())
+        return Weights(version, self._backend.actor())
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
-        state, found = self._backend.read(), {"updates": self.updates}
-        for name, adam in _adams(state):
-            found |= {f"{name}_{part}": getattr(adam, part) for part in ("parameters", "momentum", "variance", "steps")}
-        return found | {name: getattr(state, name) for name in ("target_actor", "target_critics", "told")}
+        return self._backend.read()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""
-        own = self._backend.read()
-        for name, adam in _adams(own):
-            for part in ("parameters", "momentum", "variance"):
-                getattr(adam, part)[:] = state[f"{name}_{part}"]
-            adam.steps = int(state[f"{name}_steps"])
-        for name in ("target_actor", "target_critics", "told"):
-            getattr(own, name)[:] = state[name]
-        own.updates = self.updates = int(state["updates"])
-        self._backend.write(own)
-
-
-def _adams(state: ActorCriticState) -> tuple[tuple[str, AdamState], ...]:
-    return ("actor", state.actor), ("critics", state.critics), ("log_alpha", state.log_alpha)
-
-
-def _at_rest(parameters: Floats, epsilon: float) -> AdamState:
-    return AdamState(parameters, np.zeros_like(parameters), np.zeros_like(parameters), 0, epsilon)
+        self.updates = int(state["updates"])
+        self._backend.write({name: state[name] for name in self._backend.read()})

@@ -1,26 +1,49 @@
-"""Q learning on dense networks, in C. No number depends on the processor, on threads or on U."""
+"""Q learning on dense networks, in C: `src/dense.h` of networks/dense says what is shared with it.
 
+Networks, targets and moments stay in C from one call to the next. No number depends on the processor, on threads or on
+U. Calls release the interpreter lock.
+"""
+
+import ctypes
+import weakref
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.learner import plain_weights, see
-from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, check_metrics
+from paddock.algos.learning.learner import see
+from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, OffPolicyLearner, check_metrics
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.compiled_q import CompiledQ
+from paddock.algos.networks.dense import library
+from paddock.algos.networks.dense.compiled import describe_network, floats, limit_threads
 from paddock.algos.networks.dense.draw import draw_uniform
-from paddock.algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
-from paddock.algos.networks.dense.shape import DenseShape, adam_scales
+from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, adam_scales
+from paddock.envs.errors import require
+from paddock.envs.native.forward import Sparse
 from paddock.envs.spaces.sparse import SparseRows
 
+REPORTED = ("loss", "q_mean", "target_mean", "gradient_norm")
+VECTORS = ("parameters", "targets", "momentum", "variance")  # [P] each: trunk, policy, value
 
-class DenseQLearner:
+_POINTER = ctypes.c_void_p
+
+
+class _Update(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("observation", "following", "sparse", "following_sparse")),
+        *((name, _POINTER) for name in ("action", "reward", "discount", "weight")),
+        *((name, _POINTER) for name in ("rates", "deviations", "taus", "distance", "report")),
+        *((name, ctypes.c_int64) for name in ("updates", "rows")),
+        *((name, ctypes.c_float) for name in ("huber", "max_norm", "epsilon", "momentum_decay", "variance_decay")),
+        *((name, ctypes.c_int32) for name in ("double_q", "threads")),
+    )
+
+
+class DenseQLearner(OffPolicyLearner):
     """`OffPolicyLearner` of action values (Mnih et al. 2015); see `QObjective`.
 
     Where the architecture is shared, the network is a dueling one (Wang et al. 2016, arXiv:1511.06581): a trunk, then
@@ -31,52 +54,86 @@ class DenseQLearner:
     def __init__(
         self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
     ) -> None:
-        """Draw the parameters, which the targets begin with."""
+        """Draw the parameters, which the targets begin with.
+
+        Raises:
+            ConfigError: there is no library for this processor, or no memory.
+        """
         self.architecture, self.updates = architecture, 0
-        self._objective, self._epsilon = objective, adam_epsilon
+        self._objective, self._epsilon, self._threads = objective, adam_epsilon, limit_threads(threads)
         shape = DenseShape.of(architecture)
-        shape = shape if architecture.shared else replace(shape, value=())
+        self._shape = shape if architecture.shared else replace(shape, value=())
+        self._functions = library.functions()
+        network, _kept = describe_network(self._shape)
+        self._learner = self._functions.q_open(ctypes.byref(network), architecture.inputs.sparse is not None)
+        require(bool(self._learner), f"no memory for action values of {shape.policy}")
+        weakref.finalize(self, self._functions.q_close, self._learner)
         generator = np.random.default_rng(seed % 2**63)
-        theta = np.concatenate([draw_uniform(sizes, generator) for sizes in shape.chains])
-        self._backend = CompiledQ(shape, threads, sparse=architecture.inputs.sparse is not None)
-        self._backend.load(QVectors(theta, theta, np.zeros_like(theta), np.zeros_like(theta)))
+        theta = np.concatenate([draw_uniform(sizes, generator) for sizes in self._shape.chains])
+        nothing = np.zeros_like(theta)
+        self.load_state_dict(dict(zip(VECTORS, (theta, theta, nothing, nothing), strict=True)) | {"updates": 0})
 
     def update(self, batch: Batch, rate: float) -> tuple[Metrics, Floats]:
         """See `OffPolicyLearner.update`."""
-        U, objective = len(batch.reward), self._objective
+        (U, B), objective, shape = batch.reward.shape, self._objective, self._shape
         numbers = np.arange(self.updates + 1, self.updates + U + 1)
-        rates, deviations = adam_scales(rate, self.updates, U)
         taus = np.where(numbers % objective.target_every == 0, np.float32(objective.tau), np.float32(0))
-        steps = QSteps(
-            objective.double, objective.huber, objective.max_grad_norm, self._epsilon, rates, deviations, taus
+        report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
+        action = np.ascontiguousarray(batch.action.reshape(U, B), np.int32)
+        assert (action.view(np.uint32) < shape.outputs).all(), "actions are numbers of outputs"
+        seen = [self._see(obs) for obs in (batch.obs, batch.next_obs)]
+        rows = [floats(each, U * B, shape.row_of(sparse)) for each, sparse in seen]
+        shown = [None if sparse is None else Sparse.of(sparse) for _, sparse in seen]
+        kept: list[NDArray[Any]] = [
+            action,
+            *(floats(each, U, B) for each in (batch.reward, batch.discount, batch.weight)),
+            *(floats(each, U) for each in (*adam_scales(rate, self.updates, U), taus)),
+            distance,
+            report,
+        ]
+        update = _Update(
+            *(array.ctypes.data for array in rows),
+            *(None if each is None else ctypes.addressof(each) for each in shown),
+            *(array.ctypes.data for array in kept),
+            U,
+            B,
+            -1 if objective.huber is None else objective.huber,
+            -1 if objective.max_grad_norm is None else objective.max_grad_norm,
+            self._epsilon,
+            MOMENTUM_DECAY,
+            VARIANCE_DECAY,
+            objective.double,
+            self._threads,
         )
-        action = batch.action.reshape(batch.reward.shape).astype(np.int32)
-        (rows, sparse), (next_rows, next_sparse) = self._see(batch.obs), self._see(batch.next_obs)
-        told = batch.reward, batch.discount, batch.weight
-        given = QTransitions(rows, next_rows, action, *told, sparse, next_sparse)
-        report, distance = self._backend.update(given, steps)
-        self.updates += U
+        failed = self._functions.q_update(self._learner, ctypes.byref(update))
+        require(not failed, f"no memory to learn action values of {shape.policy}")
+        first, self.updates = self.updates, self.updates + U
         metrics = dict(zip(REPORTED, report.T, strict=True))
-        check_metrics(metrics, self.updates - U, U)
+        check_metrics(metrics, first, U)
         return metrics, distance
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
         """Observations [U, B, ...] as a network sees them, U * B rows."""
         return see(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
-    def at_work(self) -> AbstractContextManager[Any]:
-        """See `OffPolicyLearner.at_work`."""
-        return nullcontext()
-
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self._backend.parameters())
+        return Weights(version, self._read("parameters")["parameters"])
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
-        return {**vars(self._backend.vectors()), "updates": self.updates}
+        return {**self._read(*VECTORS), "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""
-        self._backend.load(QVectors(*(state[name] for name in ("parameters", "targets", "momentum", "variance"))))
+        given = [floats(state[name], self._shape.num_parameters) for name in VECTORS]
+        vectors = library.Vectors(*(each.ctypes.data for each in given))
+        self._functions.q_load(self._learner, ctypes.byref(vectors))
         self.updates = int(state["updates"])
+
+    def _read(self, *names: str) -> dict[str, Floats]:
+        """Return copies of some of the vectors."""
+        found = {name: np.empty(self._shape.num_parameters, np.float32) for name in names}
+        vectors = library.Vectors(**{name: each.ctypes.data for name, each in found.items()})
+        self._functions.q_save(self._learner, ctypes.byref(vectors))
+        return found

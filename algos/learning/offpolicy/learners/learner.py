@@ -1,30 +1,26 @@
 """What off-policy algorithms learn with: networks, their targets, and Adam."""
 
+import abc
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.divergence import REMEDY, Diverged
-from paddock.algos.learning.learner import plain_weights
 from paddock.algos.learning.replay.batch import Floats
 from paddock.algos.networks.architecture import Architecture, Weights
 
 Metrics = dict[str, NDArray[np.float64]]  # by name, of each update or of those that have it
 
 
-class OffPolicyLearner(Protocol):
+class OffPolicyLearner(abc.ABC):
     """Networks, their targets, and their optimizers."""
 
     architecture: Architecture  # of the network that acts
 
-    @property
-    def updates(self) -> int:
-        """Updates made so far."""
-        ...
-
+    @abc.abstractmethod
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
         """Make U updates, one after another.
 
@@ -38,30 +34,29 @@ class OffPolicyLearner(Protocol):
         Raises:
             Diverged: a metric is not finite.
         """
-        ...
 
     def at_work(self) -> AbstractContextManager[Any]:
         """Return the context that it learns in."""
-        ...
+        return nullcontext()
 
+    @abc.abstractmethod
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """Return the network that acts, with observations as they are.
 
         Args:
             explore: noisy networks have the noise of rollout `version`.
         """
-        ...
 
+    @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Parameters, targets, Adam's moments, and the number of updates."""
-        ...
 
+    @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        ...
 
 
-UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
+UNCHANGED = Weights(0, np.zeros(0, np.float32))  # observations go in as they are
 
 
 def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from paddock.algos.learning.offpolicy.learners.learner import prepare_rows
 from paddock.algos.learning.replay.batch import Batch, SequenceBatch
-from paddock.algos.learning.torch_learner import check_device
 from paddock.algos.networks.actor_critic import aligned, as_tensor, copy_to
 from paddock.algos.networks.architecture import Architecture
-from paddock.envs.errors import require
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,3 @@ def _observations(obs: NDArray[Any], architecture: Architecture, device: torch.d
     """Map observations [..., *shape] to what a network takes."""
     lead = obs.shape[: obs.ndim - len(architecture.inputs.shape)]
     return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, lead)
-
-
-def check_place(device: str, precision: str) -> None:
-    """Raise ConfigError unless torch can compute there, and like that."""
-    check_device(device)
-    require(precision in ("float32", "bfloat16"), f"precision={precision} is not supported; allowed: float32, bfloat16")

@@ -4,16 +4,15 @@ import inspect
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paddock.algos.learning.custom_loss import compute_loss
-from paddock.algos.learning.learner import plain_weights
-from paddock.algos.learning.offpolicy.learners.data_parallel import Microbatches, Part
-from paddock.algos.learning.offpolicy.learners.learner import Metrics, check_metrics
+from paddock.algos.learning.custom_loss import Loss, compute_loss
+from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicyLearner, check_metrics
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, with_noise
 from paddock.algos.learning.offpolicy.learners.torch_networks import Networks
 from paddock.algos.learning.replay.batch import Floats
@@ -26,11 +25,50 @@ from paddock.envs.errors import require
 
 COMPARED_EVERY = 100  # updates after which learners' parameters are compared
 
-Loss = Callable[[Any, Any, Any], Any]  # (network, batch, settings) -> (loss, metrics), or an iterator of these
+Part = tuple[list[Tensor], Tensor, Tensor]  # gradients as they are now [P] each, metrics [R], errors of rows [B / M]
 Found = tuple[Tensor | Mapping[str, Tensor], Mapping[str, Tensor]]
 
 
-class TorchOffPolicyLearner:
+@dataclass(frozen=True)
+class Microbatches:
+    """How batches are cut, and which parts this learner computes."""
+
+    count: int  # M, a multiple of the learners
+    context: DistributedContext
+
+    @property
+    def own(self) -> range:
+        """Numbers of this learner's parts."""
+        each = self.count // self.context.world_size
+        return range(self.context.rank * each, (self.context.rank + 1) * each)
+
+    def join(self, parts: Iterable[Part]) -> tuple[Tensor, Tensor]:
+        """Return the mean metrics of all parts [R], and the errors of all rows [B]; gradients become their mean.
+
+        Args:
+            parts: of this learner, each computed when it is asked for; all leave gradients in the same tensors.
+        """
+        if self.count == 1:
+            ((_, metrics, rows),) = parts
+            return metrics, rows
+        ours: list[Tensor] = []
+        gradients: list[Tensor] = []
+        metrics = torch.zeros(0)
+        for gradients, metrics, rows in parts:
+            ours.append(torch.cat([*gradients, metrics, rows]))
+        every = self.context.all_gather(torch.stack(ours))  # [M, P + R + B / M]
+        total = every[0].clone()
+        for part in every[1:]:
+            total += part
+        total /= self.count
+        end = 0
+        for gradient in gradients:
+            gradient.copy_(total[end : end + len(gradient)])
+            end += len(gradient)
+        return total[end : end + len(metrics)], every[:, end + len(metrics) :].reshape(-1)
+
+
+class TorchOffPolicyLearner(OffPolicyLearner):
     """`OffPolicyLearner` of a loss of networks.
 
     A loss returns `(loss, metrics)`: a tensor, or a tensor for each optimizer by its name, and scalars to be reported.
@@ -44,8 +82,6 @@ class TorchOffPolicyLearner:
         loss: Loss,
         settings: Any,
         *,
-        tau: float,
-        target_every: int,
         max_grad_norm: float | None = None,
         threads: int,
         device: str,
@@ -56,8 +92,7 @@ class TorchOffPolicyLearner:
 
         Args:
             networks: makes them, given the device.
-            settings: passed to the loss.
-            tau: how far targets move after each `target_every`-th update; 1 copies.
+            settings: passed to the loss; its `tau` and `target_every` say how targets follow.
             threads: of its arithmetic on a CPU, which may change last bits.
             device: where it computes.
             microbatches: parts that batches are cut into.
@@ -66,7 +101,6 @@ class TorchOffPolicyLearner:
         self.networks, self.updates = networks(device=device), 0
         self.architecture = self.networks.architecture
         self._loss, self._settings, self._max_grad_norm = loss, settings, max_grad_norm
-        self._tau, self._target_every = tau, target_every
         self._threads, self._device = threads, torch.device(device)
         self._microbatches = Microbatches(microbatches, context or DistributedContext())
         self._reader: Reader | None = None
@@ -101,9 +135,9 @@ class TorchOffPolicyLearner:
                 for name, value in found.items():
                     metrics.setdefault(name, []).append(value)
             td_errors.append(td_error)
-            if self.updates % self._target_every == 0:
+            if self.updates % self._settings.target_every == 0:
                 for target, name in networks.targets.values():
-                    follow(target, networks.vectors[name].theta, self._tau)
+                    follow(target, networks.vectors[name].theta, self._settings.tau)
         report = {name: torch.stack(each).cpu().numpy().astype(np.float64) for name, each in metrics.items()}
         check_metrics(report, self.updates - U, U)
         return report, torch.stack(td_errors).cpu().numpy()
@@ -150,13 +184,13 @@ class TorchOffPolicyLearner:
             self._reader = None
 
     def checksum(self) -> int:
-        """See `LearnsBeside.checksum`: of the parameters that act, but only now and then."""
+        """See `TorchLearner.checksum`: of the parameters that act, but only now and then."""
         before, self._compared = self._compared, self.updates // COMPARED_EVERY
         return self.updates if self._compared == before else zlib.crc32(self.weights(0).parameters.data)
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self.networks.acting(version if explore else None))
+        return Weights(version, self.networks.acting(version if explore else None))
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""

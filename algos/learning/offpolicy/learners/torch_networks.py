@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, TorchBatch, TorchSequences, check_place
+from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, TorchBatch, TorchSequences
 from paddock.algos.learning.replay.batch import Batch, SequenceBatch
 from paddock.algos.networks.actor_critic import ActorCritic, expect, masked, one_thread
 from paddock.algos.networks.architecture import Architecture
@@ -125,11 +125,7 @@ class QNetworks(Networks):
             quantiles: N; None: one number, or the architecture's support of atoms.
             noisy_sigma: see `NoisyNetworks`; None: no noise.
             precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
-
-        Raises:
-            ConfigError: torch cannot compute there, or like that.
         """
-        check_place(device, precision)
         self.architecture, self._device = architecture, torch.device(device)
         self.support = support = architecture.support
         count = quantiles or (1 if support is None else support.atoms)
@@ -203,7 +199,6 @@ class RecurrentQNetworks(Networks):
         device: str,
     ) -> None:
         """Draw the networks; see `QNetworks`."""
-        check_place(device, precision)
         self.architecture, self._device, self._dueling = architecture, torch.device(device), dueling
         self.online = ActorCritic(architecture, seed)
         draw_layers(self.online, np.random.default_rng(seed % 2**63))
@@ -290,7 +285,6 @@ class ActorCriticNetworks(Networks):
             seed: of the first parameters, and of the noise of updates.
             quantiles: of returns, N for each critic; None: their mean.
         """
-        check_place(device, precision)
         self.architecture, self._device, self._draws = architecture, torch.device(device), objective.draws
         head = architecture.head
         self._actions = 0 if head.columns else head.components
