@@ -7,7 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.dense import library
-from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, LossSettings, Sample
+from paddock.algos.networks.dense.shape import (
+    MOMENTUM_DECAY,
+    REPORTED,
+    VARIANCE_DECAY,
+    AdamState,
+    DenseShape,
+    Floats,
+    LossSettings,
+    Sample,
+    adam_scales,
+)
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.native.forward import Sparse
@@ -106,7 +116,7 @@ class CompiledDense:
             floats(sample.slope, rows),
             np.concatenate(minibatches).astype(np.int64, copy=False),
             np.cumsum([len(each) for each in minibatches], dtype=np.int64),
-            *adam.scales(rate, len(minibatches)),
+            *adam_scales(rate, adam.steps, len(minibatches)),
             report,
         ]
         state = [floats(array, len(adam.parameters)) for array in (adam.parameters, adam.momentum, adam.variance)]
@@ -123,8 +133,8 @@ class CompiledDense:
             objective.entropy_coef,
             -1 if max_norm is None else max_norm,
             adam.epsilon,
-            adam.momentum_decay,
-            adam.variance_decay,
+            MOMENTUM_DECAY,
+            VARIANCE_DECAY,
             objective.normalize_advantages,
             self._threads,
         )

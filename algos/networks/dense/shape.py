@@ -124,21 +124,9 @@ class AdamState:
     variance: Floats  # [P]
     steps: int
     epsilon: float
-    momentum_decay: float = MOMENTUM_DECAY
-    variance_decay: float = VARIANCE_DECAY
-
-    def scales(self, rate: float, steps: int) -> tuple[Floats, Floats]:
-        """See `adam_scales`."""
-        return adam_scales(rate, self.steps, steps, self.momentum_decay, self.variance_decay)
 
 
-def adam_scales(
-    rate: float,
-    before: int,
-    count: int,
-    momentum_decay: float = MOMENTUM_DECAY,
-    variance_decay: float = VARIANCE_DECAY,
-) -> tuple[Floats, Floats]:
+def adam_scales(rate: float, before: int, count: int) -> tuple[Floats, Floats]:
     """How long the next steps of Adam are [M], and what roots of variances are multiplied by there [M].
 
     Each depends on its number alone, however many are asked for. Powers are products, since a library's last bits may
@@ -148,7 +136,7 @@ def adam_scales(
         before: steps that were taken.
         count: M.
     """
-    first, second = _powers(momentum_decay, before, count), _powers(variance_decay, before, count)
+    first, second = _powers(MOMENTUM_DECAY, before, count), _powers(VARIANCE_DECAY, before, count)
     return (rate / (1 - first)).astype(np.float32), (1 / np.sqrt(1 - second)).astype(np.float32)
 
 

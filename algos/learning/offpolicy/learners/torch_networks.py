@@ -1,6 +1,5 @@
 """Networks that losses of off-policy algorithms are computed of, with their targets and parameter vectors."""
 
-import abc
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from paddock.algos.common.draws import NormalBlocks
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, TorchBatch, TorchSequences
-from paddock.algos.learning.replay.batch import Batch, SequenceBatch
+from paddock.algos.learning.replay.batch import SequenceBatch
 from paddock.algos.networks.actor_critic import ActorCritic, expect, masked, one_thread
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
@@ -25,13 +24,13 @@ from paddock.algos.networks.noisy import NoisyNetworks
 from paddock.algos.networks.training import ParameterVector, as_copy, copy_network, draw_layers, wrap_encoders
 
 
-class Networks(abc.ABC):
+class Networks:
     """Networks of one policy, with one parameter vector for each optimizer.
 
     Attributes:
         architecture: of the network that acts.
         learned: modules by optimizer.
-        vectors: their parameters, gradients and moments.
+        vectors: their parameters, gradients and moments, of the network that acts first.
         targets: by name, parameters of a target network, and the optimizer whose vector they follow.
     """
 
@@ -39,14 +38,15 @@ class Networks(abc.ABC):
     learned: dict[str, nn.Module]
     vectors: dict[str, ParameterVector]
     targets: dict[str, tuple[Tensor, str]]
+    _device: torch.device
 
-    @abc.abstractmethod
     def batches(self, batch: Any) -> Iterator[AnyBatch]:
         """Move a batch to the device; returns what each update learns from."""
+        return TorchBatch.split(batch, self.architecture, self._device)
 
-    @abc.abstractmethod
     def acting(self, rollout: int | None) -> NDArray[np.float32]:
         """Return the parameters that act, with the exploration noise of a rollout if there is any; None: without."""
+        return next(iter(self.vectors.values())).parameters()
 
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32] | None:
         """Return the noise of updates [U, draws, B, A]; None: losses need none."""
@@ -155,10 +155,6 @@ class QNetworks(Networks):
         q = estimates.mean(2) if support is None else expect(estimates, support)
         return (q if legal is None else masked(q, legal)).argmax(1)
 
-    def batches(self, batch: Batch) -> Iterator[TorchBatch]:
-        """See `Networks.batches`."""
-        return TorchBatch.split(batch, self.architecture, self._device)
-
     def begin(self, update: int) -> None:
         """See `Networks.begin`: noisy networks draw new noise."""
         if self._noisy is not None:
@@ -233,10 +229,6 @@ class RecurrentQNetworks(Networks):
     def batches(self, batch: SequenceBatch) -> Iterator[TorchSequences]:
         """See `Networks.batches`."""
         return iter([TorchSequences.of(batch, self.architecture, self._device)])
-
-    def acting(self, rollout: int | None) -> NDArray[np.float32]:
-        """See `Networks.acting`."""
-        return self.vectors["q"].parameters()
 
 
 class Critic(nn.Module):
@@ -352,17 +344,9 @@ class ActorCriticNetworks(Networks):
             return 1.0
         return legal.sum(1).clamp(min=1).log().mean() / math.log(max(legal.shape[1], 2))
 
-    def batches(self, batch: Batch) -> Iterator[TorchBatch]:
-        """See `Networks.batches`."""
-        return TorchBatch.split(batch, self.architecture, self._device)
-
     def draw_noise(self, first: int, updates: int, rows: int) -> NDArray[np.float32]:
         """See `Networks.draw_noise`: that of the C backend."""
         return self._blocks.take((self._draws, rows, self._actions), first, updates)
-
-    def acting(self, rollout: int | None) -> NDArray[np.float32]:
-        """See `Networks.acting`."""
-        return self.vectors["actor"].parameters()
 
 
 def squashed(out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
