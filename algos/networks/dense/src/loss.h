@@ -19,7 +19,7 @@ struct scale {
     float share;           /* 1 / rows */
 };
 
-/* Room for LANES rows. */
+/* Room for LANES rows, in one piece from `output` on. */
 struct rows {
     vf *output, *share, *log; /* [outputs] */
     vf *action, *scaled;      /* [components] */
@@ -28,24 +28,17 @@ struct rows {
 
 static int open_rows(struct rows *rows, const struct model *model)
 {
-    const size_t vector = sizeof(vf);
+    const int outputs = model->outputs, components = model->network->components;
+    vf *output = zeros((3 * outputs + 2 * components + model->network->log_stds) * sizeof *output);
+    if (!output) return *rows = (struct rows){0}, -1;
+    vf *action = output + 3 * outputs;
     *rows = (struct rows){
-        zeros(model->outputs * vector), zeros(model->outputs * vector), zeros(model->outputs * vector),
-        zeros(model->network->components * vector), zeros(model->network->components * vector),
-        zeros(model->network->log_stds * vector),
+        output, output + outputs, output + 2 * outputs, action, action + components, action + 2 * components,
     };
-    return rows->output && rows->share && rows->log && rows->action && rows->scaled && rows->pull ? 0 : -1;
+    return 0;
 }
 
-static void close_rows(struct rows *rows)
-{
-    free(rows->output);
-    free(rows->share);
-    free(rows->log);
-    free(rows->action);
-    free(rows->scaled);
-    free(rows->pull);
-}
+static void close_rows(struct rows *rows) { free(rows->output); }
 
 /* Take LANES rows of outputs and actions, of which `lanes` are there: the others repeat the first, and nobody looks at
  * them. */

@@ -39,27 +39,22 @@ struct values {
     const struct model *model;
     float *input; /* [BLOCK, row] */
     struct pass pass;
-    float *by, *other, *third; /* [BLOCK, widest], gradients by a layer's outputs */
+    float *by, *other, *third; /* [BLOCK, widest], gradients by outputs of a layer; in one piece with `input` */
 };
 
 static int open_values(struct values *values, const struct model *model)
 {
-    const size_t bytes = (size_t)BLOCK * model->plan.widest * sizeof(float);
-    *values = (struct values){
-        .model = model, .input = zeros((size_t)BLOCK * model->row * sizeof(float)), .by = zeros(bytes),
-        .other = zeros(bytes), .third = zeros(bytes),
-    };
-    const int failed = open_pass(&values->pass, &model->plan);
-    return failed || !values->input || !values->by || !values->other || !values->third ? -1 : 0;
+    const size_t each = (size_t)BLOCK * model->plan.widest;
+    *values = (struct values){.model = model, .by = zeros((3 * each + (size_t)BLOCK * model->row) * sizeof(float))};
+    if (open_pass(&values->pass, &model->plan) || !values->by) return -1;
+    values->other = values->by + each, values->third = values->other + each, values->input = values->third + each;
+    return 0;
 }
 
 static void close_values(struct values *values)
 {
     close_pass(&values->pass);
-    free(values->input);
     free(values->by);
-    free(values->other);
-    free(values->third);
 }
 
 /* What the last layer of a chain gave, whose rows are as far apart as it is wide; NULL: there is no such chain. */

@@ -9,7 +9,7 @@
 
 #define TOGETHER 64 /* rows that are computed one layer after another: so that weights are read seldom */
 
-struct drawn {
+struct drawn { /* in one piece from `action` on */
     int actions;
     float *action;       /* [actions, TOGETHER] */
     float *raw, *spread; /* [actions, TOGETHER]: log deviations before they are clipped, and deviations times noise */
@@ -18,18 +18,14 @@ struct drawn {
 
 static int open_drawn(struct drawn *drawn, int actions)
 {
-    const size_t bytes = (size_t)actions * TOGETHER * sizeof(float);
-    *drawn = (struct drawn){actions, zeros(bytes), zeros(bytes), zeros(bytes), zeros(TOGETHER * sizeof(float))};
-    return drawn->action && drawn->raw && drawn->spread && drawn->logprob ? 0 : -1;
+    const size_t each = (size_t)actions * TOGETHER;
+    float *action = zeros((3 * each + TOGETHER) * sizeof *action);
+    if (!action) return *drawn = (struct drawn){0}, -1;
+    *drawn = (struct drawn){actions, action, action + each, action + 2 * each, action + 3 * each};
+    return 0;
 }
 
-static void close_drawn(struct drawn *drawn)
-{
-    free(drawn->action);
-    free(drawn->raw);
-    free(drawn->spread);
-    free(drawn->logprob);
-}
+static void close_drawn(struct drawn *drawn) { free(drawn->action); }
 
 /* One number of each of LANES rows that lie `apart`, of which `lanes` are there: the others repeat the first. */
 INLINE vf column(const float *from, size_t apart, int lanes)

@@ -6,7 +6,7 @@
 #include "../network.h"
 #include "squashed.h"
 
-struct weighed {
+struct weighed { /* in one piece from `share` on */
     int choices;
     float *share, *log; /* [choices, TOGETHER]: probabilities, and their logarithms, 0 where the probability is */
     float *pull;        /* [choices, TOGETHER]: what each is worth less */
@@ -15,18 +15,14 @@ struct weighed {
 
 static int open_weighed(struct weighed *weighed, int choices)
 {
-    const size_t bytes = (size_t)choices * TOGETHER * sizeof(float);
-    *weighed = (struct weighed){choices, zeros(bytes), zeros(bytes), zeros(bytes), zeros(TOGETHER * sizeof(float))};
-    return weighed->share && weighed->log && weighed->pull && weighed->most ? 0 : -1;
+    const size_t each = (size_t)choices * TOGETHER;
+    float *share = zeros((3 * each + TOGETHER) * sizeof *share);
+    if (!share) return *weighed = (struct weighed){0}, -1;
+    *weighed = (struct weighed){choices, share, share + each, share + 2 * each, share + 3 * each};
+    return 0;
 }
 
-static void close_weighed(struct weighed *weighed)
-{
-    free(weighed->share);
-    free(weighed->log);
-    free(weighed->pull);
-    free(weighed->most);
-}
+static void close_weighed(struct weighed *weighed) { free(weighed->share); }
 
 /* Of LANES rows from `first` on. */
 INLINE vf *lanes_of(float *columns, int choice, int first)
