@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
+from paddock.algos.learning.dense_learner import DenseLearner
 from paddock.algos.learning.learner import (
     Batch,
-    DenseLearner,
     Learner,
     Report,
     SingleLearner,

@@ -19,10 +19,8 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.rows import name_row
 from paddock.algos.networks.actor import as_features
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.compiled import CompiledDense
-from paddock.algos.networks.dense.draw import draw_parameters
 from paddock.algos.networks.dense.library import find_problem
-from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, LossSettings, Sample
+from paddock.algos.networks.dense.shape import Floats, LossSettings
 from paddock.envs.errors import require
 from paddock.envs.native.forward import expand
 from paddock.envs.spaces.features import numbers_of
@@ -186,7 +184,7 @@ def _warn_once(message: str) -> None:
 def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
     """Map rows of observations to what goes into a dense network: all, or what is legal and the numbers without zeros.
 
-    See `Sample`.
+    See `DenseLearner`.
     """
     inputs = architecture.inputs
     if inputs.sparse is None:
@@ -194,71 +192,6 @@ def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tup
     legal = inputs.legal(rows)
     legal = np.zeros((len(rows), 0), np.bool_) if legal is None else legal
     return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)
-
-
-class DenseLearner(Learner):
-    """A dense network and its optimizer, in C. Nothing depends on the processor or on the threads."""
-
-    def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
-        """Draw the parameters."""
-        shape = DenseShape.of(architecture)
-        self.architecture = architecture
-        theta = draw_parameters(shape, architecture.initial_log_std, seed)
-        self._adam = AdamState(theta, np.zeros_like(theta), np.zeros_like(theta), 0, adam_epsilon)
-        self._backend = CompiledDense(shape, threads)
-
-    def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
-        """See `Learner.evaluate_batch`."""
-        T, N = rollout.reward.shape
-        every, sparse = see(self.architecture, rollout.seen, weights)
-        obs, own = every[: T * N], None if sparse is None else sparse.head(T * N)
-        action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
-        slope = self.architecture.head.log_slope(action)
-        theta = self._adam.parameters
-        following, _ = self._backend.evaluate(theta, every, None, sparse)
-        value, next_value = rollout.values_of(following)
-        # What these very weights did has the log-probabilities that they gave it.
-        logprob = rollout.logprob
-        if rollout.version != weights.version:
-            _, found = self._backend.evaluate(theta, obs, action, own)
-            logprob = (found - slope).reshape(T, N)
-        return BatchValues(value, next_value, logprob, (obs, action, slope, own))
-
-    def optimizer_step(
-        self,
-        values: BatchValues,
-        batch: Batch,
-        minibatches: Sequence[NDArray[np.int64]],
-        settings: LossSettings,
-        rate: float,
-        max_norm: float | None,
-    ) -> Report:
-        """See `Learner.optimizer_step`."""
-        obs, action, slope, sparse = values.inputs
-        known = {name: getattr(batch, name).ravel() for name in ("logprob", "advantage", "target", "value")}
-        sample = Sample(observation=obs, action=action, slope=slope, sparse=sparse, **known)
-        return Report(REPORTED, self._backend.update(self._adam, sample, list(minibatches), settings, rate, max_norm))
-
-    def parameters(self) -> Floats:
-        """See `Learner.parameters`."""
-        return self._adam.parameters.copy()
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `Learner.state_dict`."""
-        adam = self._adam
-        return {
-            "parameters": self.parameters(),
-            "momentum": adam.momentum.copy(),
-            "variance": adam.variance.copy(),
-            "descents": adam.steps,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Learner.load_state_dict`."""
-        adam = self._adam
-        for own, name in ((adam.parameters, "parameters"), (adam.momentum, "momentum"), (adam.variance, "variance")):
-            own[:] = state[name]
-        adam.steps = int(state["descents"])
 
 
 def check_rollout(rollout: Rollout, layout: Layout) -> None:

@@ -17,7 +17,7 @@ from conftest import Command, assert_same_run, call_main, deterministic, kill_an
 from learned import advance, algorithm, leaves, parameters
 
 from paddock.algos.common.divergence import Diverged
-from paddock.algos.learning.learner import DenseLearner
+from paddock.algos.learning.dense_learner import DenseLearner
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.serial import SerialPool

@@ -101,31 +101,6 @@ class LossSettings:
     normalize_advantages: bool  # to mean 0 and deviation 1 in each minibatch
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What is learned from, R rows."""
-
-    observation: Floats  # [R, width]; where the numbers are sparse what is legal alone, [R, W] or [R, 0]
-    action: Floats  # [R, K]; choices as whole numbers
-    logprob: Floats  # [R], of the actions when they were taken
-    advantage: Floats  # [R]
-    target: Floats  # [R], of the values
-    value: Floats  # [R], before the update
-    slope: Floats  # [R], the logarithm by which squashing spreads actions, which log-densities are less by
-    sparse: SparseRows | None = None  # the numbers of observations, where almost all are 0
-
-
-@dataclass
-class AdamState:
-    """Parameters, and Adam's moments of their gradients; changed in place."""
-
-    parameters: Floats  # [P]
-    momentum: Floats  # [P]
-    variance: Floats  # [P]
-    steps: int
-    epsilon: float
-
-
 def adam_scales(rate: float, before: int, count: int) -> tuple[Floats, Floats]:
     """How long the next steps of Adam are [M], and what roots of variances are multiplied by there [M].
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +14,16 @@ from gymnasium import spaces
 from torch import nn
 
 from paddock.algos.a2c import a2c_loss
-from paddock.algos.learning.learner import WIDEST, Batch, DenseLearner, is_dense
+from paddock.algos.learning.dense_learner import DenseLearner
+from paddock.algos.learning.learner import WIDEST, Batch, is_dense
 from paddock.algos.learning.onpolicy.minibatch import Minibatch
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import compiled
 from paddock.algos.networks.dense import library as dense_library
-from paddock.algos.networks.dense.compiled import CompiledDense
 from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
-from paddock.algos.networks.dense.shape import REPORTED, AdamState, DenseShape, LossSettings, Sample
+from paddock.algos.networks.dense.shape import REPORTED, DenseShape, LossSettings
 from paddock.algos.networks.heads import Categorical, make_head
 from paddock.algos.ppo import ppo_loss
 from paddock.envs.errors import ConfigError
@@ -64,7 +64,21 @@ def architecture(action: str, masked: bool = False, sparse: bool = False, **chan
     )
 
 
-def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
+@dataclass(frozen=True)
+class Sample:
+    """What is learned from; see `DenseLearner`."""
+
+    observation: np.ndarray
+    action: np.ndarray
+    logprob: np.ndarray
+    advantage: np.ndarray
+    target: np.ndarray
+    value: np.ndarray
+    slope: np.ndarray
+    sparse: SparseRows | None = None
+
+
+def lesson(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, Sample]:
     """Parameters some way from the first, and something to learn; where masks are, some outputs are not legal."""
     shape, generator = DenseShape.of(arch), np.random.default_rng(3)
     theta = draw_parameters(shape, -0.2, seed=1)
@@ -84,19 +98,34 @@ def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
     log_std = np.full(shape.log_stds, -0.2, np.float32)
     action = arch.head.sample(out, log_std, arch.head.draw(generator, (rows,)))
     noise, advantage, target, value = generator.standard_normal((4, rows)).astype(np.float32)
-    adam = AdamState(theta, np.zeros_like(theta), np.zeros_like(theta), 0, 1e-5)
     old = -np.float32(shape.outputs) * np.float32(0.4) + noise
     action = action.astype(np.float32)
-    return adam, Sample(obs, action, old, advantage, target, value, arch.head.log_slope(action))
+    return theta, Sample(obs, action, old, advantage, target, value, arch.head.log_slope(action))
 
 
-def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, CompiledDense]]:
-    """Every instruction set of this processor, on several numbers of threads."""
+def learner_of(arch: Architecture, theta: np.ndarray, threads: int = 1) -> DenseLearner:
+    """A learner with these parameters."""
+    learner = DenseLearner(arch, 0, adam_epsilon=1e-5, threads=threads)
+    learner.load_state_dict({**learner.state_dict(), "parameters": theta})
+    return learner
+
+
+def step(learner: DenseLearner, sample: Sample, rows: Any, settings: LossSettings, *rest: Any) -> np.ndarray:
+    """Take a step for each of these minibatches; return what is reported."""
+    return learner.optimizer_step(learner_values(learner, sample), batch_of(sample), rows, settings, *rest).values
+
+
+def batch_of(sample: Sample) -> Batch:
+    return Batch(*(getattr(sample, name)[:, None] for name in ("logprob", "advantage", "target", "value")))
+
+
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Set every instruction set of this processor, and give several numbers of threads."""
     monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
         for threads in (1, 2, 3):
-            yield f"{name}, {threads} threads", CompiledDense(shape, threads)
+            yield f"{name}, {threads} threads", threads
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -120,16 +149,17 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
         changes = {**changes, "masked": False}  # nothing is chosen
     arch, settings = architecture(action, **changes), OBJECTIVES[objective]
     shape = DenseShape.of(arch)
-    adam, sample = lesson(arch)
+    theta, sample = lesson(arch)
     rows = np.random.default_rng(1).permutation(ROWS)[:100]
     network = ActorCritic(arch, 0).double()
-    nn.utils.vector_to_parameters(torch.from_numpy(adam.parameters).double(), network.parameters())
+    nn.utils.vector_to_parameters(torch.from_numpy(theta).double(), network.parameters())
     loss, metrics = ppo_loss(network, minibatch(arch, sample, rows), settings)
     loss.backward()
     theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
 
-    report = CompiledDense(shape, 1).update(adam, sample, [rows], settings, 0.001, None)[0]
-    gradient = adam.momentum / np.float32(1 - np.float32(0.9))
+    learner = learner_of(arch, theta)
+    report = step(learner, sample, [rows], settings, 0.001, None)[0]
+    gradient = learner.state_dict()["momentum"] / np.float32(1 - np.float32(0.9))
     np.testing.assert_allclose(gradient, theirs, rtol=2e-4, atol=2e-5)
     expected = [float(metrics[name].detach()) for name in REPORTED[:-1]]
     np.testing.assert_allclose(report, [*expected, float(np.linalg.norm(theirs))], rtol=2e-4, atol=2e-5)
@@ -154,16 +184,18 @@ def minibatch(arch: Architecture, sample: Sample, rows: np.ndarray) -> Minibatch
 
 def test_the_gradient_of_a2c_is_that_of_the_surrogate_at_ratio_one() -> None:
     arch, settings = architecture("box"), OBJECTIVES["plain"]
-    shape, (adam, sample) = DenseShape.of(arch), lesson(architecture("box"))
+    theta, sample = lesson(arch)
+    learner = learner_of(arch, theta)
     rows, network = np.arange(ROWS), ActorCritic(arch, 0).double()
-    nn.utils.vector_to_parameters(torch.from_numpy(adam.parameters).double(), network.parameters())
-    _, now = CompiledDense(shape, 1).evaluate(adam.parameters, sample.observation, sample.action)
+    nn.utils.vector_to_parameters(torch.from_numpy(theta).double(), network.parameters())
+    _, now = learner.evaluate(sample.observation, sample.action)
     sample = replace(sample, logprob=now - sample.slope)
     loss, _ = a2c_loss(network, minibatch(arch, sample, rows), settings)
     loss.backward()
     theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
-    CompiledDense(shape, 1).update(adam, sample, [rows], settings, 0.001, None)
-    np.testing.assert_allclose(adam.momentum / np.float32(1 - np.float32(0.9)), theirs, rtol=2e-4, atol=2e-5)
+    step(learner, sample, [rows], settings, 0.001, None)
+    momentum = learner.state_dict()["momentum"]
+    np.testing.assert_allclose(momentum / np.float32(1 - np.float32(0.9)), theirs, rtol=2e-4, atol=2e-5)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -187,23 +219,21 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
     shape = DenseShape.of(arch)
     for size, objective in zip((7, 64, 150), OBJECTIVES.values(), strict=True):
         found: dict[str, bytes] = {}
-        ways = [(name, backend, False) for name, backend in backends(shape, monkeypatch)]
-        ways += [(name, backend, True) for name, backend, _ in ways if arch.inputs.sparse]
-        for name, backend, sparse in ways:
-            adam, sample = lesson(arch)
-            sample = without_zeros(sample, shape) if sparse else sample
-            order = np.random.default_rng(2).permutation(ROWS)
-            rows = [order[first : first + size] for first in range(0, ROWS, size)]
-            told: list[np.ndarray] = [
-                backend.update(adam, sample, part, objective, 0.003, 0.5) for part in (rows[:1], rows[1:] + rows)
-            ]
-            told += backend.evaluate(adam.parameters, sample.observation, sample.action, sample.sparse)
-            one = None if sample.sparse is None else sample.sparse.head(1)
-            told += backend.evaluate(adam.parameters, sample.observation[:1], None, one)
-            found[f"{name} {sparse}"] = b"".join(
-                np.ascontiguousarray(x).tobytes() for x in (*told, *vars(adam).values())
-            )
-            assert adam.steps == 2 * len(rows) and np.isfinite(adam.parameters).all()
+        for sparse in (False, True) if arch.inputs.sparse else (False,):
+            for name, threads in places(monkeypatch):
+                theta, sample = lesson(arch)
+                sample, learner = without_zeros(sample, shape) if sparse else sample, learner_of(arch, theta, threads)
+                order = np.random.default_rng(2).permutation(ROWS)
+                rows = [order[first : first + size] for first in range(0, ROWS, size)]
+                told = [step(learner, sample, part, objective, 0.003, 0.5) for part in (rows[:1], rows[1:] + rows)]
+                told += learner.evaluate(sample.observation, sample.action, sample.sparse)
+                one = None if sample.sparse is None else sample.sparse.head(1)
+                told += learner.evaluate(sample.observation[:1], None, one)
+                state = learner.state_dict()
+                found[f"{name} {sparse}"] = b"".join(
+                    np.ascontiguousarray(x).tobytes() for x in (*told, *state.values())
+                )
+                assert state["descents"] == 2 * len(rows) and np.isfinite(state["parameters"]).all()
         assert len(found) > 1 and len(set(found.values())) == 1, (size, sorted(found))
 
 
@@ -219,11 +249,12 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
     arch = architecture("choice")
     for wrong, value in (("advantage", np.nan), ("observation", np.inf)):
         found = []
-        for _, backend in backends(DenseShape.of(arch), monkeypatch):
-            adam, sample = lesson(arch)
+        for _, threads in places(monkeypatch):
+            theta, sample = lesson(arch)
             getattr(sample, wrong)[3] = value
-            report = backend.update(adam, sample, [np.arange(ROWS)], OBJECTIVES["usual"], 0.003, 0.5)
-            found.append((np.isfinite(report), np.isfinite(adam.parameters)))
+            learner = learner_of(arch, theta, threads)
+            report = step(learner, sample, [np.arange(ROWS)], OBJECTIVES["usual"], 0.003, 0.5)
+            found.append((np.isfinite(report), np.isfinite(learner.parameters())))
         assert not found[0][0].all()
         assert all(a.tobytes() == b.tobytes() for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
@@ -235,7 +266,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     ours: Any = DenseLearner(arch, 5, adam_epsilon=1e-5, threads=2)
     theirs: Any = TorchLearner(arch, 5, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     assert ours.parameters().tobytes() == theirs.parameters().tobytes()
-    batch = Batch(*(getattr(sample, name)[:, None] for name in ("logprob", "advantage", "target", "value")))
+    batch = batch_of(sample)
     order = np.random.default_rng(2).permutation(ROWS)
     rows = [order[first : first + 64] for first in range(0, ROWS, 64)]
     told = []
