@@ -59,7 +59,7 @@ class Architecture:
         """The architecture for an environment; `auto` takes convolutions for images of bytes.
 
         Args:
-            network: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.Own`.
+            network: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.CustomEncoder`.
 
         Raises:
             ConfigError: a width is not positive or too large, there is no image to convolve, or no choice to mask.

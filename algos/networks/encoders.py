@@ -40,9 +40,9 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     inputs = architecture.inputs
     layers: list[nn.Module]
     if architecture.network is not None:
-        layers = [Own(inputs, dict(thaw(architecture.network)), generator)]
+        layers = [CustomEncoder(inputs, dict(thaw(architecture.network)), generator)]
     elif inputs.raw:
-        layers = [Beside(inputs, generator, architecture.layer_norm)]
+        layers = [MultiInputEncoder(inputs, generator, architecture.layer_norm)]
     elif not inputs.plain:
         layers = [NumberColumns(inputs.width)]
     else:
@@ -89,7 +89,7 @@ class Unflatten(nn.Module):
         super().__init__()
         self.width = inputs.width
         starts, _, _ = inputs.offsets
-        self.leaves = [_Place.of(leaf, start) for leaf, start in zip(inputs.raw, starts, strict=True)]
+        self.leaves = [_Place(leaf, start) for leaf, start in zip(inputs.raw, starts, strict=True)]
 
     def forward(self, obs: Tensor) -> tuple[Tensor, list[Tensor]]:
         numbers = obs.narrow(1, 0, 4 * self.width).view(torch.float32)
@@ -99,20 +99,14 @@ class Unflatten(nn.Module):
 class _Place:
     """Where a leaf lies in rows of bytes; plain numbers, so that `torch.compile` needs no guess."""
 
-    def __init__(self, start: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        self.start, self.size, self.dtype, self.shape = start, size, dtype, shape
-
-    @classmethod
-    def of(cls, leaf: Leaf, start: int) -> "_Place":
-        dtype = np.dtype(leaf.dtype)
-        shape = tuple(leaf.shape)
+    def __init__(self, leaf: Leaf, start: int) -> None:
+        dtype, self.start, self.size, self.shape = np.dtype(leaf.dtype), start, leaf.nbytes, tuple(leaf.shape)
         if dtype.kind == "U":  # letters by their numbers, zeros behind the end
-            shape, dtype = (*shape, dtype.itemsize // 4), np.dtype(np.int32)
+            self.shape, dtype = (*self.shape, dtype.itemsize // 4), np.dtype(np.int32)
         try:
-            kind = torch.from_numpy(np.zeros(0, dtype)).dtype
+            self.dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
         except TypeError as error:
             raise ConfigError(f"env: torch has no numbers like {dtype}; leave the leaf out by env.without=") from error
-        return cls(start, leaf.nbytes, kind, shape)
 
     def view(self, obs: Tensor) -> Tensor:
         return obs.narrow(1, self.start, self.size).view(self.dtype).view(len(obs), *self.shape)
@@ -129,7 +123,7 @@ class NumberColumns(nn.Module):
         return obs[:, : self.width]
 
 
-class Beside(nn.Module):
+class MultiInputEncoder(nn.Module):
     """Each image through convolutions of its own, beside the numbers."""
 
     def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool) -> None:
@@ -150,7 +144,7 @@ class Beside(nn.Module):
         return torch.cat([numbers, *[layers(image.view(-1, *shape)) for layers, image, shape in parts]], 1)
 
 
-class Own(nn.Module):
+class CustomEncoder(nn.Module):
     """An encoder of somebody's own: `_target_(**arguments)`, a module from observations to features [B, width].
 
     It is called with what the environment's space says: tensors [B, *shape] in dicts and tuples like the space's. Real

@@ -14,7 +14,7 @@ from torch import nn
 
 from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
 from paddock.algos.networks.actor_critic import acting_part
-from paddock.algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
+from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberColumns, Pixels
 from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.inputs import TAKEN, Inputs
@@ -203,7 +203,7 @@ def _expected(graph: Graph, support: Support, logits: str) -> str:
 
 def _encoded(graph: Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
     for layer in encoder:
-        if isinstance(layer, Beside):
+        if isinstance(layer, MultiInputEncoder):
             parts = zip(layer.layers, layer.names, layer.shapes, strict=True)
             shaped = [
                 (one, graph.add("Reshape", name, graph.constant([-1, *shape])), np.dtype(np.uint8))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from paddock.algos.networks.dense.draw import draw_uniform
-from paddock.algos.networks.encoders import Own
+from paddock.algos.networks.encoders import CustomEncoder
 from paddock.algos.networks.one_order import in_one_order
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -32,7 +32,9 @@ def flatten(network: nn.Module) -> Tensor:
 
 def our_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
     """Find dense layers and convolutions, but none of an encoder of somebody's own."""
-    own = {id(part) for encoder in network.modules() if isinstance(encoder, Own) for part in encoder.modules()}
+    own = {
+        id(part) for encoder in network.modules() if isinstance(encoder, CustomEncoder) for part in encoder.modules()
+    }
     for layer in network.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d) and id(layer) not in own:
             yield layer
