@@ -79,9 +79,8 @@ class DQN(QLearning):
 
         own = c51_loss if self.atoms else qr_dqn_loss if self.quantiles else dqn_loss
         networks = partial(QNetworks, architecture, seed, quantiles=self.quantiles, noisy_sigma=self.noisy_sigma)
-        several = {"learners": self.learners, "microbatches": self.pieces}
         loss = choose_loss(self.loss, own)
-        return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm, **several)
+        return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm, **self.sharing)
 
     @property
     def _support(self) -> Support | None:

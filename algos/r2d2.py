@@ -66,8 +66,7 @@ class R2D2(QLearning):
 
         networks = partial(RecurrentQNetworks, architecture, seed, dueling=self.dueling)
         objective = RecurrentObjective(**vars(self.objective), burn_in=self.burn_in, rescale=self.rescale)
-        several = {"learners": self.learners, "microbatches": self.pieces}
-        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm, **several)
+        return learn_in_torch(self, networks, r2d2_loss, objective, self.max_grad_norm, **self.sharing)
 
     def _sequences(self, architecture: Architecture) -> Sequences:
         period, length = self.num_steps, self.sequence_length

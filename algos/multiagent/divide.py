@@ -92,8 +92,8 @@ def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
         of = {known[agent][0].name for agent in agents}
         alike = f"{key}: {name} acts for roles {' and '.join(sorted(of))}, which see or do different things"
         require(len(of) == 1, f"{alike}; give each a policy of its own")
-        mine = sorted((known[agent][1], agent) for agent in agents)
-        seats, names = tuple(seat for seat, _ in mine), tuple(agent for _, agent in mine)
+        pairs = sorted((known[agent][1], agent) for agent in agents)
+        seats, names = tuple(seat for seat, _ in pairs), tuple(agent for _, agent in pairs)
         divided.append(replace(roles[of.pop()], name=str(name), seats=seats, agents=names))
     left = [agent for agent in known if agent not in taken]
     require(not left, f"{key}: no policy acts for {', '.join(left)}; name them too")

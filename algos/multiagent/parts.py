@@ -239,12 +239,16 @@ class Parts:
         layouts = self.each[k].layouts
         if layouts is None or self.wide is None:
             return actions
-        layout = layouts[1]
-        if not layout.plain and actions.dtype.kind != "V":
-            rows = layout.zeros(len(actions))
-            layout.pack(actions, rows)
-            actions = rows
-        return widen(actions, layout, self.wide[1])
+        return widen_actions(actions, layouts[1], self.wide[1])
+
+
+def widen_actions(actions: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> NDArray[Any]:
+    """Return actions of a role, as its policy gives them, as rows of all roles."""
+    if not layout.plain and actions.dtype.kind != "V":
+        rows = layout.zeros(len(actions))
+        layout.pack(actions, rows)
+        actions = rows
+    return widen(actions, layout, row)
 
 
 def wide_rows(env: EnvSpec) -> tuple[np.dtype[Any], np.dtype[Any]] | None:

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.policy import Policy, can_draw, drawn_by
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.parts import Parts, widen_actions
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.inputs import blank
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import SeatRows, narrow, widen
+from paddock.envs.worlds.roles import SeatRows, narrow
 
 
 @final
@@ -140,11 +140,7 @@ class RolePolicy:
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map wide rows [B] to actions as wide rows [B]."""
         acted, told, state = self._policy.act(narrow(obs, self._observations), state)
-        if acted.dtype.kind != "V" and not self._actions.plain:
-            rows = self._actions.zeros(len(acted))
-            self._actions.pack(acted, rows)
-            acted = rows
-        return widen(acted, self._actions, self._rows.row), told, state
+        return widen_actions(acted, self._actions, self._rows.row), told, state
 
     @property
     def has_distribution(self) -> bool:
@@ -159,12 +155,12 @@ class RolePolicy:
 def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
     """Return a policy as it plays in these seats."""
     roles = env.roles
-    mine = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
-    names = " and ".join(role.name for role in mine)
-    require(len(mine) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
-    _, _, state = policy.act(blank(mine[0].observations), None)
+    played = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
+    names = " and ".join(role.name for role in played)
+    require(len(played) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
+    _, _, state = policy.act(blank(played[0].observations), None)
     memory = 0 if state is None else int(np.size(state))
     if len(roles) > 1:
         wide = SeatRows.of([role.actions for role in roles], [role.seats for role in roles])
-        policy = RolePolicy(policy, mine[0].observations, mine[0].actions, wide)
+        policy = RolePolicy(policy, played[0].observations, played[0].actions, wide)
     return _Member(policy, memory)

@@ -51,10 +51,10 @@ class VersionsActor:
                 actions[at] = self._choose_each(obs[at], noise[at], version[at])
             return actions, after
         for number in np.unique(version[version >= 0]):
-            actor, mine = self._actors[number], version == number
+            actor, active = self._actors[number], version == number
             out, kept = actor.act(obs, state)  # all of them, since a row's last bits depend on its company
             chosen = self._head.sample(out, actor.log_std, noise)
-            actions[mine], after[mine] = chosen[mine], kept[mine]
+            actions[active], after[active] = chosen[active], kept[active]
         return actions, after
 
     def _choose_each(self, obs: NDArray[Any], noise: NDArray[np.float32], version: NDArray[np.intp]) -> NDArray[Any]:

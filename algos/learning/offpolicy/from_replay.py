@@ -109,6 +109,11 @@ class FromReplay(OffPolicy):
         return self.microbatches or self.learners
 
     @property
+    def sharing(self) -> dict[str, int]:
+        """How batches are shared, as `learn_in_torch` takes it."""
+        return {"learners": self.learners, "microbatches": self.pieces}
+
+    @property
     def needs(self) -> list[str]:
         """Settings that torch alone has, as `is_dense` takes them."""
         keys = {"learners": self.learners, "microbatches": self.microbatches or 1}
@@ -189,5 +194,4 @@ def make_actor_critic(
     from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 
     networks = partial(ActorCriticNetworks, architecture, seed, objective=objective, quantiles=quantiles)
-    several = {"learners": settings.learners, "microbatches": settings.pieces}
-    return learn_in_torch(settings, networks, loss, objective, **several)
+    return learn_in_torch(settings, networks, loss, objective, **settings.sharing)

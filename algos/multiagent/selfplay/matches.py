@@ -106,20 +106,20 @@ def _play(
     seated = seats ^ np.array(swapped, np.intp)[:, None]
 
     def policy_of(episode: int, seat: int) -> Any:
-        who = two[seated[episode, seat]]
-        policy = policy_in_row(players.policies[who], seat)
-        return drawn_in_row(policy, seeds[episode], seat) if players.drawn[who] else policy
+        player = two[seated[episode, seat]]
+        policy = policy_in_row(players.policies[player], seat)
+        return drawn_in_row(policy, seeds[episode], seat) if players.drawn[player] else policy
 
     with one_thread(), closing(open_env(env, exact_task(env, players.native), 1)) as venv:
         played = play_jointly(venv, env, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
     return played, seated
 
 
-def _own(played: Episodes, mine: NDArray[np.bool_]) -> Episodes:
+def _own(played: Episodes, owned: NDArray[np.bool_]) -> Episodes:
     """Return the lives in these seats [G, A] of games alone, and as returns their means over those seats."""
-    kept = [own[whose] for own, whose in zip(mine, played.rows, strict=True)]
+    kept = [own[whose] for own, whose in zip(owned, played.rows, strict=True)]
     lives, rows = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.rows))
-    returns = np.array([each.sum() for each in lives]) / mine.sum(axis=1)
+    returns = np.array([each.sum() for each in lives]) / owned.sum(axis=1)
     return replace(played, returns=returns, lives=lives, rows=rows)
 
 
@@ -158,9 +158,9 @@ def play_all(
             what = "games of players %d and %d were lost: %s: %s"
             log.warning(what, i, j, type(done.error).__name__, done.error)
             continue
-        mine, others = scores(players.env, done.value.returns).T
-        wins[i, j], wins[j, i] = (mine > others).sum(), (others > mine).sum()
-        draws[i, j] = draws[j, i] = (mine == others).sum()
-        returns[i, j], returns[j, i] = mine.mean(), others.mean()
+        first, others = scores(players.env, done.value.returns).T
+        wins[i, j], wins[j, i] = (first > others).sum(), (others > first).sum()
+        draws[i, j] = draws[j, i] = (first == others).sum()
+        returns[i, j], returns[j, i] = first.mean(), others.mean()
         steps += int(done.value.lengths.sum())
     return Results(wins, draws, returns, steps, time.perf_counter() - started)

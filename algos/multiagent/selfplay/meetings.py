@@ -141,11 +141,11 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Meeting, ...]]:
     such = "such as {main: {main: 0.5, main@: 0.3}, exploiter: {main: 0.2}}"
     require(isinstance(league, Mapping) and bool(league), f"{what} must say whom each policy meets; {such}")
     names, meetings = tuple(map(str, league)), []
-    for learner, (name, whom) in enumerate(league.items()):
+    for learner, (name, met) in enumerate(league.items()):
         fits = NAME.fullmatch(str(name)) is not None
         require(fits, f"{what}: '{name}' is no name for a policy; use letters, digits, _ and -, a letter first")
-        require(isinstance(whom, Mapping) and bool(whom), f"{what}: {name} must have a share for each it meets; {such}")
-        for word, share in whom.items():
+        require(isinstance(met, Mapping) and bool(met), f"{what}: {name} must have a share for each it meets; {such}")
+        for word, share in met.items():
             opponent, earlier = re.fullmatch(r"(.*?)(@?)", str(word), re.DOTALL).groups()  # type: ignore[union-attr]
             known = f"league: {name} meets '{word}', which is neither a policy of the league nor its earlier versions"
             close = nearest(str(word), [*names, *(f"{one}{EARLIER}" for one in names)])
@@ -184,6 +184,6 @@ def _spell(value: Any) -> str:
     return str(value).replace("'", "")
 
 
-def whom(names: Sequence[str], meeting: Meeting) -> str:
+def name_opponent(names: Sequence[str], meeting: Meeting) -> str:
     """Return whom a policy meets, as settings name it."""
     return f"{names[meeting.opponent]}{EARLIER if meeting.earlier else ''}"

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.multiagent.parts import Parts, PolicyPart
-from paddock.algos.multiagent.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
+from paddock.algos.multiagent.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, name_opponent
 from paddock.algos.multiagent.selfplay.sides import sides_of
 from paddock.algos.multiagent.versions import stack
 from paddock.algos.networks.architecture import Weights
@@ -78,7 +78,7 @@ class Opponents:
         told = {FROZEN: f"{settings.keep} earlier versions of each policy, {every}"}
         for k, name in enumerate(settings.names):
             met = [one for one in settings.meetings if one.learner == k]
-            shares = ", ".join(f"{whom(settings.names, one)} in {one.share:.0%}" for one in met)
+            shares = ", ".join(f"{name_opponent(settings.names, one)} in {one.share:.0%}" for one in met)
             anew = settings.fresh[k] if settings.fresh else 0
             told[f"{name} meets"] = f"{shares} of episodes" + (
                 f", and begins anew every {anew} iterations" if anew else ""
