@@ -14,6 +14,7 @@ from conftest import ROOT
 from setuptools import Extension
 
 from paddock.algos.learning.replay import library as replay_library
+from paddock.algos.networks.dense import compiled as dense_compiled
 from paddock.algos.networks.dense import library as dense_library
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
@@ -84,6 +85,15 @@ def built_once(base: Path, name: str) -> Path:
 def missing() -> None:
     """In the place of `library.load`: nothing was compiled."""
     raise ConfigError("there is no library")
+
+
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Set every instruction set of this processor, and give several numbers of threads, for what learns."""
+    monkeypatch.setattr(dense_compiled, "usable_cores", lambda: 3)
+    for name in library.available():
+        monkeypatch.setenv(library.CHOICE, name)
+        for threads in (1, 2, 3):
+            yield f"{name}, {threads} threads", threads
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,13 @@
 """Dense networks learn without torch: by torch's gradients in double precision, and to the same bits everywhere."""
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from compiled import missing, native  # noqa: F401, a fixture
+from compiled import missing, native, places  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
@@ -20,14 +18,12 @@ from paddock.algos.learning.onpolicy.minibatch import Minibatch
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.dense import compiled
 from paddock.algos.networks.dense import library as dense_library
 from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
 from paddock.algos.networks.dense.shape import REPORTED, DenseShape, LossSettings
 from paddock.algos.networks.heads import Categorical, make_head
 from paddock.algos.ppo import ppo_loss
 from paddock.envs.errors import ConfigError
-from paddock.envs.native import library
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.sparse import SparseRows
 
@@ -64,21 +60,7 @@ def architecture(action: str, masked: bool = False, sparse: bool = False, **chan
     )
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What is learned from; see `DenseLearner`."""
-
-    observation: np.ndarray
-    action: np.ndarray
-    logprob: np.ndarray
-    advantage: np.ndarray
-    target: np.ndarray
-    value: np.ndarray
-    slope: np.ndarray
-    sparse: SparseRows | None = None
-
-
-def lesson(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, Sample]:
+def lesson(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, SimpleNamespace]:
     """Parameters some way from the first, and something to learn; where masks are, some outputs are not legal."""
     shape, generator = DenseShape.of(arch), np.random.default_rng(3)
     theta = draw_parameters(shape, -0.2, seed=1)
@@ -100,7 +82,9 @@ def lesson(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, Sample]:
     noise, advantage, target, value = generator.standard_normal((4, rows)).astype(np.float32)
     old = -np.float32(shape.outputs) * np.float32(0.4) + noise
     action = action.astype(np.float32)
-    return theta, Sample(obs, action, old, advantage, target, value, arch.head.log_slope(action))
+    learned = {"logprob": old, "advantage": advantage, "target": target, "value": value}
+    slope = arch.head.log_slope(action)
+    return theta, SimpleNamespace(observation=obs, action=action, slope=slope, sparse=None, **learned)
 
 
 def learner_of(arch: Architecture, theta: np.ndarray, threads: int = 1) -> DenseLearner:
@@ -110,22 +94,13 @@ def learner_of(arch: Architecture, theta: np.ndarray, threads: int = 1) -> Dense
     return learner
 
 
-def step(learner: DenseLearner, sample: Sample, rows: Any, settings: LossSettings, *rest: Any) -> np.ndarray:
+def step(learner: DenseLearner, sample: SimpleNamespace, rows: Any, settings: LossSettings, *rest: Any) -> np.ndarray:
     """Take a step for each of these minibatches; return what is reported."""
     return learner.optimizer_step(learner_values(learner, sample), batch_of(sample), rows, settings, *rest).values
 
 
-def batch_of(sample: Sample) -> Batch:
+def batch_of(sample: SimpleNamespace) -> Batch:
     return Batch(*(getattr(sample, name)[:, None] for name in ("logprob", "advantage", "target", "value")))
-
-
-def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """Set every instruction set of this processor, and give several numbers of threads."""
-    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
-    for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
-        for threads in (1, 2, 3):
-            yield f"{name}, {threads} threads", threads
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -170,7 +145,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
         assert gradient[at - shape.outputs + never] == 0  # of a bias that no action may depend on
 
 
-def minibatch(arch: Architecture, sample: Sample, rows: np.ndarray) -> Minibatch:
+def minibatch(arch: Architecture, sample: SimpleNamespace, rows: np.ndarray) -> Minibatch:
     """Rows of a sample in double precision."""
     given: dict[str, Any] = {
         name: torch.from_numpy(getattr(sample, name)[rows]).double()
@@ -189,7 +164,7 @@ def test_the_gradient_of_a2c_is_that_of_the_surrogate_at_ratio_one() -> None:
     rows, network = np.arange(ROWS), ActorCritic(arch, 0).double()
     nn.utils.vector_to_parameters(torch.from_numpy(theta).double(), network.parameters())
     _, now = learner.evaluate(sample.observation, sample.action)
-    sample = replace(sample, logprob=now - sample.slope)
+    sample.logprob = now - sample.slope
     loss, _ = a2c_loss(network, minibatch(arch, sample, rows), settings)
     loss.backward()
     theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
@@ -237,9 +212,9 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
         assert len(found) > 1 and len(set(found.values())) == 1, (size, sorted(found))
 
 
-def without_zeros(sample: Sample, shape: DenseShape) -> Sample:
+def without_zeros(sample: SimpleNamespace, shape: DenseShape) -> SimpleNamespace:
     numbers, legal = np.split(sample.observation, [shape.numbers], axis=1)
-    return replace(sample, observation=legal, sparse=SparseRows.of(numbers))
+    return SimpleNamespace(**vars(sample) | {"observation": legal, "sparse": SparseRows.of(numbers)})
 
 
 def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
@@ -288,7 +263,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     assert again.parameters().tobytes() == ours.parameters().tobytes()
 
 
-def learner_values(learner: Any, sample: Sample) -> Any:
+def learner_values(learner: Any, sample: SimpleNamespace) -> Any:
     """What `evaluate_batch` keeps of a rollout, made of a sample."""
     if isinstance(learner, DenseLearner):
         return SimpleNamespace(inputs=(sample.observation, sample.action, sample.slope, sample.sparse))

@@ -1,22 +1,19 @@
 """Action values learn without torch: by torch's gradients in double precision, and to the same bits everywhere."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import missing, native  # noqa: F401, a fixture
+from compiled import missing, native, places  # noqa: F401, a fixture
 from gymnasium import spaces
 
 from paddock.algos.learning.offpolicy.learners.dense_q import VECTORS, DenseQLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.dense import compiled
 from paddock.algos.networks.dense.shape import DenseShape
 from paddock.algos.networks.heads import make_head
-from paddock.envs.native import library
 from paddock.envs.spaces.layout import Layout
 
 CHOICES, NUMBERS = 4, 5
@@ -56,15 +53,6 @@ def make(arch: Architecture, objective: QObjective = USUAL, threads: int = 1, se
     learner._see = lambda obs: (obs.reshape(-1, obs.shape[-1]), None)  # type: ignore[method-assign]
     learner.load_state_dict(shaken)
     return learner
-
-
-def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """Set every instruction set of this processor, and give several numbers of threads."""
-    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
-    for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
-        for threads in (1, 2, 3):
-            yield f"{name}, {threads} threads", threads
 
 
 def every_bit(learner: DenseQLearner, *told: Any) -> bytes:
