@@ -4,16 +4,18 @@ A nanny outlives its worker. One that loads `paddock.algos.pool.worker` (`--prel
 answers the questions of drivers.
 """
 
+import asyncio
 import faulthandler
 import logging
 import os
 import re
-from typing import Any
+import time
 
 from paddock.envs.process import name_signal
 
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_CRASHES"  # environment variable: folder for the tracebacks of crashes; unset: they go to stderr
+KNOWN_S = 10.0  # an end that is not known by then, as on a busy machine, is not waited for
 LAST_LINES = 12
 TAIL_BYTES = 32768  # faulthandler ends with a line of all extension modules, some thousands of bytes, which is left out
 _causes: dict[int, str] = {}  # by process id, of the workers of this process's nannies
@@ -40,9 +42,21 @@ def listen() -> None:
         logger.propagate = False
 
 
-async def answer(pid: int, crash_log: str | None) -> dict[str, Any]:
-    """Return what is known here of a process's end; a nanny's answer to QUESTION."""
-    return {"cause": _causes.get(pid), "last": last_lines(crash_log)}
+async def answer(pid: int, crash_log: str | None) -> str:
+    """Wait until it is known how a worker ended; a nanny's answer to QUESTION.
+
+    Returns:
+        The cause in one line, and the traceback of a crash after it, if any.
+    """
+    deadline = time.monotonic() + KNOWN_S
+    while pid not in _causes and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    return describe_end(_causes.get(pid), crash_log)
+
+
+def describe_end(cause: str | None, crash_log: str | None) -> str:
+    """Return a cause with the last lines of a crash's traceback, as far as it can be read here."""
+    return "\n".join([cause or "its process or machine ended", *_last_lines(crash_log)])
 
 
 def last_cause() -> str | None:
@@ -50,8 +64,7 @@ def last_cause() -> str | None:
     return next(reversed(_causes.values()), None)
 
 
-def last_lines(path: str | None) -> list[str]:
-    """Return the last lines of a file, as far as it can be read here; of a crash, the innermost frames."""
+def _last_lines(path: str | None) -> list[str]:
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))

@@ -83,7 +83,7 @@ def local(
                 n_workers=0,  # the fleet starts them, and again those that end while they start
                 threads_per_worker=1,
                 processes=True,
-                worker_class=StrictNanny,
+                worker_class=OneTimeNanny,
                 host=HOST,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
@@ -112,7 +112,7 @@ def local(
 
         fleet = WorkerFleet(cluster, bounds, ended, tries=TRIES, again_s=0.5, look_s=0.0, cause=cause)
         try:
-            return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S)
+            return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, True)
         except NoneCame as error:
             if str(error) == UNGUARDED:
                 raise Unguarded from error
@@ -167,11 +167,13 @@ def open_pool(
     where: str,
     workers: int,
     timeout_s: float,
+    nannies_here: bool = False,
 ) -> DaskPool:
     """Wait for so many workers and examine them.
 
     Args:
         undo: what is closed after the pool, from now on with the pool, and the client with it.
+        nannies_here: whether the workers' nannies are in this process.
 
     Raises:
         PoolError: one of them does not match this process.
@@ -179,7 +181,9 @@ def open_pool(
     """
     undo.callback(client.close)
     loop = client.sync(_this_loop)
-    dispatcher = Dispatcher(loop, retries, task_timeout_s, partial(read_exit, client.connection_args))
+    dispatcher = Dispatcher(
+        loop, retries, task_timeout_s, partial(read_exit, None if nannies_here else client.connection_args)
+    )
     membership = Membership(client, dispatcher, fleet, imports, where)
     try:
         client.sync(membership.open, workers, timeout_s)
@@ -218,33 +222,17 @@ async def _hold_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
-class StrictNanny(Nanny):
-    """Nanny that closes after TRIES workers in a row that did not start; Dask's own tries for ever."""
+class OneTimeNanny(Nanny):
+    """Nanny that closes when its worker has ended; the fleet starts another, where Dask's own tries for ever."""
 
-    _unstarted = 0
     _closing: "asyncio.Future[Any] | None" = None
 
     async def instantiate(self) -> Status:
         """See `Nanny.instantiate`."""
-        if self._unstarted >= TRIES and self.status is Status.running:
-            self._give_up()
-            return Status.failed
-        self._unstarted += 1
-        try:
-            status = await super().instantiate()
-        except Exception:
-            process = self.process
-            if process is not None and process.status is Status.starting and process.pid is None:
-                process.status = Status.stopped  # or closing would wait for its end
-            if self.status is Status.running:
-                self._give_up()
-            raise
-        if status is Status.running:
-            self._unstarted = 0
-        return status
-
-    def _give_up(self) -> None:
-        self._closing = asyncio.ensure_future(self.close(reason="its worker does not start"))
+        if self.process is None:
+            return await super().instantiate()
+        self._closing = asyncio.ensure_future(self.close(reason="its worker has ended"))
+        return Status.failed
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
         """See `Nanny.kill`; a worker that has not started, and may hang, is killed at once."""

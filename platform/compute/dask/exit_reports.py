@@ -5,38 +5,35 @@ from typing import Any
 
 import distributed.comm
 
-from paddock.algos.pool.exit_report import QUESTION, last_lines
+from paddock.algos.pool.exit_report import KNOWN_S, QUESTION, answer, describe_end
 
 from .connection import WorkerConnection
 
 NANNY_S = 2.0  # a nanny that has not answered by then is not asked any more
-KNOWN_S = 10.0  # nor one that does not know of the end by then, as on a busy machine
 
 
-async def read_exit(connection: dict[str, Any], worker: WorkerConnection) -> str:
+async def read_exit(connection: dict[str, Any] | None, worker: WorkerConnection) -> str:
     """Return how a lost worker ended: the cause in one line, and the traceback of a crash after it, if any.
 
     Args:
-        connection: arguments of connections to nannies.
+        connection: arguments of connections to nannies; None: they are in this process.
     """
-    cause, last = None, last_lines(worker.answer["crash_log"])
-    question = {"op": QUESTION, "pid": worker.answer["pid"], "crash_log": worker.answer["crash_log"]}
-    nanny = None
+    pid, crash_log, nanny = (worker.answer[name] for name in ("pid", "crash_log", "nanny"))
+    if connection is None:
+        return await answer(pid, crash_log)
+    comm = None
     try:
-        if worker.answer["nanny"] is not None:
+        if nanny is not None:
             async with asyncio.timeout(NANNY_S):  # Dask's own limit does not include the handshake
-                nanny = await distributed.comm.connect(worker.answer["nanny"], NANNY_S, **connection)
-        async with asyncio.timeout(KNOWN_S):
-            while nanny is not None and cause is None:
-                await nanny.write(question)
-                answer = await nanny.read()
-                if not isinstance(answer, dict) or "last" not in answer:
-                    break  # a nanny that does not know the question
-                cause, last = answer["cause"], answer["last"] or last
-                await asyncio.sleep(0.05)
+                comm = await distributed.comm.connect(nanny, NANNY_S, **connection)
+            async with asyncio.timeout(KNOWN_S + NANNY_S):
+                await comm.write({"op": QUESTION, "pid": pid, "crash_log": crash_log})
+                known = await comm.read()
+            if isinstance(known, str):  # else the nanny does not know the question
+                return known
     except (OSError, TimeoutError):
         pass
     finally:
-        if nanny is not None:
-            nanny.abort()
-    return "\n".join([cause or "its process or machine ended", *last])
+        if comm is not None:
+            comm.abort()
+    return describe_end(None, crash_log)
