@@ -42,16 +42,17 @@ HANG_UP_S = 60.0  # a driver that has not disconnected by then, though it was se
 RENEWAL_S = 10.0  # a process that is renewed, and has not ended by itself by then, is ended
 
 
-def dask_setup(worker: Any) -> Any:
+async def dask_setup(dask_worker: Any) -> None:
     """Dask's hook for a preloaded module: of a worker, or of the nanny that watches one."""
+    worker = dask_worker
     if isinstance(worker, Nanny):
         exit_report.listen()
         worker.handlers[exit_report.QUESTION] = exit_report.answer
         dask.config.set({"distributed.worker.daemon": False})  # daemonic processes may not have children
         distributed.nanny.WorkerProcess = MainThreadProcess  # type: ignore[misc]
-        return None
+        return
     if OPERATION in worker.handlers:
-        return None
+        return
     if threading.current_thread() is threading.main_thread():
         _leave_signals_to_parent()
     if sys.platform == "linux" and multiprocessing.parent_process() is not None:
@@ -61,7 +62,7 @@ def dask_setup(worker: Any) -> Any:
         watch.start()
     service = WorkerService(worker)
     worker.handlers[OPERATION] = service.serve
-    return worker.plugin_add(service, name=OPERATION)
+    await worker.plugin_add(service, name=OPERATION)
 
 
 class MainThreadProcess(distributed.nanny.WorkerProcess):

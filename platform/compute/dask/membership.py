@@ -9,8 +9,9 @@ from typing import Any
 from distributed import Client
 
 from paddock.algos.pool.protocol import PoolError
+from paddock.algos.pool.worker import dask_setup
 
-from ..preflight import examine, hello, install
+from ..preflight import examine, hello
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher
@@ -193,7 +194,7 @@ class Membership:
         question = hello(self._imports)
         worker = await greet(address, self._client.connection_args, question)
         if worker is None:
-            await install(self._client, address)
+            await self._load(address)
             worker = await greet(address, self._client.connection_args, question)
         if worker is None:
             raise PoolError("cannot serve; restart it with `--preload paddock.algos.pool.worker`")
@@ -202,6 +203,21 @@ class Membership:
             worker.abort()
             raise PoolError(fault)
         return worker
+
+    async def _load(self, address: str) -> None:
+        """Do in a worker what `--preload paddock.algos.pool.worker` does, which it was started without.
+
+        Raises:
+            PoolError: it cannot import the project.
+            OSError: it has gone.
+        """
+        ends = await asyncio.to_thread(self._client.run, dask_setup, workers=[address], on_error="return")
+        error = ends.get(address)
+        if isinstance(error, OSError):
+            raise error
+        if isinstance(error, Exception):
+            remedy = "install the project there (pip install -e .) or start the worker in its root"
+            raise PoolError(f"cannot import the project ({error}); {remedy}")
 
     def _announce(self) -> None:
         """Log a new number of workers, once it has held for two looks."""
