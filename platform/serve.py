@@ -98,8 +98,8 @@ def _compose(arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _submit(arguments: Sequence[str], sections: dict[str, dict[str, Any]]) -> int:
     """Have a Slurm job serve."""
+    from .slurm.keys import Resources
     from .slurm.server import submit_server
-    from .slurm.submit import Resources
 
     serve = sections["serve"]
     require(serve["submit"] == "slurm", f"serve.submit={serve['submit']} must be slurm, or null to serve here")

@@ -1,14 +1,12 @@
-"""The keys of `compute`: those that several recipes have in common, and those of workers that are Slurm jobs."""
+"""The keys of `compute` that several recipes have in common."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 from paddock.envs.errors import nearest, require
-from paddock.envs.ranges import POSITIVE, NonNegativeInt, PositiveFloat, Range, check_fields
+from paddock.envs.ranges import Range
 
 from .dask.autoscale import Bounds
-from .tls import check_tls
 
 MOST = 1024  # workers
 
@@ -16,37 +14,6 @@ Count = int | Mapping[str, int | None] | None  # a number, or {min, max}
 Tls = Mapping[str, str | None] | None
 Retries = Annotated[int, Range("must be between 0 and 100; 3 suits most", low=0, high=100)]
 Timeout = Annotated[float | None, Range("must be positive, or null for no limit", above=0)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmKeys:
-    """The keys of workers that are Slurm jobs; conf/compute/slurm.yaml explains them."""
-
-    workers: Count
-    partition: str | None
-    account: str | None
-    qos: str | None
-    time_min: Annotated[int, POSITIVE]
-    cpus: Annotated[int, POSITIVE]
-    memory_gb: PositiveFloat
-    gpus: NonNegativeInt
-    setup: Sequence[str]
-    additional: Mapping[str, Any]
-    host: str | None
-    wait_s: PositiveFloat
-    retries: Retries
-    task_timeout_s: Timeout
-    tls: Tls
-
-    def __post_init__(self) -> None:
-        self.bounds  # noqa: B018
-        check_fields(self)
-        check_tls(self.tls)
-
-    @property
-    def bounds(self) -> Bounds:
-        """Fewest and most jobs."""
-        return read_bounds(self.workers, 1)
 
 
 def read_bounds(workers: Count, default: int) -> Bounds:

@@ -13,8 +13,9 @@ from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.ranges import check_fields
 
+from ..slurm.keys import WorkerKeys
 from .dask.autoscale import Bounds
-from .keys import Count, Retries, SlurmKeys, Timeout, Tls, read_bounds
+from .keys import Count, Retries, Timeout, Tls, read_bounds
 from .tls import check_encrypted, check_tls, read_security
 
 
@@ -101,7 +102,7 @@ class Dask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm(SlurmKeys):
+class Slurm(WorkerKeys):
     """Workers as Slurm jobs, submitted from here through dask-jobqueue."""
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
@@ -110,10 +111,6 @@ class Slurm(SlurmKeys):
         Raises:
             PoolError: Slurm is not here, refuses, or starts no worker in time; or one does not match this process.
         """
-        from .slurm import submit
+        from ..slurm.workers import submit
 
         return submit(self, imports, folder)
-
-    def describe(self) -> str:
-        """Describe in one line the workers there would be."""
-        return f"{self.bounds} Slurm jobs of {self.cpus} worker{'s' if self.cpus > 1 else ''} each"

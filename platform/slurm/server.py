@@ -11,8 +11,8 @@ from paddock.envs.errors import ConfigError, require
 
 from .. import ROOT
 from ..config.overrides import spell_override
+from .keys import Resources
 from .queue import submit_commands
-from .submit import Resources
 
 
 def submit_server(arguments: Sequence[str], address_file: str | None, resources: Resources) -> str:

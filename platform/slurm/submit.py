@@ -6,7 +6,6 @@ Hydra's own submitit launcher waits for its jobs, and starts one that met its ti
 import dataclasses
 import datetime
 import json
-import math
 import os
 import shlex
 import shutil
@@ -14,15 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
 
 from .. import ROOT
 from ..config.command import shown
@@ -33,75 +29,12 @@ from ..runs.state import ALIVE, WRONG, Submission
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
+from .keys import Resources
 from .queue import submit_commands
 from .snapshot import find_tree
 from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled
 
-OURS = {  # parameters of sbatch that Paddock sets, or that would lose sight of the jobs
-    *("cluster", "clusters", "no-requeue", "parsable", "quiet", "test-only", "wait", "wrap"),
-    *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
-    *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
-}
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
-EARLY_S = 60  # Slurm may signal so much earlier than asked; see sbatch(1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """The keys of hydra.launcher; conf/hydra/launcher/slurm.yaml explains them."""
-
-    partition: str | None
-    account: str | None
-    qos: str | None
-    time_min: PositiveInt
-    cpus: PositiveInt
-    memory_gb: Annotated[float | None, Range("must be at least 0.001, or null", low=0.001)]  # 0 MB is the whole node
-    gpus: Annotated[int, AT_LEAST_ZERO]
-    signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; 120 suits most", low=10, high=3600)]
-    max_requeues: Annotated[int, AT_LEAST_ZERO]
-    max_parallel: Annotated[int | None, AT_LEAST_ONE]
-    setup: Sequence[str]
-    additional: Mapping[str, Any]
-    wait: bool
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        least = math.ceil((self.signal_delay_s + EARLY_S) / 60)
-        require(
-            self.time_min >= least,
-            f"signal_delay_s={self.signal_delay_s} is too long for time_min={self.time_min}, as Slurm may signal up to "
-            f"{EARLY_S} s earlier; raise time_min to {least}",
-        )
-        for key in self.additional:
-            taken = str(key).replace("_", "-") in OURS
-            require(
-                not taken, f"additional: {key} is Paddock's own to set; see the keys in conf/hydra/launcher/slurm.yaml"
-            )
-
-    def parameters(self, name: str, jobs: int, environment: Sequence[str]) -> dict[str, Any]:
-        """These resources as submitit's SlurmExecutor names them."""
-        chosen = {
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "mem": None if self.memory_gb is None else f"{round(1024 * self.memory_gb)}M",
-            "gpus_per_node": self.gpus or None,
-        }
-        return {key: value for key, value in chosen.items() if value is not None} | {
-            "job_name": name,
-            "time": self.time_min,
-            "nodes": 1,
-            "ntasks_per_node": 1,
-            "cpus_per_task": self.cpus,
-            "array_parallelism": self.max_parallel or jobs,
-            "signal_delay_s": self.signal_delay_s,
-            "setup": [*self.setup, *environment],
-            "stderr_to_stdout": True,
-            "additional_parameters": {"requeue": True, **self.additional},
-            # A step has neither the CPUs of its job nor the script's environment unless it asks, and truncates its log.
-            "srun_args": [f"--cpus-per-task={self.cpus}", "--export=ALL", "--open-mode=append"],
-            "wckey": None,
-        }
 
 
 class SlurmLauncher(SweepLauncher):

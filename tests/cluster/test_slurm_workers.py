@@ -29,7 +29,7 @@ from own_package import write_package
 from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
 from paddock.compute.dask import autoscale
-from paddock.compute.slurm import submit
+from paddock.slurm.workers import submit
 
 Begin = Callable[..., Command]
 

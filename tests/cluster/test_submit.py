@@ -20,13 +20,13 @@ from own_package import write_package
 from slurm_cluster import CPUS, Slurm, at_slurm, slurm, stand_in_for_slurm  # noqa: F401, fixtures
 
 from paddock import CONF
-from paddock.compute.slurm import Jobs
 from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.envs.native import library
 from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import find_tree
 from paddock.slurm.submit import SlurmLauncher
 from paddock.slurm.submitted import Queued
+from paddock.slurm.workers import Jobs
 from paddock.sweep.placement import End, Plan
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]

@@ -11,8 +11,8 @@ from conftest import ROOT, TINY, assert_refuses_strangers, call_main, job_recipe
 
 from paddock.compute.dask.pool import DaskPool
 from paddock.compute.recipes import Dask
-from paddock.compute.slurm import _cluster
 from paddock.compute.tls import read_security
+from paddock.slurm.workers import _cluster
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-import paddock.compute
+import paddock.slurm
 from paddock.algos.learning.distributed import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.main_guard import is_beginning
@@ -28,13 +28,13 @@ from paddock.sweep.study import open_trial
 
 
 def test_dask_jobqueue_leaves_ctrl_c_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm = importlib.import_module("paddock.compute.slurm")
-    monkeypatch.setattr(paddock.compute, "slurm", slurm)  # and not what is imported below, after the test
+    slurm = importlib.import_module("paddock.slurm.workers")
+    monkeypatch.setattr(paddock.slurm, "workers", slurm)  # and not what is imported below, after the test
     for name in [name for name in sys.modules if name.split(".")[0] == "dask_jobqueue" or name == slurm.__name__]:
         monkeypatch.delitem(sys.modules, name)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert importlib.import_module("paddock.compute.slurm") is not slurm
+        assert importlib.import_module("paddock.slurm.workers") is not slurm
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         runner = importlib.import_module("dask_jobqueue.runner")
         importlib.reload(runner)

@@ -20,12 +20,12 @@ from distributed import Client, Security
 from paddock.algos.pool.protocol import PoolError
 
 from .. import ROOT
+from ..compute.dask.autoscale import NoneCame, WorkerFleet
+from ..compute.dask.cluster import configure_dask, open_pool
+from ..compute.dask.pool import DaskPool
+from ..compute.tls import open_certificates, read_security
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
-from .dask.autoscale import NoneCame, WorkerFleet
-from .dask.cluster import configure_dask, open_pool
-from .dask.pool import DaskPool
-from .keys import SlurmKeys
-from .tls import open_certificates, read_security
+from .keys import WorkerKeys
 
 _heard = signal.getsignal(signal.SIGINT)
 from dask_jobqueue import SLURMCluster  # noqa: E402
@@ -40,7 +40,7 @@ ACTIVE = (*WAITING, *RUNNING)
 ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
 
 
-def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> DaskPool:
+def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) -> DaskPool:
     """Start a scheduler here and workers as jobs; logs of the jobs go to folder/workers.
 
     Raises:
@@ -110,7 +110,7 @@ class Jobs(SLURMCluster):
         return [] if queue is None else [name for name in names if queue.get(ids[name], ("",))[0] not in ACTIVE]
 
 
-def _cluster(recipe: SlurmKeys, logs: Path | None, security: Security) -> Jobs:
+def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
     # A worker retires while there is time to finish what it runs, and not all of them in the same minute. Its lifetime
     # begins when it has imported what it needs, which takes ten seconds of a job on a busy machine.
     limit_s = 60 * recipe.time_min
@@ -152,7 +152,7 @@ def _cluster(recipe: SlurmKeys, logs: Path | None, security: Security) -> Jobs:
     )
 
 
-def _start(cluster: Any, recipe: SlurmKeys) -> None:
+def _start(cluster: Any, recipe: WorkerKeys) -> None:
     """Submit the first jobs.
 
     Raises:
