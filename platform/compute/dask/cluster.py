@@ -27,7 +27,7 @@ from paddock.algos.pool.protocol import PoolError
 
 from .autoscale import Bounds, NoneCame, WorkerFleet
 from .dispatcher import Dispatcher
-from .exit_reports import read_exit
+from .lost_workers import read_exit
 from .membership import Membership
 from .pool import DaskPool
 

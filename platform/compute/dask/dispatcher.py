@@ -26,18 +26,18 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from paddock.algos.pool.broadcast import Broadcast
-from paddock.algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
+from paddock.algos.pool.protocol import End, PoolError, TaskTimeout
 
-from .actors import ActorHandle, ActorPlacement
+from .actors import ActorPlacement
 from .connection import WorkerConnection
 from .distribution import Distribution
+from .lost_workers import LostWorkers
 from .tasks import DaskBatch, Ended, Item, finish
 from .workers import Workers
 
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
 COPIES = 3  # of a task, on workers that fell silent one after the other
-WHOLE = 0.9  # of the time that a worker was there: a task that had so much of it needs more than workers have
-MORE_TIME = "give workers more time (compute.time_min, or --lifetime of `dask worker`), or tasks less to do"
-RETIRED = f"it retired before that had ended; {MORE_TIME}"
 
 
 class Dispatcher:
@@ -74,7 +71,7 @@ class Dispatcher:
         self.lock = threading.Lock()
         self.failure: PoolError | None = None
         self.timeout_s = timeout_s
-        self._read_exit = read_exit
+        self._lost = LostWorkers(self.workers, retries, read_exit)
         self._loop = loop
         self._retries = retries
         self._batches: list[DaskBatch] = []
@@ -86,7 +83,6 @@ class Dispatcher:
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
-        self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
 
     # From any thread
 
@@ -174,7 +170,7 @@ class Dispatcher:
             for batch in self._batches:
                 batch.waiting.clear()
         items = [item for worker in self.workers.values() for item in worker.items.values()]
-        items += [*waiting, *self.placement.open_calls(), *self._given_up]
+        items += [*waiting, *self.placement.open_calls(), *self._lost.given_up]
         finish((item, Ended(item, error=failure)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -281,7 +277,7 @@ class Dispatcher:
             batch.waiting.clear()
         if batch.mean_s is not None:
             self._means[batch.name] = batch.mean_s
-        for item in self._given_up:
+        for item in self._lost.given_up:
             item.over |= item.source is batch
         for worker in self.workers.values():
             numbers = [number for number, item in worker.items.items() if item.source is batch]
@@ -289,54 +285,13 @@ class Dispatcher:
                 worker.items[number].over = True
             self._distribution.recall(worker, numbers)
 
-    # Losses
-
     def _lose(self, worker: WorkerConnection) -> None:
-        self.workers.pop(worker.address, None)
-        self.workers.place(worker)
-        unended = [item for item in worker.items.values() if not item.over]
-        # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
-        by_itself = worker.alone or len(worker.items) == 1
-        given_up: list[Item] = []
-        again: list[Item] = []
-        now = time.monotonic()
-        for number in list(worker.items):
-            self.workers.release(worker, number)
-        for item in unended:
-            actor = item.source if isinstance(item.source, ActorHandle) else None
-            # A worker that retires counts as a loss only for a task that had all of its time.
-            blamed = now - item.since > WHOLE * (now - worker.joined) if worker.retired else not worker.leaving
-            if blamed:
-                item.losses += 1
-                if item.losses > self._retries and (by_itself or actor is not None) and not item.held:
-                    given_up.append(item)
-                    if actor is not None:
-                        actor.items.pop(item.index, None)
-                    continue
-                item.alone = actor is None
-            if not item.held:
-                again.append(item)
+        again, given_up = self._lost.take_tasks(worker)
         self._requeue(again)
         self.placement.leave(worker)
-        if unended and (worker.retired or not worker.leaving) and self.failure is None:
-            self._given_up.update(given_up)
-            self.spawn(self._report_loss(worker, given_up, len(again)))
+        if (again or given_up) and (worker.retired or not worker.leaving) and self.failure is None:
+            self.spawn(self._lost.report(worker, len(again), given_up))
         self._feed()
-
-    async def _report_loss(self, worker: WorkerConnection, given_up: list[Item], again: int) -> None:
-        """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
-        cause = RETIRED if worker.retired else await self._read_exit(worker)
-        if again:
-            tasks = f"{again} task{'s' if again > 1 else ''}"
-            log.warning(
-                "a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks
-            )
-        ends = []
-        for item in given_up:
-            text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
-            ends.append((item, Ended(item, error=WorkerLost(text))))
-        self._given_up.difference_update(given_up)
-        finish(ends)
 
 
 def _own_fault(error: BaseException) -> PoolError:

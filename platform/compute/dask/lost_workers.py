@@ -1,0 +1,124 @@
+"""What happens when a worker dies: its tasks run again or are given up, and the cause is reported.
+
+A task that was lost runs alone from then on, so that a task that kills its workers is known by it. It is given up after
+more losses than retries, unless another worker still has a copy.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import distributed.comm
+
+from paddock.algos.pool.exit_report import KNOWN_S, QUESTION, answer, describe_end
+from paddock.algos.pool.protocol import WorkerLost
+
+from .actors import ActorHandle
+from .connection import WorkerConnection
+from .tasks import Ended, Item, finish
+from .workers import Workers
+
+log = logging.getLogger(__name__)
+
+NANNY_S = 2.0  # a nanny that has not answered by then is not asked any more
+WHOLE = 0.9  # of the time that a worker was there: a task that had so much of it needs more than workers have
+MORE_TIME = "give workers more time (compute.time_min, or --lifetime of `dask worker`), or tasks less to do"
+RETIRED = f"it retired before that had ended; {MORE_TIME}"
+
+
+class LostWorkers:
+    """Decides what becomes of lost workers' tasks. All of it belongs to the client's event loop.
+
+    Attributes:
+        given_up: tasks whose end waits until it is known how their last worker ended.
+    """
+
+    def __init__(self, workers: Workers, retries: int, read_exit: Callable[[WorkerConnection], Awaitable[str]]) -> None:
+        """Begin without losses.
+
+        Args:
+            retries: how often a task may lose its worker and run again.
+            read_exit: finds out how a worker ended.
+        """
+        self.given_up: set[Item] = set()
+        self._workers = workers
+        self._retries = retries
+        self._read_exit = read_exit
+
+    def take_tasks(self, worker: WorkerConnection) -> tuple[list[Item], list[Item]]:
+        """Remove a worker; return those of its tasks that run again, and those that are given up."""
+        self._workers.pop(worker.address, None)
+        self._workers.place(worker)
+        unended = [item for item in worker.items.values() if not item.over]
+        # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
+        by_itself = worker.alone or len(worker.items) == 1
+        for number in list(worker.items):
+            self._workers.release(worker, number)
+        again: list[Item] = []
+        given_up: list[Item] = []
+        for item in unended:
+            actor = item.source if isinstance(item.source, ActorHandle) else None
+            if _counts(worker, item):
+                item.losses += 1
+                if item.losses > self._retries and (by_itself or actor is not None) and not item.held:
+                    given_up.append(item)
+                    if actor is not None:
+                        actor.items.pop(item.index, None)
+                    continue
+                item.alone = actor is None
+            if not item.held:
+                again.append(item)
+        self.given_up.update(given_up)
+        return again, given_up
+
+    async def report(self, worker: WorkerConnection, again: int, given_up: list[Item]) -> None:
+        """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
+        cause = RETIRED if worker.retired else await self._read_exit(worker)
+        if again:
+            tasks = f"{again} task{'s' if again > 1 else ''}"
+            log.warning(
+                "a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks
+            )
+        ends = []
+        for item in given_up:
+            text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
+            ends.append((item, Ended(item, error=WorkerLost(text))))
+        self.given_up.difference_update(given_up)
+        finish(ends)
+
+
+def _counts(worker: WorkerConnection, item: Item) -> bool:
+    """Return whether an end counts as a loss of a task; of a worker that retires if the task had all of its time."""
+    if worker.retired:
+        now = time.monotonic()
+        return now - item.since > WHOLE * (now - worker.joined)
+    return not worker.leaving
+
+
+async def read_exit(connection: dict[str, Any] | None, worker: WorkerConnection) -> str:
+    """Return how a lost worker ended: the cause in one line, and the traceback of a crash after it, if any.
+
+    Args:
+        connection: arguments of connections to nannies; None: they are in this process.
+    """
+    pid, crash_log, nanny = (worker.answer[name] for name in ("pid", "crash_log", "nanny"))
+    if connection is None:
+        return await answer(pid, crash_log)
+    comm = None
+    try:
+        if nanny is not None:
+            async with asyncio.timeout(NANNY_S):  # Dask's own limit does not include the handshake
+                comm = await distributed.comm.connect(nanny, NANNY_S, **connection)
+            async with asyncio.timeout(KNOWN_S + NANNY_S):
+                await comm.write({"op": QUESTION, "pid": pid, "crash_log": crash_log})
+                known = await comm.read()
+            if isinstance(known, str):  # else the nanny does not know the question
+                return known
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        if comm is not None:
+            comm.abort()
+    return describe_end(None, crash_log)
