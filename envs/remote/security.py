@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import ssl
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,6 @@ from paddock.envs.errors import ConfigError, require
 TOKEN = "PADDOCK_TOKEN"  # environment variable, instead of a file
 MIN_TOKEN_BYTES = 32
 SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a name on the wire, and no module
-TLS_KEYS = ("ca", "cert", "key")
 PING_S, PING_TIMEOUT_S = 5, 5
 
 # gRPC's own defaults: a proxy of the environment is used; its keepalive does not notice a stopped server for 25 s and
@@ -83,26 +81,6 @@ def check_address(address: str, key: str = "vec.address") -> bool:
     good = bool(host) and port.isdecimal() and int(port) < 65536 and (":" not in host or host.startswith("["))
     require(good, f"{key}={address} must be HOST:PORT, such as 127.0.0.1:3003 or [::1]:3003, unix:PATH or file:PATH")
     return host in ("localhost", "[::1]") or host.startswith("127.")
-
-
-def check_tls(tls: Mapping[str, str | None] | None) -> dict[str, str]:
-    """Return the PEM files that are given, by `ca`, `cert` and `key`; raises ConfigError where one cannot be used."""
-    given = {name: path for name, path in (tls or {}).items() if path is not None}
-    for name, path in given.items():
-        require(name in TLS_KEYS, f"tls.{name} is not a key of tls; it takes {', '.join(TLS_KEYS)}")
-        require(Path(path).is_file(), f"tls.{name}={path} is not a file; name a PEM file")
-    require(("cert" in given) == ("key" in given), "tls: cert and key go together; name both, each a PEM file")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # gRPC itself would only say that nobody answers
-    try:
-        if "ca" in given:
-            context.load_verify_locations(given["ca"])
-        if "cert" in given:
-            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # without a prompt
-    except OSError as error:
-        files = ", ".join(f"tls.{name}={path}" for name, path in given.items())
-        reason = "holds no certificate" if "cert" not in given else "are no certificates with their key"
-        raise ConfigError(f"{files} {reason}; name PEM files, without a password") from error
-    return given
 
 
 def read_token(token_file: str | None) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, Unpack
 
+from paddock.envs.certificates import check_tls
 from paddock.envs.errors import ConfigError, install, require
 from paddock.envs.frozen import freeze, thaw
 from paddock.envs.ranges import POSITIVE, NonNegativeFloat
@@ -123,10 +124,10 @@ def make_endpoint(
     """
     try:
         from paddock.envs.remote.client.endpoint import Endpoint
-        from paddock.envs.remote.security import check_address, check_tls
+        from paddock.envs.remote.security import check_address
     except ImportError as error:
         raise ConfigError(f"environments at a server need {error.name}; {install('remote')}") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)
     for one in addresses:
         check_address(one)
-    return Endpoint(addresses, token_file, check_tls(tls), wait_s)
+    return Endpoint(addresses, token_file, check_tls(tls, ("cert", "key")), wait_s)

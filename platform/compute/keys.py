@@ -11,7 +11,6 @@ from .dask.autoscale import Bounds
 MOST = 1024  # workers
 
 Count = int | Mapping[str, int | None] | None  # a number, or {min, max}
-Tls = Mapping[str, str | None] | None
 Retries = Annotated[int, Range("must be between 0 and 100; 3 suits most", low=0, high=100)]
 Timeout = Annotated[float | None, Range("must be positive, or null for no limit", above=0)]
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.algos.pool.protocol import Pool
+from paddock.envs.certificates import Paths, check_tls
 from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.ranges import check_fields
 
 from ..slurm.keys import WorkerKeys
 from .dask.autoscale import Bounds
-from .keys import Count, Retries, Timeout, Tls, read_bounds
-from .tls import check_encrypted, check_tls, read_security
+from .keys import Count, Retries, Timeout, read_bounds
+from .tls import check_encrypted, read_security
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class Dask:
     workers: Count
     retries: Retries
     task_timeout_s: Timeout
-    tls: Tls
+    tls: Paths
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018

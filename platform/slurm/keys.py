@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from paddock.envs.certificates import Paths, check_tls
 from paddock.envs.errors import require
 from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveFloat, PositiveInt, Range, check_fields
 
 from ..compute.dask.autoscale import Bounds
-from ..compute.keys import Count, Retries, Timeout, Tls, read_bounds
-from ..compute.tls import check_tls
+from ..compute.keys import Count, Retries, Timeout, read_bounds
 
 OURS = {  # parameters of sbatch that Paddock sets, or that would lose sight of the jobs
     *("cluster", "clusters", "no-requeue", "parsable", "quiet", "test-only", "wait", "wrap"),
@@ -94,7 +94,7 @@ class WorkerKeys(JobKeys):
     wait_s: PositiveFloat
     retries: Retries
     task_timeout_s: Timeout
-    tls: Tls
+    tls: Paths
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018

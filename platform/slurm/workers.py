@@ -23,7 +23,7 @@ from .. import ROOT
 from ..compute.dask.autoscale import NoneCame, WorkerFleet
 from ..compute.dask.cluster import configure_dask, open_pool
 from ..compute.dask.pool import DaskPool
-from ..compute.tls import open_certificates, read_security
+from ..compute.tls import read_security
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .keys import WorkerKeys
 
@@ -54,8 +54,7 @@ def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) ->
         undo.callback(_tidy, folder)
         logs = Path.cwd() if folder is None else folder.absolute() / "workers"
         logs.mkdir(parents=True, exist_ok=True)
-        secret = read_security(undo.enter_context(open_certificates(recipe.tls, logs)))
-        cluster = _cluster(recipe, None if folder is None else logs, secret)
+        cluster = _cluster(recipe, None if folder is None else logs, read_security(recipe.tls) or Security.temporary())
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
@@ -94,7 +93,7 @@ class Jobs(SLURMCluster):
 
     def _get_worker_security(self, security: Security) -> Security:
         """Return the paths that Dask writes on the jobs' command line, which it does not quote."""
-        quoted = copy.copy(security)
+        quoted = copy.copy(super()._get_worker_security(security))
         for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
             setattr(quoted, name, shlex.quote(getattr(quoted, name)))
         return quoted
@@ -146,6 +145,7 @@ def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
         death_timeout=ORPHAN_S,
         job_name="paddock",
         security=security,
+        shared_temp_directory=str(logs or Path.cwd()),  # where it writes certificates that were made here
         protocol="tls://",
         scheduler_options={"host": recipe.host, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
         silence_logs="critical",
@@ -177,6 +177,9 @@ def _close(cluster: Jobs) -> None:
     cluster._created.clear()
     with contextlib.suppress(AssertionError):
         cluster.close()
+    for name in ("ca_file", "cert", "key"):  # that it made, if any
+        if (file := vars(cluster).get(f"_job_{name}")) is not None:
+            file.close()
 
 
 def _tidy(folder: Path | None) -> None:

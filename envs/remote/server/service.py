@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from paddock.envs.certificates import check_tls
 from paddock.envs.errors import PaddockError, require
 from paddock.envs.remote import security
 from paddock.envs.remote.frames import PROTOCOL, SPARE, Kind, join
@@ -87,7 +88,7 @@ class EnvironmentServer:
         address = settings.address
         local = security.check_address(address, "serve.address")
         require(not address.startswith("file:"), f"serve.address={address} is for clients; name serve.address_file")
-        tls = security.check_tls(settings.tls)
+        tls = check_tls(settings.tls, ("cert", "key"))
         if settings.token_file is not None:
             security.make_token(settings.token_file)
         token = security.read_token(settings.token_file)
