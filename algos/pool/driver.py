@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddock.algos.pool import broadcast
-from paddock.algos.pool.executor import FLUSH_S, Capacity, Executor, Job, Resident
+from paddock.algos.pool.executor import FLUSH_S, Executor, Job, Resident
 from paddock.algos.pool.messages import receive, send
+from paddock.algos.pool.protocol import Needs
 
 ALIVE_S = 4.0  # between two signs of life
 TICK_S = 0.25  # between two looks at time limits
@@ -31,9 +32,7 @@ TIMEOUT_EXIT_CODE = 75
 class DriverConnection:
     """One driver's connection, from its greeting to its end."""
 
-    def __init__(
-        self, comm: Any, capacity: Capacity, loop: asyncio.AbstractEventLoop, retire: Callable[[], None]
-    ) -> None:
+    def __init__(self, comm: Any, capacity: Needs, loop: asyncio.AbstractEventLoop, retire: Callable[[], None]) -> None:
         self._comm = comm
         self._loop = loop
         self._cpu = capacity.cpu
@@ -115,7 +114,7 @@ class DriverConnection:
         self,
         function: str,
         items: Sequence[tuple[int, bytes]],
-        needs: tuple[int, float, int],
+        needs: Needs,
         limit_s: float | None,
         renew_after: int | None,
     ) -> None:
@@ -124,9 +123,9 @@ class DriverConnection:
             return
         self._open += len(items)
         run = functools.partial(self._apply, function)
-        threads = max(self._cpu // needs[0], 1)
+        threads = max(self._cpu // needs.cpu, 1)
         for k in range(min(threads, len(items))):
-            self._executor.add(Job(run, deque(items[k::threads]), Capacity(*needs), limit_s, renew_after, function))
+            self._executor.add(Job(run, deque(items[k::threads]), needs, limit_s, renew_after, function))
 
     def _recall(self, ids: Sequence[int]) -> None:
         self._give_back(self._executor.take_back(ids))
@@ -134,7 +133,7 @@ class DriverConnection:
     def _make(self, id: str, factory: bytes) -> None:
         self._residents[id] = Resident(factory)
 
-    def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
+    def _call(self, id: str, call: int, data: bytes, needs: Needs, limit_s: float | None) -> None:
         if self._leaving:  # the driver makes the object, and this call, elsewhere
             self._send("returned", [call])
             return
@@ -142,7 +141,7 @@ class DriverConnection:
         resident = self._residents[id]
         resident.call_id = call
         run = functools.partial(self._apply_method, resident)
-        self._executor.add(Job(run, deque([(call, data)]), Capacity(*needs), limit_s), first=True)
+        self._executor.add(Job(run, deque([(call, data)]), needs, limit_s), first=True)
 
     def _drop(self, id: str) -> None:
         resident = self._residents.pop(id, None)

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddock.algos.pool.main_thread import lend_main_thread
 from paddock.algos.pool.pickling import dump
-from paddock.algos.pool.protocol import Closes
+from paddock.algos.pool.protocol import Closes, Needs
 
 log = logging.getLogger(__name__)
 
@@ -30,21 +30,13 @@ _local = threading.local()  # .executor: the one whose tasks this thread runs
 _at_rest: list[Callable[[], None]] = []
 
 
-class Capacity(NamedTuple):
-    """Resources of a worker, or those that a task occupies."""
-
-    cpu: int
-    memory_gb: float
-    gpu: int
-
-
 @dataclass(eq=False, slots=True)
 class Job:
     """Tasks that came together; one thread runs them, one after the other."""
 
     run: Callable[[bytes], Any]
     tasks: deque[tuple[int, bytes]]  # not begun: number and pickled task
-    needs: Capacity
+    needs: Needs
     limit_s: float | None = None  # for each task
     renew_after: int | None = None  # tasks of this series after which the process is renewed
     series: str = ""
@@ -63,7 +55,7 @@ class Executor:
 
     def __init__(
         self,
-        capacity: Capacity,
+        capacity: Needs,
         ended: Callable[[int, float, bool, bytes, bool], None],
         retire: Callable[[], None],
     ) -> None:
@@ -172,8 +164,12 @@ class Executor:
         return None
 
     def _fits(self, job: Job) -> bool:
-        needs = [one.needs for one in (*self._running, job)]
-        return all(sum(amounts) <= most for amounts, most in zip(zip(*needs, strict=True), self._capacity, strict=True))
+        needs, most = [one.needs for one in (*self._running, job)], self._capacity
+        return (
+            sum(one.cpu for one in needs) <= most.cpu
+            and sum(one.memory_gb for one in needs) <= most.memory_gb
+            and sum(one.gpu for one in needs) <= most.gpu
+        )
 
     def _run(self, job: Job) -> bool:
         """Run the tasks of a job; return whether the process is to be renewed."""

@@ -7,7 +7,7 @@ A worker loads this module when it starts (`--preload paddock.algos.pool.worker`
 """
 
 import asyncio
-import contextlib
+import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
@@ -32,8 +32,9 @@ from tornado.ioloop import PeriodicCallback
 
 from paddock.algos.pool import exit_report
 from paddock.algos.pool.driver import DriverConnection
-from paddock.algos.pool.executor import Capacity, memory_gb
+from paddock.algos.pool.executor import memory_gb
 from paddock.algos.pool.main_thread import exit_if_ended, run_beside
+from paddock.algos.pool.protocol import Needs
 from paddock.envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
@@ -100,7 +101,7 @@ class WorkerService(WorkerPlugin):
         self._loop = asyncio.get_running_loop()
         resources = {name.upper(): amount for name, amount in worker.state.total_resources.items()}
         memory = memory_gb(worker.memory_manager.memory_limit)
-        self._capacity = Capacity(int(worker.state.nthreads), memory, int(resources.get("GPU", 0)))
+        self._capacity = Needs(cpu=int(worker.state.nthreads), memory_gb=memory, gpu=int(resources.get("GPU", 0)))
         self._leaving = False
         self._crash_log = exit_report.log_crashes()
 
@@ -108,7 +109,7 @@ class WorkerService(WorkerPlugin):
         """Answer a driver's greeting, then serve it until it goes."""
         answer = {
             **describe_process(tuple(hello["packages"]), tuple(hello["imports"])),
-            "capacity": self._capacity._asdict(),
+            "capacity": dataclasses.asdict(self._capacity),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "crash_log": self._crash_log,
@@ -148,15 +149,8 @@ class WorkerService(WorkerPlugin):
 
     async def _renew(self) -> None:
         await self._leave(math.inf)  # the others that run here are not to begin again
-        if self._worker.nanny is None:
-            await self._worker.close()
-            return
-        # The nanny starts another. It ends this one as it does at the pool's end, so that exit handlers run and
-        # buffers are written, and kills it where that takes long.
         self._loop.call_later(RENEWAL_S, os._exit, 0)
-        with contextlib.suppress(OSError):  # of the connection, which ends with this process
-            async with self._worker.rpc(self._worker.nanny) as nanny:
-                await nanny.kill(reason="it is renewed", timeout=RENEWAL_S)
+        await self._worker.close(nanny=self._worker.nanny is None)  # a nanny sees to another process
 
 
 @functools.cache

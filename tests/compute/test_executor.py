@@ -12,11 +12,10 @@ from conftest import wait_until
 
 from paddock.algos.pool import executor as executor_module
 from paddock.algos.pool.driver import DriverConnection
-from paddock.algos.pool.executor import Capacity, Executor, Job, perform
+from paddock.algos.pool.executor import Executor, Job, perform
+from paddock.algos.pool.protocol import ONE_CPU, Needs
 from paddock.algos.pool.serial import SerialPool
 from paddock.compute.dask.tasks import Ended, Item
-
-ONE = Capacity(1, 0.0, 0)
 
 
 class Ends:
@@ -31,10 +30,10 @@ class Ends:
 
 def start(cpu: int, memory_gb: float = 1.0, retire: Callable[[], None] = lambda: None) -> tuple[Executor, Ends]:
     ends = Ends()
-    return Executor(Capacity(cpu, memory_gb, 0), ends, retire), ends
+    return Executor(Needs(cpu=cpu, memory_gb=memory_gb), ends, retire), ends
 
 
-def job(run: Callable[[bytes], Any], *numbers: int, needs: Capacity = ONE, **options: Any) -> Job:
+def job(run: Callable[[bytes], Any], *numbers: int, needs: Needs = ONE_CPU, **options: Any) -> Job:
     return Job(run, deque((number, bytes([number])) for number in numbers), needs, **options)
 
 
@@ -78,7 +77,7 @@ def test_a_large_task_is_not_overtaken_until_it_is_taken_back() -> None:
     (executor, ends), may_end = start(2), threading.Event()
     executor.add(job(lambda _: may_end.wait(30), 0))
     wait_until(lambda: executor.busy, 10)
-    executor.add(job(lambda _: None, 1, needs=Capacity(2, 0.0, 0)))
+    executor.add(job(lambda _: None, 1, needs=Needs(cpu=2)))
     executor.add(job(lambda _: may_end.set(), 2))
     assert not ends.tasks
     assert executor.take_back([1]) == [1]
@@ -88,8 +87,8 @@ def test_a_large_task_is_not_overtaken_until_it_is_taken_back() -> None:
 def test_a_task_may_need_all_of_the_memory() -> None:
     executor, ends = start(3, 2.0)
     for number, memory_gb in enumerate((0.1, 0.3, 0.7)):  # 2 less these, and these added again, is 2 - 2e-16
-        executor.add(job(lambda _: None, number, needs=Capacity(1, memory_gb, 0)))
-    executor.add(job(lambda _: None, 3, needs=Capacity(1, 2.0, 0)))
+        executor.add(job(lambda _: None, number, needs=Needs(memory_gb=memory_gb)))
+    executor.add(job(lambda _: None, 3, needs=Needs(memory_gb=2.0)))
     wait_until(lambda: sorted(ends.tasks) == [0, 1, 2, 3], 10)
 
 
@@ -147,7 +146,7 @@ def events() -> Iterator[None]:
 
 
 def call(driver: DriverConnection, number: int) -> None:
-    driver._call("object", number, pickle.dumps(("work", (), {})), ONE, None)
+    driver._call("object", number, pickle.dumps(("work", (), {})), ONE_CPU, None)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -157,7 +156,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def test_an_object_that_hangs_as_it_is_closed_holds_up_no_task() -> None:
     async def main() -> None:
-        driver = DriverConnection(Channel(), ONE, asyncio.get_running_loop(), lambda: None)
+        driver = DriverConnection(Channel(), ONE_CPU, asyncio.get_running_loop(), lambda: None)
         driver._make("object", pickle.dumps(Holds))
         Holds.may_end.set()
         call(driver, 0)
@@ -175,7 +174,7 @@ def test_an_object_that_hangs_as_it_is_closed_holds_up_no_task() -> None:
 @pytest.mark.parametrize("how", ["its object is dropped", "its worker leaves"])
 def test_a_call_that_has_not_begun_is_given_back(how: str) -> None:
     async def main() -> list[Any]:
-        driver = DriverConnection(Channel(), ONE, asyncio.get_running_loop(), lambda: None)
+        driver = DriverConnection(Channel(), ONE_CPU, asyncio.get_running_loop(), lambda: None)
         driver._executor.add(job(lambda _: Holds.may_end.wait(10), 0))
         await until(lambda: driver._executor.busy)
         driver._make("object", pickle.dumps(Holds))

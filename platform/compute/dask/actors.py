@@ -14,7 +14,7 @@ from paddock.algos.pool.broadcast import collecting
 from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import Needs, PoolError, as_exception
 
-from .connection import WorkerConnection, as_tuple
+from .connection import WorkerConnection
 from .tasks import Driver, Ended, Item, finish
 from .workers import Workers
 
@@ -120,7 +120,7 @@ class ActorPlacement:
         if item is not None and worker is not None and worker not in item.holders:
             number = self._workers.hold(worker, item, None)
             worker.share(item.blobs)
-            worker.send("call", actor.key, number, item.data, as_tuple(actor.needs), self._dispatcher.timeout_s)
+            worker.send("call", actor.key, number, item.data, actor.needs, self._dispatcher.timeout_s)
             self._workers.place(worker)
 
     def settle(self) -> None:

@@ -146,8 +146,3 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
     except BaseException:
         comm.abort()
         raise
-
-
-def as_tuple(needs: Needs) -> tuple[int, float, int]:
-    """Needs as they travel."""
-    return needs.cpu, needs.memory_gb, needs.gpu

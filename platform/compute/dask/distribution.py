@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from .connection import WorkerConnection, as_tuple
+from .connection import WorkerConnection
 from .tasks import DaskBatch, Item
 from .workers import Workers
 
@@ -92,8 +93,7 @@ class Distribution:
             if item.blobs:
                 worker.share(item.blobs)
         sent = [(self._workers.hold(worker, item, batch.mean_s), item.data) for item in items]
-        cpu, memory_gb, gpu = as_tuple(batch.needs)
-        needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
+        needs = replace(batch.needs, cpu=worker.threads) if items[0].alone else batch.needs
         worker.send("run", batch.function.id, sent, needs, self._timeout_s, batch.renew_after)
         self._workers.place(worker)
 
