@@ -1,4 +1,8 @@
-"""Membership of the pool: finds workers through the scheduler, examines each, and watches the scheduler."""
+"""Membership of the pool: finds workers through the scheduler, examines each, and watches the scheduler.
+
+A worker with another NumPy or Box2D computes other numbers, and one that cannot import the project fails at its first
+task. So each is compared with this process before it gets work, also one that joins later.
+"""
 
 import asyncio
 import logging
@@ -9,15 +13,15 @@ from typing import Any
 from distributed import Client
 
 from paddock.algos.pool.protocol import PoolError
-from paddock.algos.pool.worker import dask_setup
+from paddock.algos.pool.worker import dask_setup, describe_process
 
-from ..preflight import examine, hello
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
 
+PACKAGES = ("numpy", "gymnasium", "box2d", "torch", "distributed", "cloudpickle")  # whose versions are compared
 TICK_S = 0.5
 ANSWER_S = 3.5  # a scheduler that does not answer for so long, twice, is lost
 GREETED = 32  # workers at a time, or each would have to wait for the answers of all
@@ -191,7 +195,7 @@ class Membership:
         Raises:
             PoolError: it is not to get work, and why.
         """
-        question = hello(self._imports)
+        question = {"packages": PACKAGES, "imports": sorted(self._imports)}
         worker = await greet(address, self._client.connection_args, question)
         if worker is None:
             await self._load(address)
@@ -226,3 +230,23 @@ class Membership:
             log.info("workers: %d, were %d", size, self._announced)
             self._announced = size
         self._seen = size
+
+
+def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
+    """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
+    theirs: Mapping[str, str] = worker.answer["versions"]
+    ours: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
+    for name, expected in ours.items():
+        found = theirs.get(name, "unknown")
+        if name == "python":
+            same, remedy = found.split(".")[:2] == expected.split(".")[:2], "use one environment everywhere"
+        elif name in PACKAGES:
+            change = f"install {name}=={expected}" if expected != "not installed" else f"uninstall {name}"
+            same, remedy = found == expected, f"make it the same there: pip {change}"
+        elif name == "__main__":
+            same, remedy = found == expected, "move what tasks need of the script into a module"
+        else:
+            same, remedy = found == expected, f"install {name} there too"
+        if not same:
+            return f"has {name.replace('python', 'Python')} {found}, this process {expected}; {remedy}"
+    return None
