@@ -1,8 +1,10 @@
-"""The keys of `compute` that several recipes have in common."""
+"""The keys of `compute` that several recipes have in common: numbers of workers, and certificates."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
+from paddock.envs.certificates import Paths
 from paddock.envs.errors import nearest, require
 from paddock.envs.ranges import Range
 
@@ -33,3 +35,30 @@ def read_bounds(workers: Count, default: int) -> Bounds:
     high = given.get("max", low)
     require(low <= high, f"workers: min={low} is more than max={high}; swap them")
     return Bounds(low, high)
+
+
+def check_encrypted(setting: str, address: str, tls: Paths) -> None:
+    """Check that certificates are named if an address needs them, and only then.
+
+    Args:
+        setting: the setting that gives the address, for the message.
+
+    Raises:
+        ConfigError: one is there without the other.
+    """
+    protocol, _, place = address.rpartition("://")
+    encrypted, named = protocol in ("tls", "wss"), any((tls or {}).values())
+    require(named or not encrypted, f"{setting} is encrypted; name its certificates by compute.tls.ca, .cert and .key")
+    require(encrypted or not named, f"{setting} is not encrypted, but compute.tls is set; try tls://{place}")
+
+
+def read_security(tls: Paths) -> Any:
+    """Return Dask's settings for these certificates, which then refuse plain connections; None if none are named."""
+    from distributed import Security
+
+    paths = {name: str(Path(path).absolute()) for name, path in (tls or {}).items() if path}
+    if not paths:
+        return None
+    authority = paths.pop("ca")
+    roles = {f"tls_{role}_{part}": path for role in ("client", "worker", "scheduler") for part, path in paths.items()}
+    return Security(tls_ca_file=authority, require_encryption=True, **roles)

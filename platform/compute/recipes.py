@@ -16,8 +16,7 @@ from paddock.envs.ranges import check_fields
 
 from ..slurm.keys import WorkerKeys
 from .dask.autoscale import Bounds
-from .keys import Count, Retries, Timeout, read_bounds
-from .tls import check_encrypted, read_security
+from .keys import Count, Retries, Timeout, check_encrypted, read_bounds, read_security
 
 
 @dataclass(frozen=True, kw_only=True)

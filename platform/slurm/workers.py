@@ -23,7 +23,7 @@ from .. import ROOT
 from ..compute.dask.autoscale import NoneCame, WorkerFleet
 from ..compute.dask.cluster import configure_dask, open_pool
 from ..compute.dask.pool import DaskPool
-from ..compute.tls import read_security
+from ..compute.keys import read_security
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .keys import WorkerKeys
 

@@ -10,8 +10,8 @@ from conftest import CERTIFICATES as KEYS
 from conftest import ROOT, TINY, assert_refuses_strangers, call_main, job_recipe, launch, launch_scheduler, rows, stop
 
 from paddock.compute.dask.pool import DaskPool
+from paddock.compute.keys import read_security
 from paddock.compute.recipes import Dask
-from paddock.compute.tls import read_security
 from paddock.slurm.workers import _cluster
 
 
