@@ -23,10 +23,11 @@ _unpickling = threading.RLock()  # a value may carry another broadcast
 class Broadcast(Generic[Value]):
     """A handle on a shared value; cheap to send any number of times."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, data: bytes | None = None) -> None:
+        """Take a value, and its pickle if there is one."""
         self.value = value
         self.id = uuid.uuid4().hex
-        self._data: bytes | None = None
+        self._data = data
 
     @property
     def data(self) -> bytes:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.errors import ConfigError, nearest, one_line, require
 
 from ..runs.late import optuna
 
@@ -60,4 +60,4 @@ def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, An
     try:
         return target(**options, **ours)
     except (TypeError, ValueError, ImportError) as error:
-        raise ConfigError(f"options.{name}: {' '.join(str(error).split())}; see Optuna's documentation") from error
+        raise ConfigError(f"options.{name}: {one_line(error)}; see Optuna's documentation") from error

@@ -23,7 +23,7 @@ from optuna.distributions import (
 )
 from optuna.trial import BaseTrial, FixedTrial
 
-from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.errors import ConfigError, nearest, one_line, require
 
 from ..config.hydra_private import write_element
 
@@ -119,7 +119,7 @@ def _read(override: Override) -> Parameter:
         try:
             distribution = _interval(value, log) if isinstance(value, IntervalSweep) else _range(value, log)
         except (ValueError, ZeroDivisionError, OverflowError) as error:
-            raise ConfigError(f"{line}: {' '.join(str(error).split())}") from error
+            raise ConfigError(f"{line}: {one_line(error)}") from error
         return Parameter(key, distribution, {}, when)
     require(not log, f"{line}: choices have no logarithm; use interval or range")
     items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())

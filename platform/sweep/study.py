@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from paddock.envs.errors import ConfigError, require
+from paddock.envs.errors import ConfigError, one_line, require
 from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
@@ -148,7 +148,6 @@ class StudySettings:
         path = folder / SETTINGS
         try:
             noted = json.loads(path.read_text())
-            noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
             tuples = {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources", "parameters")}
             return cls(**noted | tuples)
         except OSError as error:
@@ -158,9 +157,7 @@ class StudySettings:
 
     def write(self, folder: Path) -> None:
         """Write them into a folder."""
-        objectives = [{"metric": metric, "direction": direction} for metric, direction in self.objectives.items()]
-        noted = asdict(self) | {"objectives": objectives}
-        write_atomically(folder / SETTINGS, json.dumps(noted, indent=2).encode())
+        write_atomically(folder / SETTINGS, json.dumps(asdict(self), indent=2).encode())
 
 
 def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
@@ -177,8 +174,8 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     try:
         return optuna.storages.get_storage(url)
     except Exception as error:  # of any database, or its missing module
-        why, safe = " ".join(str(error).split()), hide_passwords(url)
-        why = why.replace(url, safe)
+        safe = hide_passwords(url)
+        why = one_line(error).replace(url, safe)
         raise ConfigError(f"storage={safe} cannot be opened ({why}); check the URL, or leave it out") from error
 
 

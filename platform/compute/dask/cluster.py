@@ -24,6 +24,7 @@ from paddock.algos.common.disk import open_temporary
 from paddock.algos.pool import exit_report
 from paddock.algos.pool.main_guard import UNGUARDED_EXIT_CODE, Unguarded
 from paddock.algos.pool.protocol import PoolError
+from paddock.envs.errors import one_line
 
 from .autoscale import Bounds, NoneCame, WorkerFleet
 from .dispatcher import Dispatcher
@@ -95,9 +96,8 @@ def local(
                 env={exit_report.FOLDER: crashes},
             )
         except (OSError, RuntimeError) as error:  # Dask's own is a RuntimeError
-            why = " ".join(str(error).split())
             remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
-            raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
+            raise PoolError(f"no worker processes can be started here ({one_line(error)}); {remedy}") from error
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
         client.sync(_hold_interrupts)

@@ -93,7 +93,7 @@ class DaskBatch:
         with collecting() as met:
             data = dump(fn)
         self.name = name  # of the function, under which the length of its tasks is remembered
-        self.function = Shared(data)
+        self.function = Broadcast(None, data)
         self.blobs = [*met.values(), self.function]
         self.deliver = deliver
         self.needs = needs
@@ -174,14 +174,6 @@ class DaskBatch:
     def _check(self) -> None:
         if error := self._cancelled or self._dispatcher.failure:
             raise error
-
-
-class Shared(Broadcast[Any]):
-    """A broadcast that exists as bytes alone."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(None)
-        self._data = data
 
 
 class Ended:
