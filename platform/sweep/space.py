@@ -8,6 +8,7 @@ algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn wh
 algo.gae_lambda=tag("when:algo.advantage=gae", log, interval(0.5, 0.99))   both in one tag
 """
 
+import graphlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -165,26 +166,21 @@ def _as_choice(item: Any) -> Choice:
 
 def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
     """Sort parameters so that each follows the one it depends on."""
-    waiting, ordered = list(parameters), dict[str, Parameter]()
-    while waiting:
-        ready = [one for one in waiting if one.when is None or one.when[0] in ordered]
-        if not ready:
-            stuck = waiting[0]
-            assert stuck.when is not None
-            names = [one.name for one in parameters if one is not stuck]
-            known = nearest(stuck.when[0], names)
-            raise ConfigError(
-                f"{stuck.name}: when:{stuck.when[0]} needs a parameter that does not depend on it; {known}"
-            )
-        for one in ready:
-            if one.when is not None:
-                other, text = one.when
-                texts = list(ordered[other].texts.values())
-                remedy = nearest(text, texts) if texts else f"give {other} choices"
-                require(text in texts, f"{one.name}: when:{other}={text} never holds; {remedy}")
-        ordered |= {one.name: one for one in ready}
-        waiting = [one for one in waiting if one not in ready]
-    return list(ordered.values())
+    by_name = {one.name: one for one in parameters}
+    for one in parameters:
+        if one.when is not None:
+            other, text = one.when
+            names = [name for name in by_name if name != one.name]
+            remedy = f"when:{other} needs a parameter that does not depend on it; {nearest(other, names)}"
+            require(other in names, f"{one.name}: {remedy}")
+            texts = list(by_name[other].texts.values())
+            remedy = nearest(text, texts) if texts else f"give {other} choices"
+            require(text in texts, f"{one.name}: when:{other}={text} never holds; {remedy}")
+    try:
+        order = graphlib.TopologicalSorter({one.name: [one.when[0]] if one.when else [] for one in parameters})
+        return [by_name[name] for name in order.static_order()]
+    except graphlib.CycleError as error:
+        raise ConfigError(f"{error.args[1][0]}: when: needs a parameter that does not depend on it") from error
 
 
 def _draw(trial: BaseTrial, parameter: Parameter) -> str:
