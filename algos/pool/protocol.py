@@ -218,10 +218,11 @@ class RemoteError(PaddockError):
     """A task's own exception as text, because it could not be pickled."""
 
 
-def as_exception(error: BaseException) -> Exception:
-    """Return a task's error as an Exception: its SystemExit would end this process, too."""
+def value_of(done: Done) -> Any:
+    """Return a task's value, or raise its error; a SystemExit of it as a `RemoteError`, or it would end this process."""
+    error = done.error
+    if error is None:
+        return done.value
     if isinstance(error, Exception):
-        return error
-    remote = RemoteError(f"{type(error).__name__}: {error}")
-    remote.__cause__ = error.__cause__
-    return remote
+        raise error
+    raise RemoteError(f"{type(error).__name__}: {error}") from error.__cause__

@@ -23,8 +23,8 @@ from paddock.algos.pool.protocol import (
     TaskBatch,
     TaskOptions,
     Value,
-    as_exception,
     check_options,
+    value_of,
 )
 
 
@@ -101,14 +101,8 @@ class _Resident:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         if self._closed:
             raise PoolError("the object is closed; make another one")
-
-        def value() -> Any:
-            if done.error is not None:
-                raise as_exception(done.error)
-            return done.value
-
         done = _end(lambda _: self._run(method, args, kwargs), None, 0, 0)
-        return value
+        return lambda: value_of(done)
 
     def close(self) -> None:
         closing, self._closed, self._object = self._object, True, None

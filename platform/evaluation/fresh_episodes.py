@@ -16,7 +16,7 @@ from paddock.algos.learning.episode_metrics import cut_off
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
 from paddock.algos.pool.broadcast import Broadcast
-from paddock.algos.pool.protocol import as_exception
+from paddock.algos.pool.protocol import value_of
 from paddock.algos.protocol import can_draw
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.machine import usable_cores
@@ -157,9 +157,7 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
         shared: Broadcast[Sequence[Performance]] = pool.broadcast([what])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(perform_share, tasks):
-            if done.error is not None:
-                raise as_exception(done.error)
-            (parts[done.index],) = done.value
+            (parts[done.index],) = value_of(done)
     return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddock.algos.pool.broadcast import collecting
 from paddock.algos.pool.pickling import dump
-from paddock.algos.pool.protocol import Needs, PoolError, as_exception
+from paddock.algos.pool.protocol import Needs, PoolError, value_of
 
 from .connection import WorkerConnection
 from .tasks import Driver, Ended, Item, finish
@@ -53,14 +53,7 @@ class ActorHandle:
         failure = self._dispatcher.failure
         if failure is not None and self._futures.pop(index, None) is not None:
             raise failure  # the loop may have ended, and would never end the call
-
-        def value() -> Any:
-            done = future.result()()
-            if done.error is not None:
-                raise as_exception(done.error)
-            return done.value
-
-        return value
+        return lambda: value_of(future.result()())
 
     def close(self) -> None:
         """Close the object; open calls are not waited for."""
