@@ -180,10 +180,9 @@ def open_pool(
         TimeoutError: they did not come in time.
     """
     undo.callback(client.close)
-    loop = client.sync(_this_loop)
-    dispatcher = Dispatcher(
-        loop, retries, task_timeout_s, partial(read_exit, None if nannies_here else client.connection_args)
-    )
+    loop: Any = client.loop
+    read = partial(read_exit, None if nannies_here else client.connection_args)
+    dispatcher = Dispatcher(loop.asyncio_loop, retries, task_timeout_s, read)
     membership = Membership(client, dispatcher, fleet, imports, where)
     try:
         client.sync(membership.open, workers, timeout_s)
@@ -242,10 +241,6 @@ class OneTimeNanny(Nanny):
                 os.kill(process.pid, signal.SIGKILL)
             await asyncio.wait_for(process.stopped.wait(), timeout)
         await super().kill(timeout, reason)
-
-
-async def _this_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
 
 
 async def _greet(address: str, security: Security) -> None:

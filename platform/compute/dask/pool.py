@@ -30,14 +30,6 @@ from .membership import Membership
 from .tasks import AHEAD_S
 
 MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
-SIGNAL_S = 1.0  # after which a signal is handled that came just before a wait began
-
-
-def _wait(ends: queue.SimpleQueue[Sequence[End]]) -> Sequence[End]:
-    """Return the next ends; the wait has a timeout because Python handles no signal that came just before it."""
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return ends.get(timeout=SIGNAL_S)
 
 
 class DaskPool:
@@ -105,7 +97,7 @@ class DaskPool:
                     put += taken
                 if put == ended:
                     return
-                for end in _wait(ends):
+                for end in ends.get():
                     ended += 1
                     done = end()
                     failure = self._dispatcher.failure
