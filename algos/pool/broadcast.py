@@ -4,10 +4,11 @@ A `Broadcast` in a task's arguments travels as its number alone while a pool pic
 sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
 """
 
+import contextlib
 import pickle
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from paddock.algos.pool.pickling import dump
@@ -60,19 +61,17 @@ class Blob:
             return self._handle
 
 
-class collecting:  # noqa: N801
+@contextlib.contextmanager
+def collecting() -> Iterator[dict[str, Broadcast[Any]]]:
     """Let broadcasts pickled in this thread travel as their ids; gives those that were met."""
-
-    def __enter__(self) -> dict[str, Broadcast[Any]]:
-        self._met: dict[str, Broadcast[Any]] = {}
-        _local.met = self._met
-        return self._met
-
-    def __exit__(self, kind: object, *_: object) -> None:
+    met: dict[str, Broadcast[Any]] = {}
+    _local.met = met
+    try:
+        yield met
+    finally:
         _local.met = None
-        if kind is None:
-            for broadcast in self._met.values():
-                broadcast.data  # noqa: B018  pickled here, so that the caller gets the error
+    for broadcast in met.values():
+        broadcast.data  # noqa: B018  pickled here, so that the caller gets the error
 
 
 def received(id: str) -> Broadcast[Any]:

@@ -36,14 +36,15 @@ from paddock.algos.pool.protocol import End, PoolError, TaskTimeout
 
 from .actors import ActorPlacement
 from .connection import WorkerConnection
-from .distribution import Distribution
-from .lost_workers import LostWorkers
+from .distribution import feed, rebalance, recall
+from .lost_workers import report_loss, take_tasks
 from .tasks import DaskBatch, Ended, Item, finish
 from .workers import Workers
 
 log = logging.getLogger(__name__)
 
 SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
+REBALANCE_S = 0.02  # between two looks for work that waits behind a long task while others are idle
 COPIES = 3  # of a task, on workers that fell silent one after the other
 
 
@@ -71,17 +72,16 @@ class Dispatcher:
         self.lock = threading.Lock()
         self.failure: PoolError | None = None
         self.timeout_s = timeout_s
-        self._lost = LostWorkers(self.workers, retries, read_exit)
+        self._read_exit = read_exit
         self._loop = loop
         self._retries = retries
         self._batches: list[DaskBatch] = []
-        self._distribution = Distribution(
-            self.workers, self._batches, timeout_s, lambda s, fn: loop.call_later(s, self._run, fn)
-        )
         self.placement = ActorPlacement(self, self.workers)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
+        self._rebalancing = False
+        self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
 
     # From any thread
@@ -170,7 +170,7 @@ class Dispatcher:
             for batch in self._batches:
                 batch.waiting.clear()
         items = [item for worker in self.workers.values() for item in worker.items.values()]
-        items += [*waiting, *self.placement.open_calls(), *self._lost.given_up]
+        items += [*waiting, *self.placement.open_calls(), *self._given_up]
         finish((item, Ended(item, error=failure)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -212,7 +212,19 @@ class Dispatcher:
         if ids:
             for worker in self.workers.values():
                 worker.forget(ids)
-        self._distribution.feed()
+        feed(self.workers, self._batches, self.timeout_s)
+        if self.workers.idle:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._rebalancing:
+            self._rebalancing = True
+            self._loop.call_later(REBALANCE_S, self._run, self._rebalance)
+
+    def _rebalance(self) -> None:
+        self._rebalancing = False
+        if self.workers.idle and not any(batch.waiting for batch in self._batches) and rebalance(self.workers):
+            self._look_again()
 
     # Ends come in
 
@@ -277,20 +289,22 @@ class Dispatcher:
             batch.waiting.clear()
         if batch.mean_s is not None:
             self._means[batch.name] = batch.mean_s
-        for item in self._lost.given_up:
+        for item in self._given_up:
             item.over |= item.source is batch
         for worker in self.workers.values():
             numbers = [number for number, item in worker.items.items() if item.source is batch]
             for number in numbers:
                 worker.items[number].over = True
-            self._distribution.recall(worker, numbers)
+            recall(worker, numbers)
 
     def _lose(self, worker: WorkerConnection) -> None:
-        again, given_up = self._lost.take_tasks(worker)
+        again, given_up = take_tasks(self.workers, worker, self._retries)
         self._requeue(again)
         self.placement.leave(worker)
         if (again or given_up) and (worker.retired or not worker.leaving) and self.failure is None:
-            self.spawn(self._lost.report(worker, len(again), given_up))
+            self._given_up.update(given_up)
+            reporting = self.spawn(report_loss(worker, self._read_exit, len(again), given_up))
+            reporting.add_done_callback(lambda _: self._given_up.difference_update(given_up))
         self._feed()
 
 

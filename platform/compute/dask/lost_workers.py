@@ -28,65 +28,49 @@ MORE_TIME = "give workers more time (compute.time_min, or --lifetime of `dask wo
 RETIRED = f"it retired before that had ended; {MORE_TIME}"
 
 
-class LostWorkers:
-    """Decides what becomes of lost workers' tasks. All of it belongs to the client's event loop.
+def take_tasks(workers: Workers, worker: WorkerConnection, retries: int) -> tuple[list[Item], list[Item]]:
+    """Remove a lost worker; return those of its tasks that run again, and those that are given up.
 
-    Attributes:
-        given_up: tasks whose end waits until it is known how their last worker ended.
+    Args:
+        retries: how often a task may lose its worker and run again.
     """
+    workers.pop(worker.address, None)
+    workers.place(worker)
+    unended = [item for item in worker.items.values() if not item.over]
+    # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
+    by_itself = worker.alone or len(worker.items) == 1
+    for number in list(worker.items):
+        workers.release(worker, number)
+    again: list[Item] = []
+    given_up: list[Item] = []
+    for item in unended:
+        actor = item.source if isinstance(item.source, ActorHandle) else None
+        if _counts(worker, item):
+            item.losses += 1
+            if item.losses > retries and (by_itself or actor is not None) and not item.held:
+                given_up.append(item)
+                if actor is not None:
+                    actor.items.pop(item.index, None)
+                continue
+            item.alone = actor is None
+        if not item.held:
+            again.append(item)
+    return again, given_up
 
-    def __init__(self, workers: Workers, retries: int, read_exit: Callable[[WorkerConnection], Awaitable[str]]) -> None:
-        """Begin without losses.
 
-        Args:
-            retries: how often a task may lose its worker and run again.
-            read_exit: finds out how a worker ended.
-        """
-        self.given_up: set[Item] = set()
-        self._workers = workers
-        self._retries = retries
-        self._read_exit = read_exit
-
-    def take_tasks(self, worker: WorkerConnection) -> tuple[list[Item], list[Item]]:
-        """Remove a worker; return those of its tasks that run again, and those that are given up."""
-        self._workers.pop(worker.address, None)
-        self._workers.place(worker)
-        unended = [item for item in worker.items.values() if not item.over]
-        # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
-        by_itself = worker.alone or len(worker.items) == 1
-        for number in list(worker.items):
-            self._workers.release(worker, number)
-        again: list[Item] = []
-        given_up: list[Item] = []
-        for item in unended:
-            actor = item.source if isinstance(item.source, ActorHandle) else None
-            if _counts(worker, item):
-                item.losses += 1
-                if item.losses > self._retries and (by_itself or actor is not None) and not item.held:
-                    given_up.append(item)
-                    if actor is not None:
-                        actor.items.pop(item.index, None)
-                    continue
-                item.alone = actor is None
-            if not item.held:
-                again.append(item)
-        self.given_up.update(given_up)
-        return again, given_up
-
-    async def report(self, worker: WorkerConnection, again: int, given_up: list[Item]) -> None:
-        """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
-        cause = RETIRED if worker.retired else await self._read_exit(worker)
-        if again:
-            tasks = f"{again} task{'s' if again > 1 else ''}"
-            log.warning(
-                "a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks
-            )
-        ends = []
-        for item in given_up:
-            text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
-            ends.append((item, Ended(item, error=WorkerLost(text))))
-        self.given_up.difference_update(given_up)
-        finish(ends)
+async def report_loss(
+    worker: WorkerConnection, read: Callable[[WorkerConnection], Awaitable[str]], again: int, given_up: list[Item]
+) -> None:
+    """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
+    cause = RETIRED if worker.retired else await read(worker)
+    if again:
+        tasks = f"{again} task{'s' if again > 1 else ''}"
+        log.warning("a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks)
+    ends = []
+    for item in given_up:
+        text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
+        ends.append((item, Ended(item, error=WorkerLost(text))))
+    finish(ends)
 
 
 def _counts(worker: WorkerConnection, item: Item) -> bool:
