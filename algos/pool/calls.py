@@ -23,14 +23,9 @@ class Initializer:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-@dataclass(frozen=True)
-class SentOnce:
-    """A function that travels to each worker once, however many chunks call it."""
-
-    handle: Broadcast[Callable[..., Any]]
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self.handle.value(*arguments)
+def call_shared(function: Broadcast[Callable[..., Any]], *arguments: Any) -> Any:
+    """Call a function that travels to each worker once, however many chunks call it."""
+    return function.value(*arguments)
 
 
 def call(setup: Broadcast[Initializer] | None, task: Call) -> Any:

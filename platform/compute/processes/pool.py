@@ -18,7 +18,7 @@ import multiprocessing.pool
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from paddock.algos.pool.calls import Initializer, SentOnce, call
+from paddock.algos.pool.calls import Initializer, call, call_shared
 from paddock.algos.pool.late import LatePool
 from paddock.algos.pool.main_guard import Unguarded, check_guarded
 from paddock.algos.pool.protocol import ONE_CPU, Needs, PoolError, check_options
@@ -112,7 +112,6 @@ class Pool(multiprocessing.pool.Pool):
             super().__init__(max(self._workers.size, 1))
             self._transport.results = self._cache
             undo.pop_all()
-        self._transport.at_exit = self._terminate
         atexit.register(self._terminate)  # before Dask's own function, which was registered earlier, ends its loop
 
     def _share(self, setup: Initializer) -> Any:
@@ -180,7 +179,7 @@ class Pool(multiprocessing.pool.Pool):
         """Return a function that travels to each worker once, however many chunks call it."""
         self._check_running()
         with contextlib.suppress(Exception):  # a function that cannot be pickled is the error of every chunk
-            return SentOnce(self._workers.broadcast(func))
+            return functools.partial(call_shared, self._workers.broadcast(func))
         return func
 
     @staticmethod

@@ -1,6 +1,5 @@
 """Carries the tasks of a `multiprocessing.Pool` to our workers, in place of the standard library's pipes."""
 
-import atexit
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ class Transport:
 
     Attributes:
         results: those that have not ended, by job; the standard library's.
-        at_exit: what is registered for the end of the program, until the workers are released.
     """
 
     results: dict[int, Any]
@@ -30,7 +28,6 @@ class Transport:
         Args:
             own: whether the workers are closed at the end.
         """
-        self.at_exit: Callable[[], None] | None = None
         self._workers, self._own = workers, own
         self._ends: queue.SimpleQueue[End | None] = queue.SimpleQueue()
         self._jobs: dict[int, tuple[int, int]] = {}  # of the tasks on their way: job, and chunk of it
@@ -85,8 +82,6 @@ class Transport:
                 self._batch.cancel()
                 if self._own:
                     self._workers.close()
-                if self.at_exit is not None:
-                    atexit.unregister(self.at_exit)
 
     def _deliver(self, ends: Sequence[End]) -> None:
         for end in ends:
