@@ -33,7 +33,7 @@ from ..config.overrides import spell_sources
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
-from .launchers import LocalKeys, LocalLauncher, SweepLauncher
+from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import corners, read_space, spell_parameters, suggest
 from .study import (
@@ -110,7 +110,10 @@ class OptunaSweeper(Sweeper):
         launcher = Plugins.instance().instantiate_launcher(
             config=config, hydra_context=hydra_context, task_function=task_function
         )
-        self._launcher = launcher
+        self._open: Callable[[], LaunchTarget] = LocalKeys(jobs=None, cpus=1, gpus=()).open
+        self._copy_of: Callable[[Path], Path | None] = lambda path: None
+        if isinstance(launcher, SweepLauncher):  # and not Hydra's own
+            self._open, self._copy_of = launcher.open, launcher.copy_of
 
     def sweep(self, arguments: list[str]) -> None:
         """Bring the study to its number of trials.
@@ -129,7 +132,7 @@ class OptunaSweeper(Sweeper):
         self._create()
         study = open_study(self._folder)
         print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
-        with contextlib.closing(self._open_target()) as target:
+        with contextlib.closing(self._open()) as target:
             session = SweepSession(study, self._folder, settings, target, self._plan)
             caught = self._run(session)
         print_summary(study, self._folder)
@@ -225,14 +228,8 @@ class OptunaSweeper(Sweeper):
             remedy = "choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
-    def _open_target(self) -> LaunchTarget:
-        if isinstance(self._launcher, SweepLauncher):
-            return self._launcher.open()
-        return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # instead of Hydra's own launcher
-
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
         """Draw what a trial lacks; return what is drawn, and how to start it."""
         drawn = suggest(trial, self._parameters)
-        overrides, launcher = [*self._fixed, *drawn], self._launcher
-        copy_of = (launcher if isinstance(launcher, SweepLauncher) else LocalLauncher()).copy_of
-        return drawn, plan_job(self._loader, self._config, overrides, trial.number, run, copy_of)
+        overrides = [*self._fixed, *drawn]
+        return drawn, plan_job(self._loader, self._config, overrides, trial.number, run, self._copy_of)
