@@ -239,7 +239,7 @@ def test_jobs_that_keep_ending_are_submitted_ever_more_seldom(monkeypatch: pytes
     worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, objects=0, idle_since=0, stuck=False)
     fleet.note(worker)
     for now in range(200):
-        asyncio.run(fleet.follow(0, 0.0, [worker] if now == 0 else []))
+        asyncio.run(fleet.follow(0, [worker] if now == 0 else []))
     # Seen to have ended at 1, 11, 21, 31, 44 and 85; between two tries are at least 5, 10, 20, 40 and 80 seconds.
     assert submitted == [1, 11, 22, 43, 84, 165]
 

@@ -225,20 +225,19 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "asked", "tasks", "work_s", "pressed", "wanted"),
+    ("size", "asked", "tasks", "pressed", "wanted"),
     [
-        (2, 0, 0, 0.0, 0.0, 2),  # nothing to do: as it is
-        (2, 0, 100, 1.0, 0.2, 2),  # a second of work is not worth a worker
-        (2, 0, 100, 50.0, 0.2, 4),  # twice as many at a time
-        (6, 0, 100, 50.0, 0.2, 8),  # up to the bound
-        (2, 0, 1, 50.0, 0.2, 3),  # one task cannot use more than one more
-        (2, 5, 0, 0.0, 0.0, 5),  # the algorithm asked
-        (2, 50, 0, 0.0, 0.0, 8),
-        (2, 0, 4, 0.8, 0.6, 4),  # short tasks, again and again
+        (2, 0, 0, 0.0, 2),  # nothing to do: as it is
+        (2, 0, 100, 0.2, 2),  # a moment's work is not worth a worker
+        (2, 0, 100, 0.6, 4),  # twice as many at a time
+        (6, 0, 100, 0.6, 8),  # up to the bound
+        (2, 0, 1, 0.6, 3),  # one task cannot use more than one more
+        (2, 5, 0, 0.0, 5),  # the algorithm asked
+        (2, 50, 0, 0.0, 8),
     ],
 )
-def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, pressed: float, wanted: int) -> None:
-    assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, pressed) == wanted
+def test_the_wanted_size(size: int, asked: int, tasks: int, pressed: float, wanted: int) -> None:
+    assert Bounds(1, 8).wanted(size, asked, 1, tasks, pressed) == wanted
 
 
 def test_a_pool_grows_with_the_work_and_shrinks_without(

@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # what checks a configuration needs bounds alone, and takes n
 
 log = logging.getLogger(__name__)
 
-GROW_S = 2.0  # a pool grows while so much work waits for each of its threads
-PRESSED = 0.5  # or while tasks have waited for so much of the last few seconds
+PRESSED = 0.5  # a pool grows while tasks have waited for so much of the last few seconds
 WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
 AGAIN_S = 5.0  # between two tries to start what is missing, twice as long after each
@@ -43,7 +42,7 @@ class Bounds:
     def __str__(self) -> str:
         return str(self.min) if self.min == self.max else f"{self.min} to {self.max}"
 
-    def wanted(self, size: int, asked: int, threads: int, tasks: int, work_s: float, pressed: float) -> int:
+    def wanted(self, size: int, asked: int, threads: int, tasks: int, pressed: float) -> int:
         """How many workers there should be.
 
         Args:
@@ -51,12 +50,10 @@ class Bounds:
             asked: as many as have work, according to the algorithm.
             threads: of each worker.
             tasks: that no worker has begun.
-            work_s: in those tasks, as far as is known.
             pressed: the share of the last few seconds in which there were such tasks.
         """
         floor = min(max(self.min, asked), self.max)
-        enough_work = work_s > GROW_S * threads * max(size, 1) or pressed > PRESSED
-        if tasks and enough_work:
+        if tasks and pressed > PRESSED:
             # Twice as many at a time: a burst of short tasks is over before more would have started.
             could_use = size + math.ceil(tasks / threads)
             return max(floor, min(self.max, 2 * size, could_use), min(size, self.max))
@@ -111,7 +108,7 @@ class WorkerFleet:
         """Return whether more workers are to come than are present, such as those of jobs that wait in a queue."""
         return sum(max(len(self._members(name)) - 1, 1) for name in self.cluster.workers) > present
 
-    async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
+    async def follow(self, tasks: int, workers: "list[WorkerConnection]") -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
@@ -122,7 +119,7 @@ class WorkerFleet:
         await self._strike_off(workers, now)
         await self._end_stuck()
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
-        target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
+        target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, self._pressed)
         if target > self._target:
             self._pressed = 0.0  # the next step waits for the effect of this one
         floor = min(max(self.bounds.min, self.asked), self.bounds.max)

@@ -78,7 +78,6 @@ class Dispatcher:
         self._batches: list[DaskBatch] = []
         self.placement = ActorPlacement(self, self.workers)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
-        self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
         self._rebalancing = False
         self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
@@ -99,8 +98,7 @@ class Dispatcher:
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
         """Open a batch; may be called in any thread."""
-        name = _name(fn)
-        batch = DaskBatch(name, fn, deliver, self, mean_s=self._means.get(name), **settings)
+        batch = DaskBatch(fn, deliver, self, **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
         with self.lock:
             if self.failure is not None:
@@ -115,10 +113,10 @@ class Dispatcher:
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
 
-    def backlog(self) -> tuple[int, float]:
-        """Tasks that no worker has begun, and the work in them, in seconds, as far as is known."""
-        tasks = sum(batch.remaining for batch in self._batches)
-        return tasks, sum(batch.remaining * (batch.mean_s or 0.0) for batch in self._batches)
+    @property
+    def backlog(self) -> int:
+        """Tasks that no worker has begun."""
+        return sum(batch.remaining for batch in self._batches)
 
     @property
     def waits(self) -> bool:
@@ -287,8 +285,6 @@ class Dispatcher:
         with self.lock:
             self._batches.remove(batch)
             batch.waiting.clear()
-        if batch.mean_s is not None:
-            self._means[batch.name] = batch.mean_s
         for item in self._given_up:
             item.over |= item.source is batch
         for worker in self.workers.values():
@@ -314,12 +310,6 @@ def _own_fault(error: BaseException) -> PoolError:
     failure = PoolError(f"the pool failed ({type(error).__name__}: {error}); the log has the traceback")
     failure.__cause__ = error
     return failure
-
-
-def _name(fn: Any) -> str:
-    """Return a function's name, under which the length of its tasks is remembered."""
-    inner = getattr(fn, "func", fn)
-    return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
 
 
 _NOBODYS = Item(None, -1, b"", ())

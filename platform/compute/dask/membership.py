@@ -155,7 +155,7 @@ class Membership:
             return
         if self._following is None:
             usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
-            self._following = asyncio.ensure_future(self._fleet.follow(*self._dispatcher.backlog(), usable))
+            self._following = asyncio.ensure_future(self._fleet.follow(self._dispatcher.backlog, usable))
         await asyncio.wait([self._following], timeout=TICK_S)
         if self._following.done():
             followed, self._following = self._following, None

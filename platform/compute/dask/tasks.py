@@ -80,7 +80,6 @@ class DaskBatch:
 
     def __init__(
         self,
-        name: str,
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
         dispatcher: Driver,
@@ -88,18 +87,16 @@ class DaskBatch:
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
         renew_after: int | None = None,
-        mean_s: float | None,
     ) -> None:
         with collecting() as met:
             data = dump(fn)
-        self.name = name  # of the function, under which the length of its tasks is remembered
         self.function = Broadcast(None, data)
         self.blobs = [*met.values(), self.function]
         self.deliver = deliver
         self.needs = needs
         self.retry_errors = retry_errors
         self.renew_after = renew_after
-        self.mean_s = mean_s  # of a task, as far as it is known
+        self.mean_s: float | None = None  # of a task, as far as it is known
         self.unseen = 0  # tasks that will follow those put so far, where that is known
         self.waiting: deque[Item] = deque()
         self._dispatcher = dispatcher

@@ -99,7 +99,7 @@ def test_a_worker_that_a_smaller_pool_lets_go_gets_no_task_on_its_way_out() -> N
         cluster = SimpleNamespace(worker_spec=dict(names), workers=dict(names), scale_down=scale_down)
         fleet = WorkerFleet(cluster, Bounds(1, 2), ended=nobody)
         fleet._target, fleet._again = 2, time.monotonic() + 600
-        await fleet.follow(0, 0.0, workers)
+        await fleet.follow(0, workers)
         for worker in workers:
             worker.end.set_result(None)
         await asyncio.gather(*served)
@@ -140,7 +140,7 @@ def test_replacements_are_started_eight_times(monkeypatch: pytest.MonkeyPatch) -
             elif k == 0:
                 ends.update(dict.fromkeys(jobs[1:], now))
             try:
-                await fleet.follow(1, 1.0, workers[:1])
+                await fleet.follow(1, workers[:1])
             except NoneCame as error:
                 return str(error)
         raise AssertionError("it goes on for ever")
