@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.types import HydraContext, TaskFunction
@@ -63,7 +63,7 @@ class SlurmLauncher(SweepLauncher):
         self._code, self._copied = code, False
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
-    def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
+    def _run(self, plans: Sequence[Plan]) -> None:
         """Submit a batch of jobs; with `wait`, wait until all have ended.
 
         Raises:
@@ -75,7 +75,8 @@ class SlurmLauncher(SweepLauncher):
         except OSError as error:
             remedy = "mend that, or choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{shown(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
-        return self._wait([plan.run for plan in plans]) if self._keys.wait else {}
+        if self._keys.wait:
+            self._wait([plan.run for plan in plans])
 
     def open(self) -> "SlurmTarget":
         """Return the queue as a launch target, for runs that come one by one."""
@@ -144,8 +145,8 @@ class SlurmLauncher(SweepLauncher):
         # Safe path, or else the folder it was submitted in would come first.
         return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
 
-    def _wait(self, runs: Sequence[Path]) -> dict[Path, float | None]:
-        """Wait for the jobs; return the last evaluation of each.
+    def _wait(self, runs: Sequence[Path]) -> None:
+        """Wait for the jobs.
 
         Raises:
             RunFailed: one of them ended short of its budget.
@@ -163,10 +164,9 @@ class SlurmLauncher(SweepLauncher):
             print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
             raise
         print_table(self._sweep, run_states, 10)
-        wrong = [run_state for run_state in run_states if run_state.state in WRONG]
+        wrong = sum(run_state.state in WRONG for run_state in run_states)
         if wrong:
-            raise RunFailed(f"{len(wrong)} of {len(runs)} runs did not get to their end; see above")
-        return {run_state.run: run_state.metrics.get("eval/return_mean") for run_state in run_states}
+            raise RunFailed(f"{wrong} of {len(runs)} runs did not get to their end; see above")
 
 
 class SlurmTarget:

@@ -125,11 +125,9 @@ class SweepLauncher(Launcher):
         plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
         if self._config.dry_run:
             print("\n".join(f"would {self.verb} {shlex.join(plan.command)}" for plan in plans))
-        values = {} if self._config.dry_run else self._run(plans)
-        return [
-            JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED, _return_value=values.get(plan.run))
-            for plan in plans
-        ]
+        else:
+            self._run(plans)
+        return [JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED) for plan in plans]
 
     def copy_of(self, path: Path) -> Path | None:
         """Return where a path of this machine lies for the runs; None for the path itself."""
@@ -138,7 +136,7 @@ class SweepLauncher(Launcher):
     def _plan(self, overrides: list[str], number: int) -> Plan:
         return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
-    def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
+    def _run(self, plans: Sequence[Plan]) -> None:
         """Run jobs, as many at once as there are slots, and print a table.
 
         Raises:
@@ -152,7 +150,6 @@ class SweepLauncher(Launcher):
         except OSError as error:
             remedy = f"mend that, and the same command with hydra.sweep.dir={shown(sweep)} goes on"
             raise RunFailed(f"the grid in {shown(sweep)} is stopped ({error.strerror}); {remedy}") from error
-        return {}
 
 
 class LocalLauncher(SweepLauncher):

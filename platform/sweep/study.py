@@ -129,14 +129,14 @@ class StudySettings:
     study: str  # its name in the storage
     storage: str | None  # Optuna's URL; None for the journal in the folder
     objectives: Mapping[str, str]  # metric -> maximize or minimize
-    constraints: tuple[str, ...]
+    constraints: Sequence[str]
     pruner: str
     pruner_options: Mapping[str, Any]
-    fixed: tuple[str, ...]  # the arguments of all trials
+    fixed: Sequence[str]  # the arguments of all trials
     command: str
-    sources: tuple[str, ...]  # arguments that say where groups are found
+    sources: Sequence[str]  # arguments that say where groups are found
     num_envs: int | None  # environments of each trial; None if that changes no number, or is drawn
-    parameters: tuple[str, ...]  # see `space.spell_parameters`
+    parameters: Sequence[str]  # see `space.spell_parameters`
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:
@@ -147,12 +147,10 @@ class StudySettings:
         """
         path = folder / SETTINGS
         try:
-            noted = json.loads(path.read_text())
-            tuples = {key: tuple(noted[key]) for key in ("constraints", "fixed", "sources", "parameters")}
-            return cls(**noted | tuples)
+            return cls(**json.loads(path.read_text()))
         except OSError as error:
             raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); name another folder") from error
 
     def write(self, folder: Path) -> None:

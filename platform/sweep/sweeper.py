@@ -65,11 +65,11 @@ def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
         return {
             "study": one.study,
             "objectives": [f"{direction} {metric}" for metric, direction in one.objectives.items()],
-            "constraints": list(one.constraints),
+            "constraints": one.constraints,
             "storage": one.storage and hide_passwords(one.storage),
             "arguments": decisive(one.fixed),
             NUM_ENVS: one.num_envs,
-            "parameters": list(one.parameters),
+            "parameters": one.parameters,
         }
 
     was, now = parts(before), parts(about)
@@ -197,14 +197,14 @@ class OptunaSweeper(Sweeper):
             study=self._name,
             storage=settings.storage,
             objectives=parse_objectives(settings.objectives),
-            constraints=tuple(settings.constraints),
+            constraints=list(settings.constraints),
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
-            fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
+            fixed=[item for item in self._fixed if not item.startswith(LEFT_OUT)],
             command=hide_passwords(spell_command(sys.orig_argv)),
-            sources=tuple(spell_sources(self._config.hydra)),
+            sources=spell_sources(self._config.hydra),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
-            parameters=tuple(spell_parameters(self._parameters)),
+            parameters=spell_parameters(self._parameters),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
