@@ -1,4 +1,4 @@
-"""What is on the disk after a power loss, and temporary folders that are not there for ever after a kill."""
+"""What is on the disk after a power loss, ends of files, and temporary folders that no kill leaves for ever."""
 
 import contextlib
 import fcntl
@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+TAIL_BYTES = 1 << 16
+
 
 def sync(path: Path) -> None:
     """Put a file's content on the disk, or the names in a folder: without them a new file is not found again."""
@@ -16,6 +18,17 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def tail(path: Path) -> list[str]:
+    """Read the last non-blank lines of a file; none if it is missing."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.rstrip() for line in lines if line.strip()]
 
 
 @contextlib.contextmanager

@@ -10,14 +10,15 @@ import logging
 import os
 import re
 import time
+from pathlib import Path
 
+from paddock.algos.common.disk import tail
 from paddock.envs.process import name_signal
 
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_CRASHES"  # environment variable: folder for the tracebacks of crashes; unset: they go to stderr
 KNOWN_S = 10.0  # an end that is not known by then, as on a busy machine, is not waited for
 LAST_LINES = 12
-TAIL_BYTES = 32768  # faulthandler ends with a line of all extension modules, some thousands of bytes, which is left out
 _causes: dict[int, str] = {}  # by process id, of the workers of this process's nannies
 
 
@@ -55,25 +56,16 @@ async def answer(pid: int, crash_log: str | None) -> str:
 
 
 def describe_end(cause: str | None, crash_log: str | None) -> str:
-    """Return a cause with the last lines of a crash's traceback, as far as it can be read here."""
-    return "\n".join([cause or "its process or machine ended", *_last_lines(crash_log)])
+    """Return a cause with a crash's innermost frames, or the last lines of its log, as far as it can be read here."""
+    lines = [line[:200] for line in tail(Path(crash_log or "")) if not line.startswith("Extension modules")]
+    crash = max((i for i, line in enumerate(lines) if "(most recent call first)" in line), default=len(lines))
+    shown = lines[crash + 1 :][:LAST_LINES] or lines[-LAST_LINES:]
+    return "\n".join([cause or "its process or machine ended", *shown])
 
 
 def last_cause() -> str | None:
     """Return how the last worker ended that ended by itself here."""
     return next(reversed(_causes.values()), None)
-
-
-def _last_lines(path: str | None) -> list[str]:
-    try:
-        with open(path or "", "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    kept = [line[:200] for line in lines if line.strip() and not line.startswith("Extension modules")]
-    crash = max((i for i, line in enumerate(kept) if "(most recent call first)" in line), default=len(kept))
-    return kept[crash + 1 :][:LAST_LINES] or kept[-LAST_LINES:]
 
 
 def log_crashes() -> str | None:

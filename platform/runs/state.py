@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from paddock.algos.common.disk import tail
 from paddock.envs.errors import ConfigError, PaddockError
 
 from .folder import FolderError, has_ended, holds_run, read_config, read_end, read_json
@@ -24,7 +25,6 @@ WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the b
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
-TAIL_BYTES = 1 << 16
 OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # in messages of sbatch
 JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # from sbatch, among a site's own lines
 OF_JOB = re.compile("SLURM_(?!CONF|CLUSTERS|JWT)|SLURMD_|SRUN_|SUBMITIT_")  # prefixes of a Slurm job's variables
@@ -277,14 +277,3 @@ def _progress(config: Mapping[str, Any], metrics: Mapping[str, float]) -> float 
     except (PaddockError, AttributeError, KeyError, TypeError):  # of another program
         return None
     return budget.share(metrics, metrics.get("system/seconds", 0))
-
-
-def tail(path: Path) -> list[str]:
-    """Read the last non-blank lines of a file; none if it is missing."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    return [line.rstrip() for line in lines if line.strip()]

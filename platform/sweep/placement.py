@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from paddock.algos.common.disk import tail
 from paddock.algos.pool.process import PythonCommand, run_to_end, start_command
 from paddock.algos.pool.protocol import Done, Needs, Pool, PoolError, TaskBatch
 from paddock.algos.pool.protocol import End as PoolEnd
@@ -24,7 +25,7 @@ from ..config.compose import load_job
 from ..config.grid import SWEEP_FILE
 from ..config.overrides import spell_run_dir, spell_sources
 from ..runs.loop import Signals
-from ..runs.state import is_locked, tail
+from ..runs.state import is_locked
 
 POLL_S = 0.2
 OUTPUT = "output.log"  # in a run's folder
