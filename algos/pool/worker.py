@@ -108,7 +108,7 @@ class WorkerService(WorkerPlugin):
     async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:
         """Answer a driver's greeting, then serve it until it goes."""
         answer = {
-            **describe_process(tuple(hello["packages"]), tuple(hello["imports"])),
+            "versions": describe_process(tuple(hello["packages"]), tuple(hello["imports"])),
             "capacity": dataclasses.asdict(self._capacity),
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -154,7 +154,7 @@ class WorkerService(WorkerPlugin):
 
 
 @functools.cache
-def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, Any]:
+def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, str]:
     """Return what decides whether this process computes what another does: versions, and importable packages."""
     versions = {"python": platform.python_version()}
     for name in packages:
@@ -167,4 +167,4 @@ def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dic
             versions[name] = os.path.basename(getattr(sys.modules[name], "__file__", None) or "")
         else:
             versions.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
-    return {"versions": versions}
+    return versions

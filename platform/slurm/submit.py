@@ -71,10 +71,16 @@ class SlurmLauncher(SweepLauncher):
         """
         _check_unclaimed(plans)
         try:
-            self._leave(plans)
+            submissions = self.submit(plans)
         except OSError as error:
             remedy = "mend that, or choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{shown(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
+        for plan, submission in zip(plans, submissions, strict=True):
+            print(f"job {submission.job}: {shown(plan.run)}")
+        kept = f"as it is now, in {shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
+        print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
+        print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
+        print(f"  scancel {submissions[0].array}")
         if self._keys.wait:
             self._wait([plan.run for plan in plans])
 
@@ -118,16 +124,6 @@ class SlurmLauncher(SweepLauncher):
             subprocess.run(["scancel", submissions[0].array], capture_output=True)
             raise
         return submissions
-
-    def _leave(self, plans: Sequence[Plan]) -> None:
-        """Submit jobs and print how to look after them."""
-        submissions = self.submit(plans)
-        for plan, submission in zip(plans, submissions, strict=True):
-            print(f"job {submission.job}: {shown(plan.run)}")
-        kept = f"as it is now, in {shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
-        print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
-        print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
-        print(f"  scancel {submissions[0].array}")
 
     def copy_of(self, path: Path) -> Path | None:
         """Return where a path lies in the copy of the code; None if it is not copied."""

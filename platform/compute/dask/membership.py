@@ -235,8 +235,7 @@ class Membership:
 def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
     """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
     theirs: Mapping[str, str] = worker.answer["versions"]
-    ours: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
-    for name, expected in ours.items():
+    for name, expected in describe_process(PACKAGES, tuple(sorted(imports))).items():
         found = theirs.get(name, "unknown")
         if name == "python":
             same, remedy = found.split(".")[:2] == expected.split(".")[:2], "use one environment everywhere"
