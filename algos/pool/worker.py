@@ -149,8 +149,9 @@ class WorkerService(WorkerPlugin):
 
     async def _renew(self) -> None:
         await self._leave(math.inf)  # the others that run here are not to begin again
-        self._loop.call_later(RENEWAL_S, os._exit, 0)
-        await self._worker.close(nanny=self._worker.nanny is None)  # a nanny sees to another process
+        if self._worker.nanny is not None:  # which starts another process
+            self._loop.call_later(RENEWAL_S, os._exit, 0)
+        await self._worker.close(nanny=False)
 
 
 @functools.cache
