@@ -15,7 +15,7 @@ from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import Needs, PoolError, value_of
 
 from .connection import WorkerConnection
-from .tasks import Driver, Ended, Item, finish
+from .tasks import Ended, Item, finish
 from .workers import Workers
 
 
@@ -24,7 +24,7 @@ class ActorHandle:
 
     retry_errors = 0
 
-    def __init__(self, dispatcher: Driver, factory: Callable[[], Any], needs: Needs) -> None:
+    def __init__(self, placement: "ActorPlacement", factory: Callable[[], Any], needs: Needs) -> None:
         self.key = ""  # of the object now alive; another for each replacement
         self.needs = needs
         self.worker: WorkerConnection | None = None
@@ -32,12 +32,12 @@ class ActorHandle:
         with collecting() as met:
             self.data = dump(factory)
         self.blobs = [*met.values()]
-        self._dispatcher = dispatcher
+        self._placement = placement
         self._futures: dict[int, Future[Ended]] = {}
         self._count = 0
         self._lock = threading.Lock()
         self._closed = False
-        dispatcher.call(dispatcher.placement.add, self)
+        placement.enter(placement.add, self)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Start a call; what is returned waits for its value, or raises its error."""
@@ -49,8 +49,8 @@ class ActorHandle:
         with self._lock:
             index, self._count = self._count, self._count + 1
             self._futures[index] = future
-            self._dispatcher.call(self._dispatcher.placement.call, self, Item(self, index, data, [*met.values()]))
-        failure = self._dispatcher.failure
+            self._placement.enter(self._placement.call, self, Item(self, index, data, [*met.values()]))
+        failure = self._placement.read_failure()
         if failure is not None and self._futures.pop(index, None) is not None:
             raise failure  # the loop may have ended, and would never end the call
         return lambda: value_of(future.result()())
@@ -59,7 +59,7 @@ class ActorHandle:
         """Close the object; open calls are not waited for."""
         if not self._closed:
             self._closed = True
-            self._dispatcher.call(self._dispatcher.placement.remove, self)
+            self._placement.enter(self._placement.remove, self)
 
     def learn(self, seconds: float) -> None:
         """Ignore the length of a call: calls are sent one by one."""
@@ -70,15 +70,28 @@ class ActorHandle:
             self.items.pop(end.index, None)
             if (future := self._futures.pop(end.index, None)) is not None:
                 future.set_result(end)
-        self._dispatcher.placement.send_next(self)
+        self._placement.send_next(self)
 
 
 class ActorPlacement:
-    """The objects of a dispatcher's workers. All of it belongs to the client's event loop."""
+    """The objects of a dispatcher's workers. All of it belongs to the client's event loop.
 
-    def __init__(self, dispatcher: Driver, workers: Workers) -> None:
-        self._dispatcher = dispatcher
+    Attributes:
+        enter: runs a function in that loop; any thread may use it.
+        read_failure: returns why the pool has failed, if it has.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        timeout_s: float | None,
+        enter: Callable[..., None],
+        read_failure: Callable[[], PoolError | None],
+    ) -> None:
+        self.enter = enter
+        self.read_failure = read_failure
         self._workers = workers
+        self._timeout_s = timeout_s
         self._actors: list[ActorHandle] = []
 
     def add(self, actor: ActorHandle) -> None:
@@ -98,7 +111,7 @@ class ActorPlacement:
 
     def call(self, actor: ActorHandle, item: Item) -> None:
         """Queue a call of an object."""
-        if actor not in self._actors or self._dispatcher.failure is not None:
+        if actor not in self._actors or self.read_failure() is not None:
             self._refuse([item])
             return
         actor.items[item.index] = item
@@ -113,7 +126,7 @@ class ActorPlacement:
         if item is not None and worker is not None and worker not in item.holders:
             number = self._workers.hold(worker, item, None)
             worker.share(item.blobs)
-            worker.send("call", actor.key, number, item.data, actor.needs, self._dispatcher.timeout_s)
+            worker.send("call", actor.key, number, item.data, actor.needs, self._timeout_s)
             self._workers.place(worker)
 
     def settle(self) -> None:
@@ -131,7 +144,7 @@ class ActorPlacement:
         return [item for actor in self._actors for item in actor.items.values()]
 
     def _refuse(self, items: Iterable[Item]) -> None:
-        closed = self._dispatcher.failure or PoolError("the object was closed while a call of it was open")
+        closed = self.read_failure() or PoolError("the object was closed while a call of it was open")
         finish([(item, Ended(item, error=closed)) for item in items])
 
     def _crowded(self) -> ActorHandle | None:

@@ -29,6 +29,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from paddock.algos.pool.broadcast import Broadcast
@@ -52,7 +53,6 @@ class Dispatcher:
     """Workers and the tasks they have. Methods belong to the loop, unless any thread may call them.
 
     Attributes:
-        lock: held where a batch gets tasks and where all of them are ended, which happens in several threads.
         failure: why nothing can be added any more.
     """
 
@@ -69,14 +69,14 @@ class Dispatcher:
             read_exit: finds out how a worker ended.
         """
         self.workers = Workers()
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()  # held where a batch gets tasks, and where all of them are ended
         self.failure: PoolError | None = None
         self.timeout_s = timeout_s
         self._read_exit = read_exit
         self._loop = loop
         self._retries = retries
         self._batches: list[DaskBatch] = []
-        self.placement = ActorPlacement(self, self.workers)
+        self.placement = ActorPlacement(self.workers, timeout_s, self.call, lambda: self.failure)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._woken = False
         self._rebalancing = False
@@ -98,13 +98,22 @@ class Dispatcher:
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
         """Open a batch; may be called in any thread."""
-        batch = DaskBatch(fn, deliver, self, **settings)
+        batch = DaskBatch(fn, deliver, self._add, partial(self.call, self._drop), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
-        with self.lock:
+        with self._lock:
             if self.failure is not None:
                 raise self.failure
             self._batches.append(batch)
         return batch
+
+    def _add(self, batch: DaskBatch, items: Sequence[Item]) -> None:
+        """Add tasks to a batch; called in any thread."""
+        with self._lock:  # either the loop sees them as it fails or cancels, or this raises
+            if error := batch.cancelled or self.failure:
+                raise error
+            batch.waiting.extend(items)
+            batch.unseen = max(batch.unseen - len(items), 0)
+        self.wake()
 
     def broadcast(self, value: Any) -> Broadcast[Any]:
         """Make a handle that workers forget when it is gone here; may be called in any thread."""
@@ -162,7 +171,7 @@ class Dispatcher:
 
     def fail(self, error: PoolError) -> None:
         """End everything that is open with this error, or with the one that the pool failed by before."""
-        with self.lock:
+        with self._lock:
             failure = self.failure = self.failure or error
             waiting = [item for batch in self._batches for item in batch.waiting]
             for batch in self._batches:
@@ -278,11 +287,11 @@ class Dispatcher:
                 item.waits = True
                 item.source.waiting.appendleft(item)
 
-    def drop(self, batch: DaskBatch) -> None:
+    def _drop(self, batch: DaskBatch) -> None:
         """Let go of a batch that was cancelled."""
         if batch not in self._batches:
             return
-        with self.lock:
+        with self._lock:
             self._batches.remove(batch)
             batch.waiting.clear()
         for item in self._given_up:

@@ -122,7 +122,7 @@ class DaskPool:
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """See `paddock.algos.pool.protocol.Pool`."""
         self._check({"needs": needs})
-        return ActorHandle(self._dispatcher, factory, needs)
+        return ActorHandle(self._dispatcher.placement, factory, needs)
 
     def ask(self, workers: int) -> None:
         """See `paddock.algos.pool.protocol.Pool`."""

@@ -2,13 +2,12 @@
 
 import itertools
 import pickle
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-from typing import Any, Protocol
+from typing import Any
 
 from paddock.algos.pool.broadcast import Broadcast, collecting
 from paddock.algos.pool.pickling import dump
@@ -18,27 +17,6 @@ from paddock.envs.errors import one_line
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # tasks that are being pickled are shown to workers so often
 HOLD_S = 0.1  # for which ends that have come may wait while more tasks are taken
-
-
-class Driver(Protocol):
-    """The part of the dispatcher that tasks and objects use, which it imports; any thread may."""
-
-    lock: threading.Lock
-    failure: PoolError | None
-    timeout_s: float | None
-    placement: Any
-
-    def wake(self) -> None:
-        """Have the loop hand out tasks."""
-        ...
-
-    def call(self, fn: Callable[..., None], *arguments: Any) -> None:
-        """Run a function in the loop."""
-        ...
-
-    def drop(self, batch: "DaskBatch") -> None:
-        """Forget a batch."""
-        ...
 
 
 @dataclass(eq=False, slots=True)
@@ -82,12 +60,19 @@ class DaskBatch:
         self,
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
-        dispatcher: Driver,
+        add: Callable[["DaskBatch", Sequence[Item]], None],
+        drop: Callable[["DaskBatch"], None],
         *,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
         renew_after: int | None = None,
     ) -> None:
+        """Begin without tasks.
+
+        Args:
+            add: hands tasks to the dispatcher; raises its failure, or `cancelled`.
+            drop: has it forget the batch.
+        """
         with collecting() as met:
             data = dump(fn)
         self.function = Broadcast(None, data)
@@ -99,15 +84,14 @@ class DaskBatch:
         self.mean_s: float | None = None  # of a task, as far as it is known
         self.unseen = 0  # tasks that will follow those put so far, where that is known
         self.waiting: deque[Item] = deque()
-        self._dispatcher = dispatcher
-        self._cancelled: PoolError | None = None
-        self._count = 0
+        self.cancelled: PoolError | None = None
+        self._add, self._drop = add, drop
+        self._numbers = itertools.count()
 
     def put(self, task: Any) -> int:
         """Add a task; return its index."""
-        self._check()
         item = self._item(task)
-        self._add([item])
+        self._add(self, [item])
         return item.index
 
     def take(self, tasks: Iterator[Any], most: int, ended: Callable[[], bool]) -> tuple[int, bool]:
@@ -122,7 +106,6 @@ class DaskBatch:
         Returns:
             how many were added, and whether there were no more.
         """
-        self._check()
         taken, begun = 0, time.monotonic()
         added = begun
         fresh: list[Item] = []
@@ -130,20 +113,20 @@ class DaskBatch:
             fresh.append(self._item(task))
             taken += 1
             if time.monotonic() - added > TAKE_S:
-                self._add(fresh)
+                self._add(self, fresh)
                 fresh = []
                 time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
                 added = time.monotonic()
                 if added - begun > HOLD_S and ended():
                     return taken, False
-        self._add(fresh)
+        self._add(self, fresh)
         return taken, taken < most
 
     def cancel(self) -> None:
         """Give up what has not ended."""
-        self._cancelled = self._cancelled or PoolError("the batch was cancelled; open another one")
+        self.cancelled = self.cancelled or PoolError("the batch was cancelled; open another one")
         self.deliver = lambda ends: None
-        self._dispatcher.call(self._dispatcher.drop, self)
+        self._drop(self)
 
     @property
     def remaining(self) -> int:
@@ -157,20 +140,7 @@ class DaskBatch:
     def _item(self, task: Any) -> Item:
         with collecting() as met:
             data = dump(task)
-        with self._dispatcher.lock:
-            index, self._count = self._count, self._count + 1
-        return Item(self, index, data, [*met.values()] if met else ())
-
-    def _add(self, items: Sequence[Item]) -> None:
-        with self._dispatcher.lock:  # either the loop sees them as it fails or cancels, or this raises
-            self._check()
-            self.waiting.extend(items)
-            self.unseen = max(self.unseen - len(items), 0)
-        self._dispatcher.wake()
-
-    def _check(self) -> None:
-        if error := self._cancelled or self._dispatcher.failure:
-            raise error
+        return Item(self, next(self._numbers), data, [*met.values()] if met else ())
 
 
 class Ended:

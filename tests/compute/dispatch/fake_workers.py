@@ -30,7 +30,7 @@ def make_dispatcher(
 
 
 def make_object(dispatcher: Dispatcher) -> ActorHandle:
-    return ActorHandle(dispatcher, Counter, ONE_CPU)
+    return ActorHandle(dispatcher.placement, Counter, ONE_CPU)
 
 
 class FakeWorker(WorkerConnection):
