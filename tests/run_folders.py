@@ -34,7 +34,7 @@ def write(run: Path, rows: Sequence[dict[str, Any]] = (), config: dict[str, Any]
 def write_sweep(folder: Path, trials: int = 3) -> Path:
     """A sweep of which trial k has rate k / 10 and value 100 k, and whose last trial is pruned at 40 %."""
     folder.mkdir(parents=True)
-    objectives = [{"metric": "eval/return_mean", "direction": "maximize"}]
+    objectives = {"eval/return_mean": "maximize"}
     command = "python -m paddock algo=es --multirun algo.rate=0,1"
     sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
