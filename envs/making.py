@@ -19,7 +19,7 @@ from gymnasium.wrappers import TimeLimit
 
 from paddock.envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
 from paddock.envs.stacks import Stack, find_stack
-from paddock.envs.worlds.adapter import Adapter, find_owner
+from paddock.envs.worlds.adapter import find_owner, layers
 from paddock.envs.worlds.limit import Limited
 from paddock.envs.worlds.make import call_factory, names_factory
 from paddock.envs.worlds.roles import Seats, seats_of
@@ -176,11 +176,6 @@ def _warn(text: str) -> None:
 
 
 def _find_limit(env: Any) -> int | None:
-    limits: list[int] = []
-    while isinstance(env, gymnasium.Wrapper | Adapter):
-        if isinstance(env, TimeLimit):
-            limits.append(env._max_episode_steps)
-        elif isinstance(env, Limited):
-            limits.append(env.steps)
-        env = env.inner if isinstance(env, Adapter) else env.env
+    limits = [layer.steps for layer in layers(env) if isinstance(layer, Limited)]
+    limits += [layer._max_episode_steps for layer in layers(env) if isinstance(layer, TimeLimit)]
     return min(limits, default=None)

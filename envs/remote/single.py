@@ -11,7 +11,7 @@ import gymnasium
 from paddock.envs.errors import require
 from paddock.envs.remote.offer import REMOTE_ID
 from paddock.envs.remote.parallel import RemoteParallelEnv
-from paddock.envs.worlds.sole import SoleAgent
+from paddock.envs.worlds.adapter import SoleAgent
 
 
 class RemoteEnv(SoleAgent):

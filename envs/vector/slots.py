@@ -19,6 +19,7 @@ from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import RESERVED, add_info, check_names
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import Arrays, worlds_of
+from paddock.envs.worlds.adapter import find_owner, set_attribute
 
 NO_NUMBERS = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
 NOBODY = -1  # in place of the number of the environment at work
@@ -109,14 +110,6 @@ class EnvSlots(ABC):
         return self._start(rows, seeds, {})
 
     @abstractmethod
-    def _get_attr(self, env: Any, name: str) -> Any:
-        """Return an environment's attribute, or a wrapper's."""
-
-    @abstractmethod
-    def _set_attr(self, env: Any, name: str, value: Any) -> None:
-        """Set an environment's attribute, or a wrapper's."""
-
-    @abstractmethod
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         """Reset these environments, and enter the results."""
 
@@ -136,14 +129,14 @@ class EnvSlots(ABC):
         """Return the result of each environment's method, or its attribute where that is no method."""
 
         def get(env: Any, _: Any) -> Any:
-            attribute = self._get_attr(env, name)
+            attribute = getattr(find_owner(env, name) or env, name)
             return attribute(*arguments, **keywords) if callable(attribute) else attribute
 
         return self._each(get, self.envs, name)
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """Set an attribute of each environment."""
-        self._each(lambda env, value: self._set_attr(env, name, value), values, f"set_attr of {name}")
+        self._each(lambda env, value: set_attribute(env, name, value), values, f"set_attr of {name}")
 
     def _each(self, function: Callable[[Any, Any], Any], values: Sequence[Any], verb: str) -> list[Any]:
         """Call a function with each environment and value; EnvError names the environment that raises."""
@@ -264,12 +257,6 @@ class Slots(EnvSlots):
         """See `EnvSlots.set_attr`."""
         super().set_attr(name, values)
         self._steps = [env.step for env in self.envs]
-
-    def _get_attr(self, env: Any, name: str) -> Any:
-        return env.get_wrapper_attr(name)
-
-    def _set_attr(self, env: Any, name: str, value: Any) -> None:
-        env.set_wrapper_attr(name, value)
 
     def _of(self, things: list[Any], rows: RowIndex) -> list[Any]:
         if isinstance(rows, slice):

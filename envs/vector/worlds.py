@@ -23,7 +23,6 @@ from paddock.envs.vector.infos import add_info
 from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, raise_named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
-from paddock.envs.worlds.adapter import find_owner, set_attribute
 from paddock.envs.worlds.world import Step, Told, takes_turns
 
 STRAY = "stray_reward"  # of infos: rewards of agents that do not live
@@ -124,12 +123,6 @@ class WorldSlots(EnvSlots):
         for i, seed in zip(numbers(worlds_of(rows, len(self._agents))), seeds, strict=True):
             self._given[i - self._first], self._since[i - self._first] = seed, 0
         return super().reset(rows, seeds, options)
-
-    def _get_attr(self, env: Any, name: str) -> Any:
-        return getattr(find_owner(env, name) or env, name)
-
-    def _set_attr(self, env: Any, name: str, value: Any) -> None:
-        set_attribute(env, name, value)
 
     def _enter_whole(self, env: Any, k: int, result: Step, given: Given, base: int, size: int) -> bool:
         """Enter a step of a world in which everybody lives and acts, if that is so after it too."""

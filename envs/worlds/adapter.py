@@ -1,4 +1,4 @@
-"""Multi-agent environments that adapt or wrap another environment."""
+"""Environments that adapt or wrap a multi-agent environment, and their attributes."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -69,23 +69,63 @@ class Wrapper(Adapter):
         self.acting = self._env.acting if takes_turns(self._env) else self.agents
 
 
+class SoleAgent(gymnasium.Env[Any, Any]):
+    """The one agent's environment; where the world ends and says nothing of the agent, its episode is truncated."""
+
+    def __init__(self, world: World) -> None:
+        """Take over a world of one agent."""
+        self._world = world
+        (self._agent,) = world.possible_agents
+        self.metadata = dict(getattr(world, "metadata", {}))
+        self.render_mode = getattr(world, "render_mode", None)
+        self.observation_space = world.observation_space(self._agent)
+        self.action_space = world.action_space(self._agent)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        super().reset(seed=seed)
+        observations, infos = self._world.reset(seed=seed, options=options)
+        return observations[self._agent], dict(infos.get(self._agent, {}))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take the agent's action."""
+        agent = self._agent
+        observations, rewards, terminated, truncated, infos = self._world.step({agent: action})
+        ended, cut = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
+        cut = cut or not (ended or agent in self._world.agents)
+        return observations[agent], float(rewards.get(agent, 0.0)), ended, cut, dict(infos.get(agent, {}))
+
+    @property
+    def inner(self) -> World:
+        """The world that it plays."""
+        return self._world
+
+    def render(self) -> Any:
+        """Draw the world."""
+        return self._world.render()
+
+    def close(self) -> None:
+        """Close the world."""
+        self._world.close()
+
+
 def find_owner(env: Any, name: str) -> Any:
     """Return an environment, or what it wraps, whichever has an attribute of this name first; None if none has."""
-    return next((layer for layer in _layers(env) if hasattr(layer, name)), None)
+    return next((layer for layer in layers(env) if hasattr(layer, name)), None)
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
     """Set an attribute where `find_owner` finds it, or of the innermost environment where none has it."""
-    *_, innermost = _layers(env)
+    *_, innermost = layers(env)
     owner = find_owner(env, name) or innermost
-    if inspect.getattr_static(owner, name, _layers) is _layers:  # PettingZoo's wrappers pass on what they have not
+    if inspect.getattr_static(owner, name, layers) is layers:  # PettingZoo's wrappers pass on what they have not
         owner = getattr(owner, "unwrapped", owner)
     setattr(owner, name, value)
 
 
-def _layers(env: Any) -> Iterator[Any]:
+def layers(env: Any) -> Iterator[Any]:
     """Yield an environment and what it wraps, one inside the other."""
     yield env
-    while isinstance(env, gymnasium.Wrapper | Adapter):
-        env = env.inner if isinstance(env, Adapter) else env.env
+    while isinstance(env, gymnasium.Wrapper | Adapter | SoleAgent):
+        env = env.env if isinstance(env, gymnasium.Wrapper) else env.inner
         yield env

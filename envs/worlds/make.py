@@ -8,10 +8,10 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 from paddock.envs.errors import ConfigError, require, resolve
+from paddock.envs.worlds.adapter import SoleAgent
 from paddock.envs.worlds.dicts import BY_AGENT, Dicts
 from paddock.envs.worlds.limit import Limited
 from paddock.envs.worlds.seat import SeatFeature
-from paddock.envs.worlds.sole import SoleAgent
 from paddock.envs.worlds.tuples import Tuples
 from paddock.envs.worlds.turns import CYCLE, Turns
 from paddock.envs.worlds.world import World, offers
