@@ -92,6 +92,7 @@ class NativeVectorEnv(VectorEnv):
         self._c = library.load()
         self.arrays = Arrays.allocate(layouts, rows, np.zeros)
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
+        self.alive = self._table.alive
         self._free = FREE * rows
         self._waits = layouts.seats > 1 and autoreset is AutoresetMode.DISABLED  # worlds, for their caller's resets
         self._chosen = np.zeros(num_envs, np.uint8)
@@ -195,11 +196,6 @@ class NativeVectorEnv(VectorEnv):
             raise self._refusal(refused, self.arrays.action)
         if refused == NO_MEMORY:
             raise VectorMisuse(f"play: no memory for {self.num_envs} rows of a network's values; take fewer")
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """See `VectorEnv.alive`."""
-        return self._table.alive
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""

@@ -56,12 +56,14 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         seats: rows of each environment; 1 but for worlds.
         batch_size: environments in one `recv()`; fewer than num_envs where it returns the first that are ready.
         restarts: worker processes replaced so far.
+        alive: [rows] bool, whether an agent lives in each row's seat, as of the latest step that was received.
         keyed: whether `begin` enters any episode by its number; False where only the run as a whole has a seed.
     """
 
     batch_size: int
     seats: int = 1
     restarts: int = 0
+    alive: NDArray[np.bool_]
     keyed: bool = True
     autoreset: AutoresetMode
 
@@ -103,11 +105,6 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         Args:
             episodes: [N / seats] the first episode's number in each environment; zeros where not given.
         """
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """Whether an agent lives in each row's seat [rows], as of the latest step that was received."""
-        raise NotImplementedError(f"{type(self).__name__} does not say who lives")
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         """Set the numbers [N / seats] by which `begin` keys seeds, for a vector that is one part of a larger one.

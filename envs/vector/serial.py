@@ -54,6 +54,7 @@ class SerialVectorEnv(VectorEnv):
             describe(self, self.envs[0], layouts, rows, autoreset)
             arrays = Arrays.allocate(layouts, rows, np.zeros)
             self._table = Table(arrays, layouts, autoreset, copy, packed)
+            self.alive = self._table.alive
             kind = slots_of(layouts)
             self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
         except BaseException:
@@ -100,11 +101,6 @@ class SerialVectorEnv(VectorEnv):
             self._table.mark(NEW, rows)
             raise
         return self._table.batch(rows)
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """See `VectorEnv.alive`."""
-        return self._table.alive
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of each environment's method, or its attribute where that is no method."""

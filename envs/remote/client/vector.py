@@ -85,6 +85,7 @@ class RemoteVectorEnv(VectorEnv):
         if joint and self._arrays.lives is None:  # one agent, of several that there are
             self._arrays = replace(self._arrays, lives=Lives.allocate(rows_in_all, layouts.seats, np.zeros))
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
+        self.alive = self._table.alive
         self._outcomes = Outcomes(self._arrays, self._table, layouts.seats)
         # Each joint environment has a session of its own, as it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
@@ -179,11 +180,6 @@ class RemoteVectorEnv(VectorEnv):
                 id = connection.offer.environment["id"]
                 raise EnvError(f"environments of {id} have failed; start them anew by reset")
         return self._table.batch(rows)
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """See `VectorEnv.alive`."""
-        return self._table.alive
 
     def signal(self, key: str, value: Any) -> None:
         """Have every environment's `receive_signal(key, value)` called between this step and the next.

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
 from paddock.envs.remote.server.joint import CalledAway, Client, JointEnv, JointOutcome, JointStep, NoRoom, Start
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
@@ -47,15 +46,10 @@ class SeatsVectorEnv(VectorEnv):
             joint.changed.release()
         self._own, self._mine = np.array(own), np.isin(np.arange(len(joint.agents)), own)
         self.num_envs = self.seats = self.batch_size = len(own)
-        self._alive = np.zeros(len(own), np.bool_)
+        self.alive = np.zeros(len(own), np.bool_)
         self._key = self._number = self._episode = 0  # by which its episodes are keyed
         self.last = False
         self.called: Callable[[], bool] = lambda: False
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """See `VectorEnv.alive`."""
-        return self._alive
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `reset_at`."""
@@ -234,7 +228,7 @@ class SeatsVectorEnv(VectorEnv):
         client.position += 1
         if not isinstance(done.outcome, JointOutcome):
             raise EnvError(str(done.outcome))
-        self._alive = done.outcome.alive[self._own]
+        self.alive = done.outcome.alive[self._own]
         return done.outcome
 
     def _infos(self, outcome: JointOutcome) -> dict[str, Any]:

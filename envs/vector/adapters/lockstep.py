@@ -48,6 +48,7 @@ class LockStepVectorEnv(VectorEnv):
         self._packed = packed and not self._layout.plain
         self._changed = self._packed or bool(spec.without)
         self._actions = buffer_of(spaces[1], layouts.action, allocate(layouts.action, num_envs, np.zeros))
+        self.alive = np.ones(num_envs, np.bool_)
         self._begun = False  # whether every environment has had an episode
         self._sent = False
         self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart

@@ -102,6 +102,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
+            self.alive = self._table.alive
             of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory, size)
             jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
@@ -186,11 +187,6 @@ class MultiprocessVectorEnv(VectorEnv):
     def call_away(self) -> None:
         """Make the thread that waits look at `called`; from any thread."""
         self._coordinator.call_away()
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """See `VectorEnv.alive`."""
-        return self._table.alive
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of each environment's method, or its attribute where that is no method."""
