@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import PaddockError
 from paddock.envs.remote.values import encode
 from paddock.envs.vector.contract import VectorEnv, VectorMisuse
-from paddock.envs.vector.storage import Layouts, allocate
+from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
@@ -256,7 +256,7 @@ class JointEnv:
     def _step(self, acting: Sequence[Client]) -> None:
         before = self.history[-1].outcome
         assert isinstance(before, JointOutcome)
-        actions = allocate(self.layouts.action, len(self.agents), np.zeros)
+        actions = np.zeros(len(self.agents), self.layouts.action.row)
         for one in acting:
             actions[one.seats], one.actions = one.actions, None
         done = JointStep(self.history[-1].id, self.history[-1].step + 1, actions=actions, acted=before.acts)

@@ -18,7 +18,6 @@ from paddock.envs.remote.offer import describe_roles
 from paddock.envs.remote.server.joint import NoRoom
 from paddock.envs.remote.server.sessions import Sessions
 from paddock.envs.remote.server.settings import ServerSettings
-from paddock.envs.remote.server.steps import count_row_bytes
 from paddock.envs.remote.server.stream import FrameStream
 from paddock.envs.remote.values import DecodeError, decode, encode, is_encodable
 from paddock.envs.remote.versions import read_versions
@@ -93,7 +92,7 @@ class EnvironmentServer:
             security.make_token(settings.token_file)
         token = security.read_token(settings.token_file)
         security.check_server(local, address, token, tls, settings.insecure)
-        max_bytes = vec.num_envs * layouts.seats * count_row_bytes(layouts.action) + SPARE
+        max_bytes = vec.num_envs * layouts.seats * layouts.action.itemsize + SPARE
         threads = settings.max_sessions + 4 + SPARE_THREADS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         options, interceptors = security.server_options(max_bytes), [TokenInterceptor(token)]

@@ -12,17 +12,11 @@ from paddock.envs.remote.server.seats import SeatsVectorEnv
 from paddock.envs.remote.values import DecodeError, EncodeError, encode, find_unencodable
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
-from paddock.envs.vector.storage import Layouts, RowIndex, allocate, numbers
+from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import are_whole, worlds_of
 
 NOBODY = np.zeros(0, np.intp)
 ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
-
-
-def count_row_bytes(layout: Any) -> int:
-    """Return the bytes of a layout's row."""
-    rows = allocate(layout, 1, np.zeros)
-    return int(rows.nbytes)
 
 
 @dataclass
@@ -57,8 +51,8 @@ class SessionEnvs:
         self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
-        self._observation = allocate(layouts.observation, N, np.zeros)  # latest, while a client replays
-        self._action = allocate(layouts.action, 0, np.zeros)
+        self._observation = np.zeros(N, layouts.observation.row)  # latest, while a client replays
+        self._action = np.zeros(0, layouts.action.row)
         self._seats, self._several = venv.seats, layouts.seats > 1
         self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
         self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
@@ -97,24 +91,14 @@ class SessionEnvs:
         if self._several:
             self._acts[rows] = infos["acts"]
         if step.quiet:
-            self._note(rows, observation)
+            self._observation[rows] = observation
             return b""
         if len(ended):
             episode = infos["final_info"]["episode"]
-            last = np.empty((len(ended), *self._observation.shape[1:]), self._observation.dtype)
-            for k, row in enumerate(ended.tolist()):
-                _put(last, k, infos["final_obs"][row])
-            finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
+            finals = [infos["final_obs"][ended], episode["r"][ended], episode["l"][ended]]
         encoded = self._encode_infos(infos)
         lives = [*self._lives(rows), infos["over"]] if self._several else []
-        arrays = [
-            observation,
-            reward.astype(np.float64, copy=False),
-            terminated,
-            truncated,
-            *lives,
-            *finals,
-        ]
+        arrays = [observation, reward, terminated, truncated, *lives, *finals]
         return join(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
@@ -132,7 +116,7 @@ class SessionEnvs:
         if self._several:
             self._acts[:] = infos["acts"]
         if quiet:
-            self._note(rows, observation[rows])
+            self._observation[rows] = observation[rows]
             return b""
         arrays = [observation[rows], *self._lives(rows)]
         return join(Kind.OUTCOME, [seq, self._encode_infos(infos), seed], arrays)
@@ -177,10 +161,6 @@ class SessionEnvs:
         """Return the flags of living and acting agents; empty where there is one agent."""
         return [self._venv.alive[rows], self._acts[rows]] if self._several else []
 
-    def _note(self, rows: RowIndex, observation: Any) -> None:
-        given = np.ascontiguousarray(observation)
-        self._observation[rows] = given.view(self._observation.dtype).reshape(-1, *self._observation.shape[1:])
-
     def _encode_infos(self, infos: dict[str, Any]) -> bytes | None:
         """Return infos in bytes, without those that the client derives from arrays; None where none are left."""
         if not self._infos:
@@ -201,9 +181,3 @@ class SessionEnvs:
                 f"the info {key!r} of {self._spec.id} cannot be sent ({error}); wrap the environment, or "
                 "start the server with serve.infos=none"
             ) from None
-
-
-def _put(rows: NDArray[Any], k: int, row: Any) -> None:
-    """Write a row that a vector environment gave, as it stands there or as bytes, into rows of the same layout."""
-    opaque = isinstance(row, np.void) and rows.dtype.kind != "V"
-    rows[k] = np.frombuffer(row, rows.dtype).reshape(rows.shape[1:]) if opaque else row
