@@ -3,7 +3,6 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -95,18 +94,13 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._begun, self._sent = True, False
 
     def _drain(self) -> None:
-        if isinstance(self.venv, AsyncVectorEnv):
-            super()._drain()
-        self._sent = False  # others have not begun
+        self._sent = False  # it has not begun
 
     def _start_step(self, actions: Any) -> None:
         self._given = actions
-        if isinstance(self.venv, AsyncVectorEnv):
-            self._call("step", self.venv.step_async, actions)
 
     def _finish_step(self) -> Batch:
-        step = self.venv.step_wait if isinstance(self.venv, AsyncVectorEnv) else partial(self.venv.step, self._given)
-        observation, reward, terminated, truncated, infos = self._call("step", step)
+        observation, reward, terminated, truncated, infos = self._call("step", self.venv.step, self._given)
         reward = np.array(reward, np.float64)
         terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         self._return += reward
