@@ -153,16 +153,13 @@ def connect(address: str, token: str | None, tls: Mapping[str, str]) -> Any:
     """Return a gRPC channel; nothing is sent yet.
 
     Raises:
-        ConfigError: a file cannot be read, or the token would be sent in the clear to another machine.
+        ConfigError: the token would be sent in the clear to another machine.
     """
     clear = token is not None and not check_address(address) and not tls
     require(not clear, f"vec.address={address}: a token is not sent without encryption; name the authority: vec.tls.ca")
     if not tls:
         return grpc.insecure_channel(address, CLIENT)
-    try:
-        read = {name: Path(path).read_bytes() for name, path in tls.items()}
-    except OSError as error:
-        raise ConfigError(f"tls: {error.filename} cannot be read ({error.strerror}); name PEM files") from error
+    read = {name: Path(path).read_bytes() for name, path in tls.items()}
     credentials = grpc.ssl_channel_credentials(read.get("ca"), read.get("key"), read.get("cert"))
     return grpc.secure_channel(address, credentials, CLIENT)
 
