@@ -21,7 +21,7 @@ from paddock.envs.errors import ConfigError, PaddockError, closest, one_line, pr
 from paddock.envs.stacks import Stack, find_stack
 from paddock.envs.worlds.adapter import find_owner, layers
 from paddock.envs.worlds.limit import Limited
-from paddock.envs.worlds.make import call_factory, names_factory
+from paddock.envs.worlds.make import names_factory
 from paddock.envs.worlds.roles import Seats, seats_of
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         if names_factory(id):
-            return call_factory(id, kwargs)
+            return resolve(id, "env.id")(**kwargs)
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except NamespaceNotFound as error:
         remedy = "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"

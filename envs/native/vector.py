@@ -94,7 +94,6 @@ class NativeVectorEnv(VectorEnv):
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
         self.alive = self._table.alive
         self._free = FREE * rows
-        self._waits = layouts.seats > 1 and autoreset is AutoresetMode.DISABLED  # worlds, for their caller's resets
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data
         # Our own arrays, and the same with the caller's actions.
@@ -152,8 +151,6 @@ class NativeVectorEnv(VectorEnv):
         """
         check_open(self, "recv")
         rows = self._table.outstanding(env_ids)
-        if self._waits:
-            self._check_living(rows)
         try:
             refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
         except BaseException:  # Ctrl-C comes once all have stepped, who are not to do it again
@@ -171,8 +168,6 @@ class NativeVectorEnv(VectorEnv):
             self.send(actions)
             return self.recv()
         check_open(self, "step")
-        if self._waits:
-            self._check_living(table.everyone)
         self._direct.action = actions.ctypes.data
         refused = self._c.vector_step(self._vector, None, self._direct_at)
         if refused >= 0:
@@ -242,16 +237,6 @@ class NativeVectorEnv(VectorEnv):
             self._painter.close()
         self._freed()
         self._vector = None
-
-    def _check_living(self, rows: RowIndex) -> None:
-        """Raise VectorMisuse where a world of these is over and awaits its reset."""
-        lives = self.arrays.lives
-        assert lives is not None
-        over = ~lives.alive[rows].reshape(-1, self.seats).any(axis=1)
-        if over.any():
-            self._table.mark(FREE, rows)
-            i = np.arange(self.worlds)[worlds_of(rows, self.seats)][over][0]
-            raise VectorMisuse(f"send: world {i} is over; reset it first, by options={{'reset_mask': ...}}")
 
     def _choose(self, rows: RowIndex) -> int | None:
         """Where the C code reads which environments are meant; None for all of them."""

@@ -1,13 +1,12 @@
 """Make an environment by `module:factory`, and bring it into the form that worlds have."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import TimeLimit
 
-from paddock.envs.errors import ConfigError, require, resolve
+from paddock.envs.errors import ConfigError, require
 from paddock.envs.worlds.adapter import SoleAgent
 from paddock.envs.worlds.dicts import BY_AGENT, Dicts
 from paddock.envs.worlds.limit import Limited
@@ -24,11 +23,6 @@ VERSION = re.compile(r"-v\d+$")
 def names_factory(id: str) -> bool:
     """Return whether an id is `module:factory`, and not one of Gymnasium's such as `package:Name-v0`."""
     return FACTORY.fullmatch(id) is not None and VERSION.search(id) is None
-
-
-def call_factory(id: str, kwargs: Mapping[str, Any]) -> Any:
-    """Return the environment of a factory; raises ConfigError where it cannot be imported."""
-    return resolve(id, "env.id")(**kwargs)
 
 
 def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, seat_feature: bool = False) -> Any:
