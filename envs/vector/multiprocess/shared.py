@@ -50,9 +50,9 @@ class SharedBuffers:
 class MappedMemory:
     """Arrays one after another in one piece of memory without a name, which goes with its last process."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        """Map a file of `os.memfd_create`."""
-        self._memory = mmap.mmap(fd, size)
+    def __init__(self, fd: int) -> None:
+        """Map a file of `os.memfd_create`, which has its size."""
+        self._memory = mmap.mmap(fd, 0)
         self._used = 0
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

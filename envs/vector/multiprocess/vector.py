@@ -7,13 +7,14 @@ and attributes cross a connection. A worker that dies or hangs is noticed, named
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.making import close_all, find_registered
+from paddock.envs.making import find_registered
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
@@ -35,11 +36,9 @@ from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
 from paddock.envs.vector.multiprocess.process import WorkerProcess, end
 from paddock.envs.vector.multiprocess.shared import Bell, MappedMemory, SharedBuffers, check_platform, size_of
 from paddock.envs.vector.multiprocess.worker import WorkerJob
-from paddock.envs.vector.slots import NOBODY, build
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, Table, worlds_of
 from paddock.envs.vector.worlds import slots_of
-from paddock.envs.worlds.roles import seats_of
 
 
 class MultiprocessVectorEnv(VectorEnv):
@@ -76,17 +75,13 @@ class MultiprocessVectorEnv(VectorEnv):
             EnvError: a worker did not start.
         """
         check_platform()
-        (probe,) = build(spec, range(1), [NOBODY])
-        try:
-            layouts = Layouts.of_seats(spec, seats_of(probe, spec.id))
-            rows = num_envs * layouts.seats
-            describe(self, probe, layouts, rows, autoreset)
-        finally:
-            close_all([probe], spec.id)
+        layouts = Layouts.of_seats(spec, spec.seating)
+        rows = num_envs * layouts.seats
+        says = SimpleNamespace(metadata=spec.metadata, render_mode=spec.arguments.get("render_mode"))
+        describe(self, says, layouts, rows, autoreset)
         self.batch_size = batch_size * layouts.seats
 
         blocks = count_blocks(num_envs, workers, batch_size, groups)
-        size = size_of(layouts, rows, workers, blocks)
         self._slots = slots_of(layouts)
         self._latest: RowIndex = slice(0, rows)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
@@ -95,15 +90,15 @@ class MultiprocessVectorEnv(VectorEnv):
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = find_registered(spec.id)
         memory = os.memfd_create("paddock-buffers")
-        os.ftruncate(memory, size)
-        buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory, size).new)
+        os.ftruncate(memory, size_of(layouts, rows, workers, blocks))
+        buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory).new)
         bells = [Bell(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             self.alive = self._table.alive
-            of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory, size)
+            of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory)
             jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
             revive = weakref.WeakMethod(self._revive)

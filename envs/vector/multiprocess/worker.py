@@ -50,7 +50,6 @@ class WorkerJob:
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
-    size: int  # its bytes
     bells: tuple[int, int]  # file descriptors: the worker's own bell, and the parent's
     log: int  # file descriptor for tracebacks
 
@@ -91,7 +90,7 @@ class Worker:
 
     def __init__(self, job: WorkerJob, connection: Connection) -> None:
         """Map the buffers."""
-        memory = MappedMemory(job.memory, job.size)
+        memory = MappedMemory(job.memory)
         self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
         self.job, self.connection = job, connection
         self.own, self.parent = map(Bell, job.bells)
