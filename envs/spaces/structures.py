@@ -18,9 +18,7 @@ class Record(Part):
         size: of a tuple, how many parts an element has; None for a Dict.
         """
         self.path, self.parts, self.size = path, dict(parts), size
-        plain = [str(key) or "_" for key in self.parts]
-        unique = len(set(plain)) == len(plain)
-        self.names = plain if unique else [f"{k}_{name}" for k, name in enumerate(plain)]
+        self.names = [str(k) for k in range(len(self.parts))]  # keys of a Dict may be alike as text
         named = [(name, part.dtype) for name, part in zip(self.names, self.parts.values(), strict=True)]
         self.dtype = np.dtype(named, align=True)
 
