@@ -158,7 +158,7 @@ class Session:
             yield from self._step(seq, frame, quiet)
             return
         while self._pending:
-            yield from self._finish(self._pop(0))
+            yield from self._finish(0)
         try:
             answer = self._steps.do(seq, frame, quiet)
         except DecodeError:
@@ -175,7 +175,7 @@ class Session:
         """Have environments step."""
         rows = decode_rows(frame.header[2], self.num_envs)
         while self._busy[rows].any():  # a replay's steps follow each other
-            yield from self._finish(self._pop(0))
+            yield from self._finish(0)
         self._accept(seq, quiet)
         try:
             self._steps.send(frame, rows)
@@ -196,11 +196,6 @@ class Session:
         if not quiet:
             self._kept[seq] = None
 
-    def _pop(self, k: int) -> PendingStep:
-        step = self._pending.pop(k)
-        self._busy[step.rows] = False
-        return step
-
     def _advance(self, stream: FrameStream) -> Iterator[bytes]:
         """Wait for environments, or until a frame comes."""
         first: int | None = 0
@@ -212,23 +207,24 @@ class Session:
                 yield from self._fail_pending(error)
                 return
         if first is not None:
-            yield from self._finish(self._pop(first))
+            yield from self._finish(first)
 
-    def _finish(self, step: PendingStep) -> Iterator[bytes]:
+    def _finish(self, k: int) -> Iterator[bytes]:
+        """Finish a pending step; where the wait for it is called away, it stays pending."""
+        step = self._pending[k]
+        failed: VectorMisuse | None = None
         try:
             answer = self._steps.receive(step)
-        except CalledAway:
-            self._pending.insert(0, step)
-            self._busy[step.rows] = True
-            raise
         except VectorMisuse as error:
-            yield from self._fail([step.seq], error)
-            return
+            failed = error
         except PaddockError as error:
-            self._pending.append(step)
             yield from self._fail_pending(error)
             return
-        if not step.quiet:
+        del self._pending[k]
+        self._busy[step.rows] = False
+        if failed is not None:
+            yield from self._fail([step.seq], failed)
+        elif not step.quiet:
             yield self._keep(step.seq, answer)
 
     def _keep(self, seq: int, answer: bytes) -> bytes:
