@@ -159,7 +159,7 @@ class NumbersPart(Part):
     ) -> None:
         self.path, self.kind, self.base, self.shape, self.sizes, self.starts = path, kind, dtype, shape, sizes, starts
         self.dtype, self.greatest = np.dtype((dtype, (*lead, *shape))), greatest
-        if kind == "choices":
+        if kind in ("choice", "choices"):
             self._low = np.array(starts).reshape(shape)
             self._high = self._low + np.array(sizes).reshape(shape) - 1
 
@@ -202,7 +202,7 @@ class NumbersPart(Part):
         cast = array.astype(self.base, copy=False)
         if whole and (cast != array).any():
             raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
-        if choices and self.kind == "choices":
+        if choices and self.kind in ("choice", "choices"):
             low, high = self._low, self._high
             for k in np.argwhere((cast < low) | (cast > high))[:1].tolist():
                 own = tuple(k[len(rows) :])
@@ -222,14 +222,15 @@ class Choice(Part):
     """A Discrete: one whole number, read as Python's own."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], lead: tuple[int, ...], size: int, start: int) -> None:
-        self.path, self.base, self.size, self.start = path, dtype, size, start
-        self.dtype = np.dtype((dtype, lead))
+        self.path, self.size, self.start = path, size, start
+        self._numbers = NumbersPart(path, "choice", dtype, lead, (), (size,), (start,))
+        self.dtype = self._numbers.dtype
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
-        yield Leaf(self.path, "choice", offset, self.base.str, self.dtype.shape, (self.size,), (self.start,))
+        return self._numbers.leaves(offset)
 
     def emit(self, source: Source, value: str, views: Views) -> None:
-        view, fit = source.bind(views), source.bind(self.fit)
+        view, fit = source.bind(views), source.bind(self._numbers.fit)
         source.add(
             f"x = whole({value})",
             f"if not {self.start} <= x < {self.start + self.size}:",
@@ -237,29 +238,12 @@ class Choice(Part):
             f"{view}[index] = x",
         )
 
-    def fit(self, value: Any) -> int:
-        array, at = np.asarray(value), place(self.path)
-        if array.shape != ():
-            raise Misfit(f"shape {array.shape}{at} where a number is declared")
-        if array.dtype.kind not in "iu":
-            raise Misfit(f"{value!r}{at} where a whole number is declared")
-        if not self.start <= array < self.start + self.size:
-            raise Misfit(f"{array}{at} where {self.start} to {self.start + self.size - 1} is declared")
-        return int(array)
-
     def reader(self, views: Views) -> Read:
         item = views.item
         return lambda index: item(index)
 
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
-        array, at = np.asarray(batch), place(self.path)
-        if array.shape != views.shape:
-            raise Misfit(f"shape {array.shape}{at} where {views.shape} is declared")
-        if array.dtype.kind not in "iu":
-            raise Misfit(f"dtype {array.dtype}{at} where {self.base} is declared")
-        if choices and (wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist()):
-            self.fit(wrong[0])
-        views[...] = array
+        self._numbers.pack(views, batch, choices)
 
 
 def finder(part: NumbersPart, most: int | None = None) -> Callable[[Array], bool]:
