@@ -14,6 +14,7 @@ class Adapter:
     """Base of environments that adapt another; with its `reset` and `step` it is a `TakesTurns`.
 
     Attributes:
+        env: the environment that it plays.
         agents: those that live.
         acting: those whose action the next step takes.
     """
@@ -22,7 +23,7 @@ class Adapter:
     acting: Sequence[str]
 
     def __init__(self, env: Any, possible_agents: Sequence[str]) -> None:
-        self._env = env
+        self.env = env
         self.possible_agents = list(possible_agents)
         self.agents, self.acting = [], []
         self.metadata = dict(getattr(env, "metadata", {}))
@@ -30,18 +31,13 @@ class Adapter:
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
-        space: Space = self._env.observation_space(agent)
+        space: Space = self.env.observation_space(agent)
         return space
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of an agent."""
-        space: Space = self._env.action_space(agent)
+        space: Space = self.env.action_space(agent)
         return space
-
-    @property
-    def inner(self) -> Any:
-        """The environment that it plays."""
-        return self._env
 
     @property
     def unwrapped(self) -> "Adapter":
@@ -50,11 +46,11 @@ class Adapter:
 
     def render(self) -> Any:
         """Draw the world."""
-        return self._env.render()
+        return self.env.render()
 
     def close(self) -> None:
         """Close the environment."""
-        self._env.close()
+        self.env.close()
 
 
 class Wrapper(Adapter):
@@ -65,8 +61,8 @@ class Wrapper(Adapter):
 
     def _update(self) -> None:
         """Update the living and the acting agents."""
-        self.agents = self._env.agents
-        self.acting = self._env.acting if takes_turns(self._env) else self.agents
+        self.agents = self.env.agents
+        self.acting = self.env.acting if takes_turns(self.env) else self.agents
 
 
 class SoleAgent(gymnasium.Env[Any, Any]):
@@ -74,7 +70,7 @@ class SoleAgent(gymnasium.Env[Any, Any]):
 
     def __init__(self, world: World) -> None:
         """Take over a world of one agent."""
-        self._world = world
+        self.env = world
         (self._agent,) = world.possible_agents
         self.metadata = dict(getattr(world, "metadata", {}))
         self.render_mode = getattr(world, "render_mode", None)
@@ -84,29 +80,24 @@ class SoleAgent(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        observations, infos = self._world.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         return observations[self._agent], dict(infos.get(self._agent, {}))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take the agent's action."""
         agent = self._agent
-        observations, rewards, terminated, truncated, infos = self._world.step({agent: action})
+        observations, rewards, terminated, truncated, infos = self.env.step({agent: action})
         ended, cut = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
-        cut = cut or not (ended or agent in self._world.agents)
+        cut = cut or not (ended or agent in self.env.agents)
         return observations[agent], float(rewards.get(agent, 0.0)), ended, cut, dict(infos.get(agent, {}))
-
-    @property
-    def inner(self) -> World:
-        """The world that it plays."""
-        return self._world
 
     def render(self) -> Any:
         """Draw the world."""
-        return self._world.render()
+        return self.env.render()
 
     def close(self) -> None:
         """Close the world."""
-        self._world.close()
+        self.env.close()
 
 
 def find_owner(env: Any, name: str) -> Any:
@@ -127,5 +118,5 @@ def layers(env: Any) -> Iterator[Any]:
     """Yield an environment and what it wraps, one inside the other."""
     yield env
     while isinstance(env, gymnasium.Wrapper | Adapter | SoleAgent):
-        env = env.env if isinstance(env, gymnasium.Wrapper) else env.inner
+        env = env.env
         yield env

@@ -20,23 +20,23 @@ class Dicts(Adapter):
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
-        space: Space = self._env.observation_spaces[agent]
+        space: Space = self.env.observation_spaces[agent]
         return space
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of an agent."""
-        space: Space = self._env.action_spaces[agent]
+        space: Space = self.env.action_spaces[agent]
         return space
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        observations, infos = self._env.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = self.acting = list(observations)
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step by the actions of the acting agents."""
-        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
         lived = list(dict.fromkeys([*self.agents, *observations]))
         ended, cut = ({agent: bool(told.get(agent, False)) for agent in lived} for told in (terminated, truncated))
         unsaid = [agent for agent in lived if not (ended[agent] or cut[agent])]

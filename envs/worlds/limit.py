@@ -18,13 +18,13 @@ class Limited(Wrapper):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
         self._passed = 0
-        started: tuple[Told, Told] = self._env.reset(seed=seed, options=options)
+        started: tuple[Told, Told] = self.env.reset(seed=seed, options=options)
         self._update()
         return started
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step, and truncate where it is time."""
-        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._passed += 1
         self._update()
         if self._passed >= self.steps:

@@ -31,13 +31,13 @@ class SeatFeature(Wrapper):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        observations, infos = self._env.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         self._update()
         return self._tell(observations), infos
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step the world."""
-        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._update()
         return self._tell(observations), rewards, terminated, truncated, infos
 
@@ -54,7 +54,7 @@ class SeatFeature(Wrapper):
     def _tell(self, observations: Told) -> dict[str, Any]:
         told: dict[str, Any] = {}
         for agent, seen in observations.items():
-            inner, seat = self._env.observation_space(agent), self._seat[agent]
+            inner, seat = self.env.observation_space(agent), self._seat[agent]
             if isinstance(inner, spaces.Dict):
                 told[agent] = {**seen, KEY: seat}
             elif _is_vector(inner):

@@ -46,14 +46,14 @@ class Tuples(Adapter):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        observations, info = self._env.reset(seed=seed, options=options)
+        observations, info = self.env.reset(seed=seed, options=options)
         self.agents = self.acting = list(self.possible_agents)
         return self._each(observations), {agent: info for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Step by all actions; of those who ended before, any will do."""
         taken = tuple({**self._any, **actions}.values())
-        observations, rewards, terminated, truncated, info = self._env.step(taken)
+        observations, rewards, terminated, truncated, info = self.env.step(taken)
         lived = self.agents
         ended, cut = self._each(terminated), self._each(truncated)
         self.agents = self.acting = [agent for agent in lived if not (ended[agent] or cut[agent])]

@@ -19,13 +19,13 @@ class Turns(Adapter):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        self._env.reset(seed=seed, options=options)
+        self.env.reset(seed=seed, options=options)
         self._look()
-        return self._seen(self.agents), self._of(self._env.infos, self.agents, {})
+        return self._seen(self.agents), self._of(self.env.infos, self.agents, {})
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Take the action of the agent whose turn it is."""
-        env, lived = self._env, self.agents
+        env, lived = self.env, self.agents
         env.step(actions[self.acting[0]])
         terminated, truncated = self._of(env.terminations, lived, False), self._of(env.truncations, lived, False)
         rewards, infos = dict(env.rewards), self._of(env.infos, lived, {})
@@ -35,18 +35,18 @@ class Turns(Adapter):
 
     def _seen(self, agents: Sequence[str]) -> Told:
         """What they observe; an environment may fill one array for all."""
-        return {agent: deepcopy(self._env.observe(agent)) for agent in agents}
+        return {agent: deepcopy(self.env.observe(agent)) for agent in agents}
 
     def _look(self) -> None:
         """See who lives and whose turn it is, past those who ended."""
-        env = self._env
+        env = self.env
         self.agents = [agent for agent in env.agents if not self._ended(agent)]
         while self.agents and self._ended(env.agent_selection):
             env.step(None)
         self.acting = [env.agent_selection] if self.agents else []
 
     def _ended(self, agent: str) -> bool:
-        return bool(self._env.terminations[agent] or self._env.truncations[agent])
+        return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
     def _of(self, told: Mapping[str, Any], agents: Sequence[str], nothing: Any) -> dict[str, Any]:
         return {agent: told.get(agent, nothing) for agent in agents}
