@@ -47,35 +47,25 @@ class SharedBuffers:
         )
 
 
-class MappedMemory:
-    """Arrays one after another in one piece of memory without a name, which goes with its last process."""
+class Arena:
+    """Arrays one after another in a file's memory; without a file, how much memory they take.
 
-    def __init__(self, fd: int) -> None:
-        """Map a file of `os.memfd_create`, which has its size."""
-        self._memory = mmap.mmap(fd, 0)
-        self._used = 0
+    Attributes:
+        used: bytes.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        """Map a file of `os.memfd_create`, whose memory has no name and goes with its last process."""
+        self._memory = None if fd is None else mmap.mmap(fd, 0)
+        self.used = 0
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return the next array."""
-        start, self._used = self._used, self._used + footprint(shape, dtype)
-        return np.frombuffer(self._memory, dtype, int(np.prod(shape)), start).reshape(shape)
-
-
-def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the bytes that an array takes, to the end of its cache line."""
-    return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
-
-
-def size_of(layouts: Layouts, num_envs: int, workers: int, blocks: int) -> int:
-    """Return the bytes that the buffers of a vector take."""
-    sizes: list[int] = []
-
-    def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        sizes.append(footprint(shape, dtype))
-        return np.empty(shape, dtype)
-
-    SharedBuffers.lay_out(layouts, num_envs, workers, blocks, measure)
-    return sum(sizes)
+        """Return the next array, on cache lines of its own."""
+        start, count = self.used, int(np.prod(shape))
+        self.used += -(-count * dtype.itemsize // CACHE_LINE) * CACHE_LINE
+        if self._memory is None:
+            return np.empty(shape, dtype)
+        return np.frombuffer(self._memory, dtype, count, start).reshape(shape)
 
 
 def check_platform() -> None:

@@ -34,7 +34,7 @@ from paddock.envs.vector.contract import (
 )
 from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
 from paddock.envs.vector.multiprocess.process import WorkerProcess, end
-from paddock.envs.vector.multiprocess.shared import Bell, MappedMemory, SharedBuffers, check_platform, size_of
+from paddock.envs.vector.multiprocess.shared import Arena, Bell, SharedBuffers, check_platform
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, Table, worlds_of
@@ -89,9 +89,11 @@ class MultiprocessVectorEnv(VectorEnv):
         self._numbers: list[int] | None = None  # as `renumber` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = find_registered(spec.id)
+        sizes, measured = (layouts, rows, workers, blocks), Arena()
+        SharedBuffers.lay_out(*sizes, measured.new)
         memory = os.memfd_create("paddock-buffers")
-        os.ftruncate(memory, size_of(layouts, rows, workers, blocks))
-        buffers = SharedBuffers.lay_out(layouts, rows, workers, blocks, MappedMemory(memory).new)
+        os.ftruncate(memory, measured.used)
+        buffers = SharedBuffers.lay_out(*sizes, Arena(memory).new)
         bells = [Bell(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())

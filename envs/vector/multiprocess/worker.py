@@ -26,8 +26,8 @@ from paddock.envs.vector.multiprocess.shared import (
     ORDERS,
     SAID,
     STEP,
+    Arena,
     Bell,
-    MappedMemory,
     SharedBuffers,
 )
 from paddock.envs.vector.slots import NOBODY, EnvSlots, build
@@ -90,7 +90,7 @@ class Worker:
 
     def __init__(self, job: WorkerJob, connection: Connection) -> None:
         """Map the buffers."""
-        memory = MappedMemory(job.memory)
+        memory = Arena(job.memory)
         self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
         self.job, self.connection = job, connection
         self.own, self.parent = map(Bell, job.bells)
