@@ -49,7 +49,6 @@ class Offer:
     environment: dict[str, Any]
     roles: tuple[Role, ...]
     metadata: dict[str, Any]
-    takes_signals: bool
     vec: str
     free_arguments: bool
     versions: dict[str, str]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, Unpack
 
 from paddock.envs.certificates import check_tls
@@ -89,8 +89,7 @@ class Remote(Vec):
 
     def endpoint(self) -> "Endpoint":
         """Return the servers and how they are reached."""
-        tls = dict(thaw(self.tls))
-        return replace(make_endpoint(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
+        return make_endpoint(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s, self.same_versions)
 
 
 def is_shared(vec: object) -> TypeGuard[Remote]:
@@ -115,7 +114,11 @@ def check_meeting(addresses: Sequence[str], world: str | None) -> None:
 
 
 def make_endpoint(
-    address: str | Sequence[str], token_file: str | None, tls: Mapping[str, str | None], wait_s: float
+    address: str | Sequence[str],
+    token_file: str | None,
+    tls: Mapping[str, str | None],
+    wait_s: float,
+    same_versions: SameVersions = "run",
 ) -> "Endpoint":
     """Return servers and how they are reached.
 
@@ -130,4 +133,4 @@ def make_endpoint(
     addresses = (address,) if isinstance(address, str) else tuple(address)
     for one in addresses:
         check_address(one)
-    return Endpoint(addresses, token_file, check_tls(tls, ("cert", "key")), wait_s)
+    return Endpoint(addresses, token_file, check_tls(tls, ("cert", "key")), wait_s, same_versions)

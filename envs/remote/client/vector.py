@@ -188,10 +188,6 @@ class RemoteVectorEnv(VectorEnv):
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
         check_open(self, "signal")
-        offer = self._connections[0].offer
-        if not offer.takes_signals:
-            fix = "give it a method receive_signal(key, value)"
-            raise VectorMisuse(f"signal: {offer.environment['id']} takes none; {fix}")
         try:
             value = copy_value(value, MAX_SIGNAL)
         except EncodeError as error:

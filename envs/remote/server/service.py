@@ -74,7 +74,6 @@ class EnvironmentServer:
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.metadata.items() if is_encodable(value)},
-            "takes_signals": spec.takes_signals,
             "free_arguments": settings.free_arguments,
             "vec": name,
             "versions": read_versions(),
