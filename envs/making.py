@@ -41,9 +41,9 @@ class CannotBeMade(ConfigError):
 class Made:
     """The properties of an environment that was made to be looked at."""
 
-    seats: Seats
+    seats: Seats  # the agents and their spaces, in order
     limit: int | None  # steps after which something truncates its episodes; None: nothing that is known
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Any]  # such as `render_modes`
     stack: Stack | None  # how observations are stacks of frames; None: they are none, or it is not known
     takes_signals: bool  # whether it has a method `receive_signal(key, value)`
 

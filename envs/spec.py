@@ -12,7 +12,6 @@ from paddock.envs.frozen import freeze, thaw
 from paddock.envs.making import Made, look, make_by_id, restored_modes, wrap
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.stacks import Stack
 from paddock.envs.worlds.make import adapt
 from paddock.envs.worlds.roles import Role, Seats, group
 
@@ -136,16 +135,11 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """Return the same recipe, with this limit where neither it nor the environment has one."""
-        if self.max_episode_steps is not None or self.limit is not None:
+        if self.max_episode_steps is not None or self.made.limit is not None:
             return self
         other = replace(self, max_episode_steps=max_episode_steps)
-        other.__dict__["_made"] = self._made  # the same but for that: none is made for it
+        other.__dict__["made"] = self.made  # the same but for that: none is made for it
         return other
-
-    @property
-    def limit(self) -> int | None:
-        """Steps after which it truncates its episodes by itself or as its configuration says; None: none are known."""
-        return self._made.limit
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -158,37 +152,17 @@ class EnvSpec:
         if self.seats > 1:
             what = f"env.id={self.id} is a world of {self.seats} agents, and this takes environments of one"
             raise ConfigError(f"{what}; choose an algorithm and a command that take worlds (docs/worlds.md)")
-        return self.seating[0].observation_space, self.seating[0].action_space
+        return self.made.seats[0].observation_space, self.made.seats[0].action_space
 
     @property
     def seats(self) -> int:
         """Agents' places in an environment: 1, but for worlds; a vector of W worlds has W * seats rows."""
-        return len(self.seating)
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the environment, such as `render_modes`."""
-        return self._made.metadata
-
-    @property
-    def stack(self) -> Stack | None:
-        """How observations are stacks of frames; None where they are none, or it is not known."""
-        return self._made.stack
-
-    @property
-    def takes_signals(self) -> bool:
-        """Whether the environment has a method `receive_signal(key, value)`."""
-        return self._made.takes_signals
-
-    @property
-    def seating(self) -> Seats:
-        """The agents and their spaces, in order."""
-        return self._made.seats
+        return len(self.made.seats)
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
         """The roles, in the order of their first seats; one for an environment of one agent."""
-        return self.read_roles(self.seating)
+        return self.read_roles(self.made.seats)
 
     def read_roles(self, seats: Seats) -> tuple[Role, ...]:
         """Return the roles of those who sit in such an environment."""
@@ -224,8 +198,8 @@ class EnvSpec:
         return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
     @functools.cached_property
-    def _made(self) -> Made:
-        """Properties of an environment made for the purpose."""
+    def made(self) -> Made:
+        """Properties of an environment that is made for the purpose, once."""
         return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def cut_off(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     """Return how many episodes ended by a cap, and not by the environment's own limit."""
     capped = int((lengths >= max_steps).sum())
-    return 0 if capped and env.limit is not None and env.limit <= max_steps else capped
+    return 0 if capped and env.made.limit is not None and env.made.limit <= max_steps else capped
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
@@ -25,7 +25,7 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     cut = cut_off(lengths, max_steps, env)
     if cut:
         what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; %s"
-        endless = cut == len(lengths) and env.limit is None
+        endless = cut == len(lengths) and env.made.limit is None
         remedy = "raise eval_max_steps= for more" + ", or set env.max_episode_steps= if none ends by itself" * endless
         log.warning(what, cut, len(lengths), max_steps, remedy)
     return cut
@@ -33,10 +33,10 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
 
 def spell_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
     """Return in words what is waited for, and how it would take less where nothing else ends an episode."""
-    steps = min(max_steps, env.limit or max_steps)
+    steps = min(max_steps, env.made.limit or max_steps)
     text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
     remedy = "env.max_episode_steps= limits all episodes, algo.eval_max_steps= those of evaluations"
-    return text if env.limit is not None else f"{text}; {remedy}"
+    return text if env.made.limit is not None else f"{text}; {remedy}"
 
 
 def cut_metric(cut: int) -> dict[str, float]:

@@ -44,7 +44,7 @@ class SeatedPolicy:
         require(known, f"{what} of env.id={env.id}")
         self._seats = np.array(seats, np.intp)
         self._named = dict(zip(names, members, strict=True)) if names else {}
-        self._agents = {seat.agent: members[k] for seat, k in zip(env.seating, seats, strict=True)}
+        self._agents = {seat.agent: members[k] for seat, k in zip(env.made.seats, seats, strict=True)}
         self._members = [_seat(env, member, np.flatnonzero(self._seats == k)) for k, member in enumerate(members)]
 
     def at(self, seat: int) -> Policy:

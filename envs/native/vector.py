@@ -85,7 +85,7 @@ class NativeVectorEnv(VectorEnv):
         """
         self._vector: int | None = None
         self._painter: Painter | None = None
-        layouts = Layouts.of_seats(task.source, task.source.seating)
+        layouts = Layouts.of_seats(task.source, task.source.made.seats)
         rows = self.batch_size = num_envs * layouts.seats
         describe(self, task, layouts, rows, autoreset)
         self.task = task

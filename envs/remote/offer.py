@@ -141,7 +141,7 @@ class Offer:
     def _limits_like(self, spec: EnvSpec) -> bool:
         """Whether episodes are as long as a recipe's, although it says so otherwise."""
         said = {spec.max_episode_steps, self.environment.get("max_episode_steps")}
-        return said == {None, LONG} or (self.limit is not None and self.limit == spec.limit)
+        return said == {None, LONG} or (self.limit is not None and self.limit == spec.made.limit)
 
     def check_room(self, num_envs: int, joint: bool) -> None:
         """Raise ConfigError where the server has no room for so many environments, whoever has some.

@@ -158,7 +158,7 @@ class FromReplay(OffPolicy):
         drawing: dict[str, Any] = {"seed": one.seed, "priorities": priorities, "apart": self.pieces > 1}
         if waits:
             return AgentReplay(AgentStreams(**stored), **drawing)
-        return Replay(Streams(stack=self.env.in_training().stack if inputs.plain else None, **stored), **drawing)
+        return Replay(Streams(stack=self.env.in_training().made.stack if inputs.plain else None, **stored), **drawing)
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:

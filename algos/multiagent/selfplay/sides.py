@@ -14,7 +14,7 @@ def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
     """
     require(env.seats > 1, f"env.id={env.id} has one agent, which has nobody to play against; choose a world")
     teams: dict[str, list[int]] = {}
-    for number, seat in enumerate(env.seating):
+    for number, seat in enumerate(env.made.seats):
         teams.setdefault(re.sub(r"[\W_]*\d*$", "", seat.agent), []).append(number)
     if len(teams) == 1:
         return tuple((seat,) for seat in range(env.seats))

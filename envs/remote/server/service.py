@@ -69,15 +69,15 @@ class EnvironmentServer:
         fix = "serve vec=multiprocess, serial or native"
         require(vec.seeded_slots, f"vec={name} cannot enter an episode again; {fix}")
         self._spec, self._settings = spec, settings
-        layouts = Layouts.of_seats(spec, spec.seating)
+        layouts = Layouts.of_seats(spec, spec.made.seats)
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),
-            "metadata": {key: value for key, value in spec.metadata.items() if is_encodable(value)},
+            "metadata": {key: value for key, value in spec.made.metadata.items() if is_encodable(value)},
             "free_arguments": settings.free_arguments,
             "vec": name,
             "versions": read_versions(),
-            "limit": spec.limit,
+            "limit": spec.made.limit,
             "protocol": PROTOCOL,
         }
         self._began = time.monotonic()

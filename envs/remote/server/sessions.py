@@ -86,7 +86,7 @@ class Sessions:
             layouts = self._layouts
             if seat_feature:
                 spec = dataclasses.replace(spec, seat_feature=True)
-                layouts = Layouts.of_seats(spec, spec.seating)
+                layouts = Layouts.of_seats(spec, spec.made.seats)
             if world is None:
                 venv = self._make(spec, num_envs, mode, groups)
             else:

@@ -75,9 +75,9 @@ class MultiprocessVectorEnv(VectorEnv):
             EnvError: a worker did not start.
         """
         check_platform()
-        layouts = Layouts.of_seats(spec, spec.seating)
+        layouts = Layouts.of_seats(spec, spec.made.seats)
         rows = num_envs * layouts.seats
-        says = SimpleNamespace(metadata=spec.metadata, render_mode=spec.arguments.get("render_mode"))
+        says = SimpleNamespace(metadata=spec.made.metadata, render_mode=spec.arguments.get("render_mode"))
         describe(self, says, layouts, rows, autoreset)
         self.batch_size = batch_size * layouts.seats
 

@@ -19,7 +19,7 @@ from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.server import stream  # noqa: E402
 
 LIVES = env_spec("toy_worlds:Skirmish", max_episode_steps=15)
-AGENTS = [seat.agent for seat in LIVES.seating]
+AGENTS = [seat.agent for seat in LIVES.made.seats]
 PARTS = AGENTS[:1], AGENTS[1:]
 Hook = Callable[[int, int], None]
 

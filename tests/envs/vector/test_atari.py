@@ -169,7 +169,7 @@ def test_a_run_resumes_to_the_same_bytes_and_matches_single_games(tmp_path: Path
 
 def test_its_stack_says_what_observations_are() -> None:
     spec = atari().in_training()
-    stack = spec.stack
+    stack = spec.made.stack
     assert stack == Stack(4, zeros=True)
     with closing(Serial(num_envs=1).make(spec)) as venv:
         before, _ = venv.begin(7, [0])

@@ -60,7 +60,7 @@ def server(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_client_that_waits_for_the_others_says_so(server: Any, caplog: pytest.LogCaptureFixture) -> None:
-    agents = [seat.agent for seat in TURNS.seating]
+    agents = [seat.agent for seat in TURNS.made.seats]
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         first, *others = (
             stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))
@@ -98,7 +98,7 @@ class Long(Bidding):
 def test_a_long_step_of_a_world_that_loses_a_client_holds_up_nobody_else(serve: Any) -> None:
     spec = env_spec(f"{__name__}:Long", max_episode_steps=9)
     server = serve(spec, Serial(num_envs=1))
-    place, agents = make_endpoint(server.address, None, {}, 0.0), [seat.agent for seat in spec.seating]
+    place, agents = make_endpoint(server.address, None, {}, 0.0), [seat.agent for seat in spec.made.seats]
     with ExitStack() as stack, ThreadPoolExecutor(len(agents)) as pool:
         clients = [
             stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))
@@ -145,7 +145,7 @@ def whole_fixture(request: Any) -> tuple[Any, list[Any]]:
 
 
 def parts_of(spec: Any, count: int) -> list[list[str]]:
-    agents = [seat.agent for seat in spec.seating]
+    agents = [seat.agent for seat in spec.made.seats]
     return [agents[k::count] for k in range(count)]
 
 
@@ -176,7 +176,7 @@ def test_a_client_killed_between_any_two_steps_comes_back_to_its_seat(serve: Any
     def lose_session(episode: int, t: int) -> None:
         if t % 2 == 0:
             joint = server.sessions._joint["game"].result()
-            seat = [seat.agent for seat in spec.seating].index(parts_of(spec, 2)[1][0])
+            seat = [seat.agent for seat in spec.made.seats].index(parts_of(spec, 2)[1][0])
             session = next(one for one in server.sessions.list() if seat in one.venv._client.seats)
             kills.append(joint.end)
             server.sessions.end(session)

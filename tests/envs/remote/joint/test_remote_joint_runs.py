@@ -48,7 +48,7 @@ def play(venv: Any, actions: NDArray[np.int64], own: NDArray[np.bool_]) -> list[
 
 @pytest.mark.parametrize("spec", [LIVES, TURNS], ids=["lives", "turns"])
 def test_each_is_told_of_its_seats_what_one_with_all_seats_is(serve: Any, spec: Any) -> None:
-    agents = [seat.agent for seat in spec.seating]
+    agents = [seat.agent for seat in spec.made.seats]
     actions = np.random.default_rng(0).integers(0, 4, (STEPS, WORLDS * len(agents)))
     parts = [np.tile(np.arange(len(agents)) % 2 == k, WORLDS) for k in range(2)]
     with closing(Serial(num_envs=WORLDS).make(spec)) as venv:
