@@ -21,6 +21,7 @@ from vector_cases import (
     workers_of,
 )
 
+from paddock.envs.errors import ConfigError
 from paddock.envs.vector import EnvError, Serial, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -133,10 +134,9 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
     assert vec.restarts == LOSSES_IN_A_ROW
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
-    with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
-        multiprocess(restart=restart).make(faulty("make"))
+def test_an_environment_that_cannot_be_made_says_why_before_a_worker_starts() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be made with env.kwargs=.*: RuntimeError: no such thing"):
+        multiprocess().make(faulty("make"))
 
 
 @pytest.mark.parametrize(
