@@ -137,7 +137,7 @@ class JointEnv:
 
     def __post_init__(self) -> None:
         self.agents = self.layouts.agents
-        self._given: dict[str, int] = {}  # by client, the number of its last signal that was given
+        self.given: dict[str, int] = {}  # by client, the number of its last signal that the environment was given
 
     @property
     def end(self) -> int:
@@ -168,22 +168,13 @@ class JointEnv:
 
     def join(self, id: str, seats: Sequence[int], *, follows: bool = False) -> Client:
         """Give a client free agents; raises VectorMisuse where another client has one of them."""
-        taken = sorted(seat for one in self.clients for seat in one.seats if seat in seats)
-        if taken:
-            free = [a for k, a in enumerate(self.agents) if all(k not in one.seats for one in self.clients)]
-            names = ", ".join(self.agents[seat] for seat in taken)
-            raise VectorMisuse(
-                f"{names} is another client's in world {self.name}; free are {', '.join(free) or 'none'}"
-            )
+        owned = {seat for one in self.clients for seat in one.seats}
+        if taken := ", ".join(self.agents[seat] for seat in sorted(seats) if seat in owned):
+            free = ", ".join(agent for seat, agent in enumerate(self.agents) if seat not in owned) or "none"
+            raise VectorMisuse(f"{taken} is another client's in world {self.name}; free are {free}")
         client = Client(id, list(seats), follows)
         self.clients.append(client)
         return client
-
-    def leave(self, client: Client) -> bool:
-        """Free a client's agents; returns whether it was the last client."""
-        self.clients.remove(client)
-        self.ended = not self.clients
-        return self.ended
 
     def wait(self, done: Callable[[], bool], called: Callable[[], bool]) -> None:
         """Wait until something is done; raises CalledAway once `called` says so."""
@@ -191,11 +182,6 @@ class JointEnv:
             if called():
                 raise CalledAway
             self.changed.wait(LOOK_S)
-
-    def signal(self, client: Client, number: int, key: str, value: Any) -> None:
-        """Have the environment given a signal when this client acts next, unless it was given before."""
-        if number > self._given.get(client.id, 0):
-            client.signals.append((number, key, value))
 
     def advance(self) -> None:
         """Do what all clients ask for, if they do."""
@@ -273,7 +259,7 @@ class JointEnv:
         for one in asking:
             while one.signals:
                 number, key, value = one.signals.pop(0)
-                self._given[one.id] = number
+                self.given[one.id] = number
                 self.venv.call("receive_signal", key, value)
 
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:

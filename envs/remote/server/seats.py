@@ -154,14 +154,16 @@ class SeatsVectorEnv(VectorEnv):
             return seen.observation[own], outcome.reward[own], *flags, infos
 
     def signal(self, number: int, key: str, value: Any) -> None:
-        """Have the environment given a signal, when these agents act next."""
+        """Have the environment given a signal when these agents act next, unless it was given before."""
         with self.joint.changed:
-            self.joint.signal(self._client, number, key, value)
+            if number > self.joint.given.get(self._client.id, 0):
+                self._client.signals.append((number, key, value))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Leave the agents to others; where they were the last, the environment ends."""
         with self.joint.changed:
-            self.last = self.joint.leave(self._client)
+            self.joint.clients.remove(self._client)
+            self.last = self.joint.ended = not self.joint.clients
         if self.last:
             self.joint.venv.close()
 
