@@ -8,7 +8,7 @@ import contextlib
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Connection:
         rows: slice,
         autoreset: str,
         journal: OrderJournal,
-        known: Callable[[], tuple[Any, NDArray[Any], NDArray[Any]]],
+        known: Sequence[NDArray[Any]],
         replay: bool,
         claim: Mapping[str, Any],
         seats: int,
@@ -55,7 +55,7 @@ class Connection:
 
         Args:
             at: which address is tried first.
-            known: observations, and returns and lengths of running episodes, [N], to compare a replay with.
+            known: observations, and returns and lengths of running episodes, [N] each, to compare a replay with; views.
             replay: whether another server may replace a lost one.
             claim: what else is asked for: the number of groups, and which agents of which joint environment, or
                 arguments other than the server's.
@@ -292,7 +292,7 @@ class Connection:
             raise EnvError(str(frame.header[2]))
         if frame.kind is not Kind.OUTCOME:
             raise ConnectionLost(f"{self._address} is shutting down")
-        other = find_difference(frame, self._known(), compared)
+        other = find_difference(frame, self._known, compared)
         if other is not None:
             raise EnvError(
                 f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "

@@ -90,6 +90,7 @@ class RemoteVectorEnv(VectorEnv):
         # Each joint environment has a session of its own, as it waits for its own clients.
         count = len(offers) if worlds is None else num_envs
         bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
+        compared = self._arrays.observation, self._arrays.running_return, self._arrays.running_length
         try:
             for k in range(count):
                 at, rows = k * len(offers) // count, slice(bounds[k], bounds[k + 1])
@@ -97,7 +98,7 @@ class RemoteVectorEnv(VectorEnv):
                 asked = asked | {"groups": count_groups(rows, rows_in_all, groups)}
                 if rows.start < rows.stop:
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
-                    known, seats = self._knower(rows), layouts.seats
+                    known, seats = tuple(array[rows] for array in compared), layouts.seats
                     self._connections.append(
                         Connection(endpoint, at, offers[at], rows, autoreset.name, journal, known, replay, asked, seats)
                     )
@@ -267,10 +268,6 @@ class RemoteVectorEnv(VectorEnv):
             return
         for one in self._connections if self._joint else [connection]:
             one.recover(found)
-
-    def _knower(self, rows: slice) -> Any:
-        arrays = self._arrays
-        return lambda: (arrays.observation[rows], arrays.running_return[rows], arrays.running_length[rows])
 
 
 def count_groups(rows: slice, rows_in_all: int, groups: int) -> int:
