@@ -13,13 +13,6 @@ RESERVED = frozenset((*OWN, *(f"_{key}" for key in OWN)))
 ZERO_RETURN, ZERO_LENGTH = np.zeros((), np.float64), np.zeros((), np.int64)  # Python's would be converted each time
 
 
-def check_names(info: Mapping[Any, Any], who: str) -> None:
-    """Raise EnvError where an environment's info has a key of the vector's own."""
-    if not RESERVED.isdisjoint(info):
-        names = ", ".join(sorted(RESERVED.intersection(info)))
-        raise EnvError(f"{who}: an info has {names}, which are keys of the vector; rename it, or drop it by a wrapper")
-
-
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
     """Enter one environment's info at its row of so many.
 

@@ -16,7 +16,7 @@ from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
-from paddock.envs.vector.infos import RESERVED, add_info, check_names
+from paddock.envs.vector.infos import RESERVED, add_info
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import Arrays, worlds_of
 from paddock.envs.worlds.adapter import find_owner, set_attribute
@@ -174,11 +174,13 @@ class EnvSlots(ABC):
     def _enter_info(
         self, infos: dict[str, Any], info: dict[str, Any], at: int, size: int, row: int, final: bool = False
     ) -> None:
-        """Enter the info of a row of the vector, final or not, at one of so many rows; EnvError as of `check_names`."""
+        """Enter the info of a row of the vector, final or not, at one of so many rows; EnvError where it has a key of ours."""
         if final:
             info = {"final_info": info}
         elif not RESERVED.isdisjoint(info):
-            check_names(info, f"{self._owner(row)[0]} ({self._spec.id})")
+            names = ", ".join(sorted(RESERVED.intersection(info)))
+            what = f"{self._owner(row)[0]} ({self._spec.id}): an info has {names}"
+            raise EnvError(f"{what}, which are keys of the vector; rename it, or drop it by a wrapper")
         add_info(infos, info, at, size)
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
