@@ -15,17 +15,7 @@ from paddock.envs.native import library
 from paddock.envs.native.picture import Painter, painter_of
 from paddock.envs.native.settings import NativeTask
 from paddock.envs.registration import ELSEWHERE
-from paddock.envs.vector.contract import (
-    Batch,
-    Rows,
-    VectorEnv,
-    VectorMisuse,
-    check_open,
-    describe,
-    read_episodes,
-    read_mask,
-    read_seeds,
-)
+from paddock.envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, describe, read_episodes
 from paddock.envs.vector.storage import Layouts, RowIndex
 from paddock.envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
 
@@ -119,11 +109,10 @@ class NativeVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        others, chosen = read_mask(options, self.num_envs)
+        rows, given, others = self._table.choose(seed, options)
         if others:
             raise VectorMisuse(f"reset: native environments take no options, got {sorted(others)}; leave them out")
-        rows = self._table.rows(chosen, "reset")
-        seeds = self._seeds(read_seeds(seed, self.worlds))
+        seeds = self._seeds(given)
         self._started(self._c.vector_start(self._vector, self._choose(rows), seeds.ctypes.data, self._own_at))
         return self._table.start(rows)
 

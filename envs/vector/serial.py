@@ -19,8 +19,6 @@ from paddock.envs.vector.contract import (
     check_open,
     describe,
     read_episodes,
-    read_mask,
-    read_seeds,
     read_values,
 )
 from paddock.envs.vector.slots import build
@@ -64,9 +62,7 @@ class SerialVectorEnv(VectorEnv):
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        options, chosen = read_mask(options, self.num_envs)
-        rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.worlds)
+        rows, seeds, options = self._table.choose(seed, options)
         self._table.forget(rows)
         chosen_seeds = [seeds[i] for i in numbers(worlds_of(rows, self.seats))]
         self._table.note(rows, self._slots.reset(rows, chosen_seeds, options))

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.envs.vector.buffers import buffer_of
-from paddock.envs.vector.contract import Batch, Rows, VectorMisuse
+from paddock.envs.vector.contract import Batch, Rows, Seeds, VectorMisuse, read_mask, read_seeds
 from paddock.envs.vector.infos import episode_info, merge_infos, pick_infos
 from paddock.envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
@@ -109,6 +109,11 @@ class Table:
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
         self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays, and as they were before the step
         self._kept_episode = arrays.episode.copy()
+
+    def choose(self, seed: Seeds, options: dict[str, Any] | None) -> tuple[RowIndex, list[int | None], dict[str, Any]]:
+        """Return the rows that a reset is for, a seed for each environment, chosen or not, and their own options."""
+        options, chosen = read_mask(options, self.num_envs)
+        return self.rows(chosen, "reset"), read_seeds(seed, self.num_envs // self.seats), options
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
         """Return environments as the caller names them in one form; of worlds, all rows of each."""

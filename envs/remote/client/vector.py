@@ -27,8 +27,6 @@ from paddock.envs.vector.contract import (
     closes_on_interrupt,
     describe,
     read_episodes,
-    read_mask,
-    read_seeds,
 )
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
@@ -118,13 +116,11 @@ class RemoteVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        options, chosen = read_mask(options, self.num_envs)
+        rows, seeds, options = self._table.choose(seed, options)
         try:
             options = copy_value(options, MAX_OPTIONS)
         except EncodeError as error:
             raise VectorMisuse(f"reset: the options cannot be sent: {error}") from None
-        rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.worlds)
         waiting = self._table.flags
         for i in numbers(worlds_of(rows, self.seats)):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:

@@ -28,8 +28,6 @@ from paddock.envs.vector.contract import (
     describe,
     keyed_seed,
     read_episodes,
-    read_mask,
-    read_seeds,
     read_values,
 )
 from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
@@ -119,9 +117,7 @@ class MultiprocessVectorEnv(VectorEnv):
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        options, chosen = read_mask(options, self.num_envs)
-        rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.worlds)
+        rows, seeds, options = self._table.choose(seed, options)
         for i in numbers(worlds_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
         parts = self._coordinator.split(rows)
