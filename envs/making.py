@@ -13,7 +13,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs import registration
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -92,16 +91,6 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
         raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={id}: {one_line(error)}") from error
-
-
-def find_registered(id: str) -> registration.EnvSpec | None:
-    """Return Gymnasium's entry of an id, without a version the newest one; None where importing its module makes it."""
-    if ":" in id or id in gymnasium.registry:
-        return gymnasium.registry.get(id)
-    namespace, name, version = registration.parse_env_id(id)
-    if version is None:
-        version = registration.find_highest_version(namespace, name)
-    return gymnasium.registry.get(registration.get_env_id(namespace, name, version))
 
 
 def wrap(env: Any, wrapper: dict[str, Any]) -> Any:

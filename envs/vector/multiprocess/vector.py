@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.making import find_registered
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
@@ -86,7 +86,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
         self._numbers: list[int] | None = None  # as `renumber` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
-        registered = find_registered(spec.id)
+        registered = gymnasium.registry.get(spec.id)
         sizes, measured = (layouts, rows, workers, blocks), Arena()
         SharedBuffers.lay_out(*sizes, measured.new)
         memory = os.memfd_create("paddock-buffers")
