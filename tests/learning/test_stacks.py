@@ -17,8 +17,8 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
+from paddock.envs import making
 from paddock.envs.errors import ConfigError
-from paddock.envs.spec import EnvSpec
 from paddock.envs.stacks import Stack
 
 STACKS = [Stack(3, zeros=False), Stack(4, zeros=True), Stack(2, zeros=False)]
@@ -117,5 +117,5 @@ def test_a_run_has_the_same_rows_as_one_that_stores_whole_stacks(
         plan = made.plan()
         found.append([deterministic(next(plan)) for _ in range(9)])
         plan.close()
-        monkeypatch.setattr(EnvSpec, "stack", None)
+        monkeypatch.setattr(making, "find_stack", lambda env: None)
     assert found[0] == found[1] and found[0][-1]["train/updates"] > 20
