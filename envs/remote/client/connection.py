@@ -176,9 +176,9 @@ class Connection:
     def _abandon(self) -> None:
         """End the session, and tell the server if it is there."""
         self._hang_up()
-        if self._session is not None:
+        if (session := self._session) is not None:
             with contextlib.suppress(ConnectionLost, ConfigError):
-                request = {key: self._session[key] for key in ("session", "secret")}
+                request = {key: session[key] for key in ("session", "secret")}
                 self._endpoint.call(self._at, "Close", request, CALL_S)
         self._session = None
 
@@ -196,12 +196,14 @@ class Connection:
         Args:
             received: the number of the order up to which all outcomes have come.
         """
-        assert self._session is not None
+        session = self._session
+        if session is None:
+            raise EnvError(f"the session at {self._address} was closed by another thread")
         self._hang_up()
-        heartbeat_s = min(HEARTBEAT_S, self._session["lease_s"] / 4)
+        heartbeat_s = min(HEARTBEAT_S, session["lease_s"] / 4)
         channel = self.channel = Channel(self._endpoint, self._address, heartbeat_s, self._joint)
         self._channels.append(channel)
-        channel.send(join(Kind.ATTACH, [self._session["session"], self._session["secret"], received]))
+        channel.send(join(Kind.ATTACH, [session["session"], session["secret"], received]))
         frame = channel.receive()
         if frame.kind is Kind.ATTACHED:
             return int(frame.header[0])
