@@ -338,7 +338,8 @@ def _session(
         line, details = split_details(error)
         with contextlib.suppress(StorageError):
             folder.finish(f"failed: {line}", progress.metrics)
-        failed = RunFailed(f"{line} (the run so far is in {shown(folder.path)})\n{details}".rstrip())
+        where = f"the run so far is in {shown(folder.path)}" if folder.path.is_dir() else "its folder was deleted"
+        failed = RunFailed(f"{line} ({where})\n{details}".rstrip())
         if error.exit_code == NO_ROOM:
             failed.exit_code = NO_ROOM
         raise failed from error

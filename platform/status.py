@@ -47,11 +47,17 @@ def _status(arguments: Sequence[str]) -> None:
     run_states = read_run_states(find_runs(*folders))
     within = folders[0] if len(folders) == 1 else Path(os.path.commonpath([folder.absolute() for folder in folders]))
     print_table(within, run_states, lines)
-    short = [run_state.run for run_state in run_states if run_state.state in ("stopped", "lost")]
+    over, busy = set[Path](), set[Path]()  # folders above runs that ended too early, and above some that will go on
+    for run_state in run_states:
+        if run_state.state in ("stopped", "lost"):
+            over.update(run_state.run.absolute().parents)
+        elif run_state.state in ("pending", "requeued", "running", "unknown"):
+            busy.update(run_state.run.absolute().parents)
+    short = over - busy
     if short:
         from .sweep.claim import say_how_grids_go_on  # Hydra is slow to import, and most runs are fine
 
-        say_how_grids_go_on(folder for run in short for folder in run.parents)
+        say_how_grids_go_on(sorted(short, reverse=True))
     if any(run_state.state in WRONG for run_state in run_states):
         sys.stdout.flush()
         raise SystemExit(1)

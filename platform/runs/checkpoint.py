@@ -162,7 +162,8 @@ class Checkpoints:
                 log.warning("%s; going on from %s", damage, path)
             return state
         if damaged:
-            remedy = f"delete {self._folder} to start again"
+            end = self._folder.parent / "done.json"
+            remedy = f"delete {self._folder}{f' and {end}' if end.exists() else ''} to start again"
             raise CheckpointError(f"{damaged[0]}; none of {len(damaged)} is whole: {remedy}")
         return None
 

@@ -94,7 +94,8 @@ def _spell_grid(folder: Path) -> str | None:
     flags = {"--config-dir": places.get("command-line"), "--config-path": places.get("main"), "--config-name": name}
     usual = {"--config-path": str(CONF), "--config-name": "config"}
     said = [word for flag, value in flags.items() if value not in (None, usual.get(flag)) for word in (flag, value)]
-    return spell_overrides([*said, *task, "--multirun", *own, spell_override(KEY, Path(shown(folder)))])
+    place = folder.absolute() if folder.absolute() == Path.cwd() else Path(shown(folder))
+    return spell_overrides([*said, *task, "--multirun", *own, spell_override(KEY, place)])
 
 
 def _make_new(path: Path) -> Path:

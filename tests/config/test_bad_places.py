@@ -56,7 +56,7 @@ def test_without_a_whole_checkpoint_a_run_does_not_go_on(run: Path, refused: Ref
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-100])
     line = refused(*RUN, "budget.iterations=5")
-    assert "none of 3 is whole" in line and "run/checkpoints to start again" in line
+    assert "none of 3 is whole" in line and "to start again" in line
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])

@@ -131,6 +131,9 @@ def test_command_that_resumes_a_grid_is_shown(status: Main, tmp_path: Path) -> N
     line = "  python -m paddock algo=es seed=1,2 --multirun hydra/launcher=local hydra.sweep.dir=multirun/x"
     assert status("multirun")[1].splitlines()[-1] == f"{line}  # goes on with the grid"
     assert status(str(tmp_path / "multirun"))[1].count("goes on with the grid") == 1
+    with open(tmp_path / "multirun/x/2/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the process of a run
+        assert "goes on with the grid" not in status("multirun")[1]
     (tmp_path / "multirun/x/multirun.yaml").write_text("mine: 1")
     assert "goes on with the grid" not in status("multirun/x")[1]
 
