@@ -26,8 +26,8 @@ CUTOFF = SanityTask(
     recurrent=Bar(0.95),
     deterministic=Bar(high=0.05),  # 2 is more than 1.5, the return of who stays
     steps=30_000,
-    suspect="bootstrapping: a truncation is taken for an end, another observation than the final one is valued, or "
-    "advantages run on over it",
+    suspect="bootstrapping: a truncation is taken for an end, another observation than the final one is valued, "
+    "advantages run on over it, or values have wrong targets",
 )
 CUTOFF_TWIN = SanityTask(
     name="cutoff_twin",

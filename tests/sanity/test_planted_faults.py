@@ -134,6 +134,16 @@ def leave_advantages_as_they_are(patch: Patch) -> None:
     patch.setattr(ppo, "ppo_loss", lambda network, batch, settings: loss(network, batch, replace(settings, **changes)))
 
 
+def learn_advantages_as_values(patch: Patch) -> None:
+    """Leave values out of their targets."""
+    loss = ppo.ppo_loss
+
+    def faulty(network: Any, batch: Any, settings: Any) -> Any:
+        return loss(network, replace(batch, target=batch.advantage), settings)
+
+    patch.setattr(ppo, "ppo_loss", faulty)
+
+
 def drop_the_gradient_of_deviations(patch: Patch) -> None:
     """Learn the means of actions alone."""
     own = gaussian.logprob_and_entropy
@@ -195,6 +205,7 @@ FAULTS: dict[str, tuple[Callable[[Patch], None], str, str]] = {  # how, in what,
     "no bootstrap where an episode was cut off": (forget_truncation, "algo=ppo", "cutoff"),
     "the reset observation valued for the final one": (bootstrap_from_the_reset, "algo=ppo", "cutoff"),
     "advantages carried over cuts": (carry_advantages_over_cuts, "algo=ppo", "cutoff"),
+    "values left out of their targets": (learn_advantages_as_values, TORCH, "cutoff"),
     "every end bootstrapped": (bootstrap_every_end, "algo=ppo", "cutoff_twin"),
     "every end bootstrapped in replay": (bootstrap_every_end_of_replay, "algo=sac", "cutoff_twin"),
     "memory kept from episode to episode": (keep_the_memory, "algo=ppo algo.lstm=true", "forget"),
@@ -206,7 +217,7 @@ SUSPECTS = {
     "spaces": "a leaf is lost",
     "discount": "its power where several rewards are summed",
     "delay": "lambda",
-    "cutoff": "a truncation is taken for an end, another observation than the final one is valued, or advantages",
+    "cutoff": "a truncation is taken for an end, another observation than the final one is valued, advantages",
     "cutoff_twin": "an end is taken for a truncation",
     "forget": "the state is not reset where an episode begins",
     "roles": "the order of rows",
