@@ -58,7 +58,8 @@ class Member:
         if files:
             # What is stored goes on where the other's episodes are: this one's next ones begin.
             start = state["actors"]["start"]
-            begun, nothing = start["length"] > 0, {"actions": start["actions"][:0], "saved": None}
+            begun = start["length"] > 0
+            nothing = {"saved": None, **{name: start[name][:0] for name in ("actions", "seen")}}
             zeros = {name: np.zeros_like(start[name]) for name in ("length", "state")}
             state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + begun, **zeros, **nothing}}
         return Member(self.seed, settings, source.score, source.step, state, files)

@@ -3,11 +3,9 @@
 Algorithm 4 of arXiv:1901.01753; the novelty by what agents score, PATA-EC, is of arXiv:2003.08536.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +16,6 @@ from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.learning.flow import Job, Together
 from paddock.envs.family import Encoding
-
-if TYPE_CHECKING:
-    from paddock.algos.poet import POET
 
 Niches = Mapping[int, Niche]
 Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own
@@ -44,7 +39,7 @@ class Reproduction:
     """How environments come in."""
 
     jobs: AgentJobs
-    settings: POET  # conf/algo/poet.yaml explains each
+    settings: Any  # POET's own, which conf/algo/poet.yaml explains
 
     def judge(
         self,
