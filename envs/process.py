@@ -1,6 +1,6 @@
 """Starts Python processes that end with this one, and says how a process ended.
 
-Not by `multiprocessing`, which starts no process in a daemonic one, such as a Dask worker.
+Not by `multiprocessing`, which imports the main script in every process that it spawns.
 """
 
 import contextlib

@@ -56,13 +56,10 @@ def n_step(
         turns = Turns.of(terminated, truncated, acts)
         ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
         return turns.put_back(n_step(turns.reward(reward), *ends, gamma))
-    returns = np.empty_like(reward)
-    running = next_value[-1]
-    for t in range(len(reward) - 1, -1, -1):
-        following = np.where(truncated[t], next_value[t], running)
-        running = reward[t] + np.float32(gamma) * np.where(terminated[t], np.float32(0), following)
-        returns[t] = running
-    return returns
+    cut = truncated.copy()
+    cut[-1] = True
+    end = reward + np.float32(gamma) * np.where(terminated | ~cut, np.float32(0), next_value)
+    return carry_back(end, np.where(terminated | cut, np.float32(0), np.float32(gamma)))
 
 
 def vtrace(

@@ -14,7 +14,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Client, Security
 
 from paddock.algos.pool.protocol import PoolError
@@ -50,7 +49,6 @@ def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) ->
         raise PoolError("compute=slurm needs Slurm's sbatch, which is not on PATH; run it on a login node")
     configure_dask()
     with contextlib.ExitStack() as undo:
-        undo.enter_context(dask.config.set({"distributed.worker.daemon": False}))
         undo.callback(_tidy, folder)
         logs = Path.cwd() if folder is None else folder.absolute() / "workers"
         logs.mkdir(parents=True, exist_ok=True)

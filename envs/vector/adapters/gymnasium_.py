@@ -1,7 +1,6 @@
 """Gymnasium's own vector environments, sync and async, behind our contract; they are also our peers in benchmarks."""
 
 import functools
-import multiprocessing
 from typing import Any
 
 import gymnasium
@@ -10,7 +9,6 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import create_shared_memory
 
-from paddock.envs.errors import require
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.adapters.batched import BatchedVectorEnv
 from paddock.envs.vector.slots import rebuild
@@ -31,7 +29,7 @@ def make_gymnasium(
         autoreset, copy, packed: see `Vec.make`.
 
     Raises:
-        ConfigError: the environment cannot be made, or processes may not be started here.
+        ConfigError: the environment cannot be made.
     """
     make = functools.partial(Rebuilt, spec) if spec.fresh else spec.make
     # Not restarted by itself: Gymnasium keeps no copy of an episode's last observation while a reset writes over it.
@@ -40,10 +38,6 @@ def make_gymnasium(
     if start_method is None:
         venv = SyncVectorEnv([make] * num_envs, copy=copy, autoreset_mode=mode)
     else:
-        require(
-            not multiprocessing.current_process().daemon,
-            "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
-        )
         shared = _can_share(spec.raw_spaces[0])
         venv = AsyncVectorEnv([make] * num_envs, shared, copy, context=start_method, autoreset_mode=mode)
     return BatchedVectorEnv(venv, spec, autoreset, copy=False, packed=packed)
