@@ -62,21 +62,16 @@ def to_its_end(command: Callable[[], int | None]) -> int:
         what = f"{error.filename or 'the output'} cannot be written ({error.strerror})"
         return complain(ConfigError(f"{what}; make room, or choose another disk"), NO_ROOM)
     finally:
-        if _other_threads():
+        if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
     return code
-
-
-def _other_threads() -> list[str]:
-    """Return the names of the threads that keep this process from ending."""
-    return [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
 
 
 def _exit_without_others(code: int) -> None:
     """End the process when the main thread has ended, though an environment has left a thread that has not."""
     threading.main_thread().join()
     time.sleep(1.0)  # threads of executors end by themselves
-    if names := _other_threads():
+    if names := [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]:
         what = f"thread {names[0]} was left running" + (f", and {len(names) - 1} more" if names[1:] else "")
         print(f"paddock: {what}; the process ends in {LEFT_S:g} s", file=sys.stderr, flush=True)
     time.sleep(LEFT_S)
