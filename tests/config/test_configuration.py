@@ -329,7 +329,7 @@ def test_cfg_shows_the_configuration_that_a_run_would_have(call: Callable[..., s
 def test_flags_of_hydra_work(call: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(CONF) in call("--info", "searchpath")
     assert "--multirun" in call("--hydra-help")
-    assert "Hydra 1.3" in call("--version")
+    assert "Paddock 0." in call("--version")
     assert "complete -o nospace" in call("-sc", "install=bash")
     line = "paddock env=mountain"
     monkeypatch.setenv("COMP_LINE", line)

@@ -26,7 +26,7 @@ from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
-from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range
+from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range, check_fields
 
 AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
 AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
@@ -75,6 +75,7 @@ class FromReplay(OffPolicy):
             ratio = Fraction(self.updates_per_step).limit_denominator(10**6)
             return UpdateSchedule(self.warmup, ratio, at_once)
 
+        check_fields(self)
         every, T = self.sync_every or self.num_steps, self.num_steps
         uneven = f"algo.sync_every={every} is not a multiple of algo.num_steps={T}, the steps of a rollout"
         require(every % T == 0, f"{uneven}; try {-(-every // T) * T}")

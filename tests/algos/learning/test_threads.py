@@ -22,7 +22,7 @@ from paddock.algos.pool.serial import SerialPool
 
 ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
 CONFIG: Any = SimpleNamespace(
-    env=SimpleNamespace(metrics=(), limit=None),
+    env=SimpleNamespace(metrics=(), made=SimpleNamespace(limit=None)),
     vec=None,
     architecture=ARCHITECTURE,
     parts=SimpleNamespace(single=True, each=()),

@@ -93,13 +93,9 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
 def test_two_policies_never_move_each_others_parameters(variant: str, tmp_path: Path) -> None:
     # What the agents of these worlds see and are asked for depends on nobody's actions.
     clean, other = (algorithm(variant, tmp_path / name) for name in ("clean", "other"))
-    one = other.learning[0].learner
-    update = one.update
-
-    def differently(batch: Any, rate: float) -> Any:
-        return update(batch, 3 * rate)
-
-    one.update = differently
+    team = other.learning[0].team
+    learn = team.learn
+    team.learn = lambda batch, rate: learn(batch, 3 * rate)
     rows, changed = advance(clean, 7), advance(other, 7)
     (a, b), (c, d) = clean.weights(), other.weights()
     assert not np.array_equal(a.parameters, c.parameters)
