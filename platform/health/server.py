@@ -41,7 +41,8 @@ def ask(endpoint: Endpoint) -> dict[str, Any]:
         before = time.perf_counter()
         told = endpoint.call(endpoint.addresses[0], "Stats", {}, CALL_S)
     except ConnectionLost as lost:
-        raise ConfigError(f"{lost}; start it: python -m paddock.serve env=NAME serve.address=...") from None
+        remedy = "start it: python -m paddock.serve env=NAME serve.address=..., or name tls.ca=FILE if it has TLS"
+        raise ConfigError(f"{lost}; {remedy}") from None
     return {**told, "round_trip_s": time.perf_counter() - before, "versions": offer.versions}
 
 
