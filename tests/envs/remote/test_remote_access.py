@@ -173,7 +173,7 @@ def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, mo
 
 def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     server = serve(COUNTING, tls=tls_of(keys, "server"))
-    with pytest.raises(ConfigError, match="or name tls.ca=FILE if it has TLS"):
+    with pytest.raises(ConfigError, match=r"or name tls\.ca=FILE if it has TLS"):
         health.read_status([server.address])
     with closing(remote(server.address, tls=tls_of(keys, "client")).make(COUNTING)) as venv:
         assert venv.begin(1)[0].shape == (N, 3)
