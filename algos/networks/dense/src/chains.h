@@ -122,17 +122,14 @@ static void go_forward(
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * apart + i] * by[row * wide + v], one row after another. `begun`: what is there
- * comes before the first row, and not behind the sum; `fresh`: there is nothing yet. */
+/* onto[i][v] += sum over rows of a[row * apart + i] * by[row * wide + v], one row after another. */
 INLINE void gradient_tile(
-    const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int begun, int fresh, int tall,
-    int vectors
+    const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int tall, int vectors
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++)
-            sum[i][v] = begun ? (vf)*(const vf_row *)(onto + i * wide + v * LANES) : splat(0);
+        for (int v = 0; v < vectors; v++) sum[i][v] = *(const vf_row *)(onto + i * wide + v * LANES);
     for (int row = 0; row < count; row++, a += apart, by += wide) {
         vf other[TILE_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(by + v * LANES);
@@ -140,10 +137,7 @@ INLINE void gradient_tile(
             for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
     }
     for (int i = 0; i < tall; i++)
-        for (int v = 0; v < vectors; v++) {
-            vf_row *to = (vf_row *)(onto + i * wide + v * LANES);
-            *to = begun || fresh ? sum[i][v] : (vf)*to + sum[i][v];
-        }
+        for (int v = 0; v < vectors; v++) *(vf_row *)(onto + i * wide + v * LANES) = sum[i][v];
 }
 
 /* A layer's gradient by its weights, of a block of sparse rows. */
@@ -170,7 +164,7 @@ static void weights_gradient(
         const int many = j + TILE_VECTORS * LANES <= wide;
         int i = 0;
 #define TILE(tall, vectors) \
-    gradient_tile(in + i, apart, by + j, wide, onto + (size_t)i * wide + j, count, 1, 0, tall, vectors)
+    gradient_tile(in + i, apart, by + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
         if (many) {
             for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
             for (; i < layer->in; i++) TILE(1, TILE_VECTORS);

@@ -70,7 +70,28 @@ static void run_back(
     }
 }
 
-/* `gradient_tile` of the only output of a layer: a lane for each of LANES weights, of which `tall` are there. */
+/* onto[i][v] += the sum over rows of a[row * apart + i] * by[row * wide + v]; `fresh`: there is nothing yet. */
+INLINE void part_tile(
+    const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int fresh, int tall, int vectors
+)
+{
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    for (int i = 0; i < tall; i++)
+        for (int v = 0; v < vectors; v++) sum[i][v] = splat(0);
+    for (int row = 0; row < count; row++, a += apart, by += wide) {
+        vf other[TILE_VECTORS];
+        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(by + v * LANES);
+        for (int i = 0; i < tall; i++)
+            for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
+    }
+    for (int i = 0; i < tall; i++)
+        for (int v = 0; v < vectors; v++) {
+            vf_row *to = (vf_row *)(onto + i * wide + v * LANES);
+            *to = fresh ? sum[i][v] : (vf)*to + sum[i][v];
+        }
+}
+
+/* The same of the only output of a layer: a lane for each of LANES weights, of which `tall` are there. */
 INLINE void single_tile(
     const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int fresh, int tall
 )
@@ -96,7 +117,7 @@ static void chunk_gradient(
             const float *a = in + first * apart, *by_j = by + first * wide + j;
             int i = chunk->first;
 #define TILE(tall, vectors) \
-    gradient_tile(a + i, apart, by_j, wide, onto + (i - chunk->first) * wide + j, count, 0, p == 0, tall, vectors)
+    part_tile(a + i, apart, by_j, wide, onto + (i - chunk->first) * wide + j, count, p == 0, tall, vectors)
             if (chunk->layer->out == 1 && apart == (size_t)chunk->layer->wide_in) {
                 for (; i < last; i += LANES) {
                     const int tall = last - i < LANES ? last - i : LANES;
