@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .evaluation.initial import Origin
 
 log = logging.getLogger(__name__)
-FORGETFUL = (".NormalizeObservation", ".NormalizeReward")  # wrappers of Gymnasium whose statistics nothing saves
+STATEFUL_WRAPPERS = (".NormalizeObservation", ".NormalizeReward")  # their statistics are not saved
 T = TypeVar("T")
 
 
@@ -301,9 +301,9 @@ def _session(
     verb = "going on" if start_iteration else "running"
     log.info("%s in %s, workers: %s", verb, shown(folder.path), parts.pool.describe())
     for wrapper in parts.config["env"].get("wrappers") or ():
-        if str(wrapper["_target_"]).endswith(FORGETFUL):
-            remedy = "algo.normalize_observations and algo.normalize_rewards are kept, where the algorithm has them"
-            log.warning("%s begins without statistics in evaluations and on resume; %s", wrapper["_target_"], remedy)
+        if str(wrapper["_target_"]).endswith(STATEFUL_WRAPPERS):
+            remedy = "use algo.normalize_observations or algo.normalize_rewards where the algorithm has them"
+            log.warning("%s has no statistics in evaluations and after a resume; %s", wrapper["_target_"], remedy)
     console.begin(progress.elapsed_s, progress.metrics)
 
     def stopping(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Lends the main thread of a worker process to tasks: only there can an environment set signal handlers."""
+"""Runs tasks in the main thread of a worker process, the only thread that may set signal handlers."""
 
 import contextlib
 import signal
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-INTERRUPT_S = 0.2  # within which a task that is running when its worker ends may finish
+INTERRUPT_S = 0.2  # a task that runs longer after its worker has ended is interrupted
 
-_busy = threading.Lock()  # while the main thread runs something, and where it waits for nothing
+_busy = threading.Lock()  # held unless the main thread waits for a call
 _busy.acquire()
 _calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 _ended = threading.Event()  # set when the worker's loop has ended
 
 
 def run_beside(run_loop: Callable[[], None]) -> None:
-    """Run a worker's loop in a thread of its own, and what others lend the main thread for in this one."""
+    """Run a worker's event loop in another thread, and calls given to `lend_main_thread` in this one."""
 
     def run() -> None:
         try:

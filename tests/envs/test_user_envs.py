@@ -129,8 +129,8 @@ def test_lost_statistics_of_a_wrapper_are_reported(tmp_path: Path, caplog: pytes
             caplog.clear()
             words = [wrapper, f"budget.iterations={iterations}", f"run.dir={tmp_path}/{reported}"]
             assert call_main(*offset, *words, "env.fresh=false") == 0
-            assert ("begins without statistics" in caplog.text) == reported
-        assert ("something else after the same actions" in caplog.text) == reported
+            assert ("has no statistics" in caplog.text) == reported
+        assert ("other observations when their actions are replayed" in caplog.text) == reported
 
 
 @pytest.mark.real_start

@@ -89,7 +89,7 @@ def local(
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
                 # Until then one that hangs keeps the cluster from starting and ending others.
-                death_timeout=START_S + EACH_S * (bounds.max),
+                death_timeout=START_S + EACH_S * bounds.max,
                 silence_logs=logging.CRITICAL,
                 security=security or Security.temporary(),
                 protocol="tls://",
