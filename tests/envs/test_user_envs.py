@@ -1,5 +1,6 @@
 """Environments as users write them train, or end in one line that names them."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def make(vector: type[VectorEnv], spec: EnvSpec) -> VectorEnv:
     ids=["serial", "prefetch", "local"],
 )
 def test_processes_signals_and_event_loops_of_environments_work(words: list[str], tmp_path: Path) -> None:
+    asyncio.set_event_loop_policy(None)  # as in a new process: an earlier test of this one may have run a loop
     assert call_main(*words, "env.id=user_envs:Simulator", "env.fresh=false", f"run.dir={tmp_path}/run") == 0
     assert rows(tmp_path / "run")[0]["train/return_mean"] == 10
 
