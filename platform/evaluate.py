@@ -24,11 +24,11 @@ from .config.command import (
     split_overrides,
     write_output,
 )
+from .evaluation.description import as_plain, describe, describe_moment
 from .evaluation.fresh_episodes import MAX_STEPS, check_max_steps, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
 from .evaluation.matrix import write_matrix
-from .evaluation.statistics import as_plain, describe, describe_moment
 from .evaluation.target import write_control
 
 HELP = """\

@@ -98,7 +98,7 @@ def _compose(arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _submit(arguments: Sequence[str], sections: dict[str, dict[str, Any]]) -> int:
     """Have a Slurm job serve."""
-    from .slurm.keys import Resources
+    from .slurm.options import Resources
     from .slurm.server import submit_server
 
     serve = sections["serve"]

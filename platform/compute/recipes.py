@@ -14,7 +14,7 @@ from paddock.envs.errors import require
 from paddock.envs.machine import usable_cores
 from paddock.envs.ranges import check_fields
 
-from ..slurm.keys import WorkerKeys
+from ..slurm.options import WorkerKeys
 from .dask.autoscale import Bounds
 from .keys import Count, Retries, Timeout, check_encrypted, read_bounds, read_security
 

@@ -11,7 +11,7 @@ from paddock.envs.errors import ConfigError, require
 
 from .. import ROOT
 from ..config.overrides import spell_override
-from .keys import Resources
+from .options import Resources
 from .queue import submit_commands
 
 

@@ -29,7 +29,7 @@ from ..runs.state import ALIVE, WRONG, Submission
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import Plan
-from .keys import Resources
+from .options import Resources
 from .queue import submit_commands
 from .snapshot import find_tree
 from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled

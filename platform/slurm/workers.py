@@ -24,7 +24,7 @@ from ..compute.dask.cluster import configure_dask, open_pool
 from ..compute.dask.pool import DaskPool
 from ..compute.keys import read_security
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
-from .keys import WorkerKeys
+from .options import WorkerKeys
 
 _heard = signal.getsignal(signal.SIGINT)
 from dask_jobqueue import SLURMCluster  # noqa: E402

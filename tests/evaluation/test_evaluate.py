@@ -26,9 +26,9 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning import policy_episodes
 from paddock.envs.native import library
 from paddock.envs.spec import EnvSpec
+from paddock.evaluation.description import as_plain
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load
-from paddock.evaluation.statistics import as_plain
 from paddock.evaluation.target import find_policy
 
 STEPS = 7  # of an episode of Painted

@@ -10,7 +10,7 @@ from conftest import Main
 
 import paddock
 from paddock.envs.errors import ConfigError
-from paddock.evaluation.statistics import describe_lives
+from paddock.evaluation.description import describe_lives
 
 WORDS = ["algo=ppo", "env=gymnasium", "env.fresh=false", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"]
 WORDS += [
