@@ -67,9 +67,9 @@ class ES:
     weight_decay: NonNegativeFloat
     noise: Literal["philox", "table"]
     noise_table_size: int
-    hidden: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
     activation: Activation
-    seat_feature: bool
+    agent_id_feature: bool
     initial_std: NonNegativeFloat
     episodes_per_member: PositiveInt
     episode_cap: EpisodeCap
@@ -77,7 +77,7 @@ class ES:
     observation_clip: Annotated[float, Range("must be positive; try 5.0", above=0)]
     observation_sampling: Annotated[float, Range("must lie in (0, 1]", above=0, high=1)]
     pairs_per_task: PairsPerTask
-    eval_every: PositiveInt
+    eval_every_iterations: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
 
@@ -92,9 +92,9 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = seated(self.env, self.seat_feature)
+        self.env = seated(self.env, self.agent_id_feature)
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden), self.activation)
+        mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden_sizes), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
             hint = f"raise it to {1000 * size} or choose noise=philox"
@@ -155,7 +155,7 @@ class ES:
             }
             clock.lap("learn")
             worker_s = sum(end.seconds for end in generation.ends)
-            if self.iteration % self.eval_every == 0:
+            if self.iteration % self.eval_every_iterations == 0:
                 try:
                     evaluation, seconds = self._judge_mean()
                 except Interrupted:

@@ -89,9 +89,9 @@ class PBT:
         self.space = read_space(self.explore, self.member.target, self.member.settings)
         first = self.rounds.make({}, 0)
         self.kind = type(first).__name__
-        if isinstance(first, LearnsInEnv) and first.env.seat_feature != self.env.seat_feature:
+        if isinstance(first, LearnsInEnv) and first.env.agent_id_feature != self.env.agent_id_feature:
             # What the members' policies see is evaluated, and played elsewhere, too.
-            self.env = replace(self.env, seat_feature=first.env.seat_feature)
+            self.env = replace(self.env, agent_id_feature=first.env.agent_id_feature)
             self.rounds = replace(self.rounds, env=self.env)
         self._check_extremes(first)
         self.population = [self._born(number) for number in range(self.members)]

@@ -64,7 +64,7 @@ class POET:
     learning_rate_decay: Decay
     learning_rate_floor: float
     weight_decay: NonNegativeFloat
-    hidden: tuple[int, ...]
+    hidden_sizes: tuple[int, ...]
     activation: Activation
     initial_std: NonNegativeFloat
     episode_cap: EpisodeCap
@@ -103,7 +103,7 @@ class POET:
         self._check()
         self.env = self.family.env_spec(self.family.flat(), None)
         self.vec.check(self.env)
-        self.mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
+        self.mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden_sizes), self.activation)
         self.jobs = AgentJobs(self)
         self.reproduction = Reproduction(self.jobs, self)
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)

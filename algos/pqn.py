@@ -74,7 +74,7 @@ class PQN(OffPolicy):
         self._values = [make_actor(one.learner.architecture) for one in self.learning]
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, learn from the rollout: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, learn from the rollout: a row every `log_every_steps` steps; the state is complete at every yield."""
         with self.playing() as rollouts:
             yield from self.rows(self._learn(rollouts))
 

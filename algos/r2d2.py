@@ -51,7 +51,7 @@ class R2D2(QLearning):
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)

@@ -47,16 +47,16 @@ class SAC(FromReplay):
     learn_alpha: bool
     target_entropy: float | None
     target_entropy_scale: UnitFloat
-    critics: PositiveInt
+    num_critics: PositiveInt
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]
-    drop: NonNegativeInt
+    num_dropped_quantiles: NonNegativeInt
     loss: str | None
 
     def __post_init__(self) -> None:
-        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.warmup), self._team)
+        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.learning_starts), self._team)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -71,14 +71,17 @@ class SAC(FromReplay):
             usual, loss = self.target_entropy_scale * math.log(head.width), discrete_sac_losses
         else:
             usual = -float(head.components)
-        left = quantiles is None or self.drop < quantiles
-        require(left, f"algo.drop={self.drop} leaves none of algo.quantiles={quantiles}; lower it")
+        left = quantiles is None or self.num_dropped_quantiles < quantiles
+        require(
+            left,
+            f"algo.num_dropped_quantiles={self.num_dropped_quantiles} leaves none of algo.quantiles={quantiles}; lower it",
+        )
         if quantiles:
-            loss = partial(tqc_losses, drop=self.drop)
+            loss = partial(tqc_losses, drop=self.num_dropped_quantiles)
         policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
-        objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
+        objective = ActorCriticObjective(policy, self.num_critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []
-        needs += [f"algo.critics={self.critics}"] if self.critics > 2 else []
+        needs += [f"algo.num_critics={self.num_critics}"] if self.num_critics > 2 else []
         needs += needs_of_loss(self.loss)
         return make_actor_critic(self, architecture, seed, objective, choose_loss(self.loss, loss), needs, quantiles)
 
@@ -144,7 +147,7 @@ def discrete_sac_losses(network: ActorCriticNetworks, batch: TorchBatch, setting
         pi, log_pi = network.log_probabilities(batch.next_obs)
         q_next = network.target_critics(batch.next_obs, None).amin(0)
         y = batch.reward + batch.discount * (pi * (q_next - alpha * log_pi)).sum(1)
-    chosen = batch.action.long().expand(settings.critics, -1, -1)
+    chosen = batch.action.long().expand(settings.num_critics, -1, -1)
     q = network.critics(batch.obs, None).gather(2, chosen).squeeze(2)  # [C, B]
     loss = 0.5 * (batch.weight * (q - y).square()).mean(1).sum()
     yield {"critics": loss}, {"critic_loss": loss, "q_mean": q.mean(), "td_error": (q - y).abs().mean(0)}

@@ -34,7 +34,7 @@ class TD3(FromReplay):
 
     tau: UnitFloat
     actor_every: PositiveInt
-    critics: Annotated[int, Range("must be 1 or 2", low=1, high=2)]
+    num_critics: Annotated[int, Range("must be 1 or 2", low=1, high=2)]
     sigma: NonNegativeFloat
     target_noise: NonNegativeFloat
     target_noise_clip: NonNegativeFloat
@@ -43,12 +43,12 @@ class TD3(FromReplay):
     def __post_init__(self) -> None:
         self.assemble_with_replay(
             lambda actions: Tanh.for_replay(actions, "td3"),
-            lambda rows: AddedNoise(self.warmup, self.sigma),
+            lambda rows: AddedNoise(self.learning_starts, self.sigma),
             self._team,
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `row_every` steps; the state is complete at every yield."""
+        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -57,7 +57,7 @@ class TD3(FromReplay):
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
         policy = DeterministicPolicy(self.target_noise, self.target_noise_clip)
-        objective = ActorCriticObjective(policy, self.critics, self.tau, self.actor_every, self.actor_every)
+        objective = ActorCriticObjective(policy, self.num_critics, self.tau, self.actor_every, self.actor_every)
         loss = choose_loss(self.loss, td3_losses)
         return make_actor_critic(self, architecture, seed, objective, loss, needs_of_loss(self.loss))
 

@@ -46,7 +46,7 @@ class EnvSpec:
         metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
             where they lie in mappings.
         agents: how many agents there are, where the environment does not say so itself; see `paddock.envs.worlds`.
-        seat_feature: whether observations of several agents tell their seat; see `SeatFeature`.
+        agent_id_feature: whether observations of several agents tell their seat; see `AgentIdFeature`.
     """
 
     id: str
@@ -60,7 +60,7 @@ class EnvSpec:
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
-    seat_feature: bool = False
+    agent_id_feature: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,7 +95,7 @@ class EnvSpec:
             env = make_by_id(self.id, kwargs, self.max_episode_steps)
             for wrapper in self.wrappers:
                 env = wrap(env, dict(thaw(wrapper)))
-            return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
+            return adapt(env, self.id, self.agents, self.max_episode_steps, self.agent_id_feature)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EnvSpec:
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
         own |= {} if self.agents is None else {"agents": self.agents}
-        own |= {"seat_feature": True} if self.seat_feature else {}
+        own |= {"agent_id_feature": True} if self.agent_id_feature else {}
         return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":

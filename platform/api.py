@@ -105,7 +105,7 @@ def defaults(choice: str, *overrides: str) -> dict[str, Any]:
 
     Args:
         choice: an option of a group, as `algo=ppo`; the group is the section.
-        overrides: further ones, as `algo.hidden=[32]`.
+        overrides: further ones, as `algo.hidden_sizes=[32]`.
 
     Raises:
         ConfigError: there is no such option, or a mistake in the overrides.

@@ -39,8 +39,15 @@ FEWEST = 3  # iterations: one before the state is taken, one after it, and one m
 
 # Of Paddock's own algorithms: little to do in an iteration, and all there is to do in a few of them.
 SMALL: dict[str, Any] = {
-    **{"population": 8, "pairs_per_task": 1, "episode_cap": 100, "hidden": [8], "num_steps": 16, "minibatch_size": 32},
-    **{"epochs": 2, "members": 3, "interval": 1, "eval_every": 2, "eval_episodes": 2, "eval_max_steps": 200},
+    **{
+        "population": 8,
+        "pairs_per_task": 1,
+        "episode_cap": 100,
+        "hidden_sizes": [8],
+        "num_steps": 16,
+        "minibatch_size": 32,
+    },
+    **{"epochs": 2, "members": 3, "interval": 1, "eval_every_iterations": 2, "eval_episodes": 2, "eval_max_steps": 200},
     **{"transfer_every": 2, "reproduce_every": 2, "reproduce_score": 0, "max_niches": 2, "max_children": 2},
     **{"criterion_low": 0, "criterion_high": 1000, "sequence_length": 16},
 }
@@ -126,7 +133,9 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
     if not str(section.get("_target_")).startswith("paddock.algos."):
         return []
     keys = [key for key in SMALL if key in section and f"{path}.{key}" not in named]
-    keys = [key for key in keys if not (path == "algo.member" and key == "eval_every")]  # a round ends with one
+    keys = [
+        key for key in keys if not (path == "algo.member" and key == "eval_every_iterations")
+    ]  # a round ends with one
     words = [f"{path}.{key}={str(SMALL[key]).replace(' ', '')}" for key in keys]
     member = section.get("member")
     return words + (_shrink(f"{path}.member", member, named) if isinstance(member, Mapping) else [])

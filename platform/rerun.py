@@ -74,7 +74,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     config |= {
         "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
         "run": {"root": "runs", "name": None, "dir": str(out)},
-        "track": {"mirrors": {}},
+        "track": {},
         # With what it began with, whatever has become of the run that it was from.
         "init_from": str(run / INITIAL) if (run / INITIAL).exists() else None,
         "resume": None,

@@ -96,8 +96,8 @@ def _command(arguments: Sequence[str]) -> None:
 
 def _read_options() -> dict[str, dict[str, dict[str, Any]]]:
     """The mirrors of each option of conf/track that has any of its own: their sections by their names."""
-    known = {path.stem: yaml.safe_load(path.read_text()).get("mirrors") for path in (CONF / "track").glob("*.yaml")}
-    return {name: sections for name, sections in sorted(known.items()) if sections}
+    known = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / "track").glob("*.yaml")}
+    return {name: sections for name, sections in sorted(known.items()) if sections and "defaults" not in sections}
 
 
 def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str, Any]) -> list[Mirror]:
@@ -106,14 +106,14 @@ def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str
     import_from_where_it_began(run)
     check_usable(run, config)
     require(any(True for _ in read_rows(run)), f"{run} has no iteration yet; wait for one")
-    own = config.get("track", {}).get("mirrors") or {}
+    own = config.get("track") or {}
     if chosen is None and not own:
         raise ConfigError(f"{run} was tracked nowhere else; choose with track=wandb, mlflow or tensorboard")
     sections = {
         name: {**section, **own.get(name, {}), "close_timeout_s": PATIENCE_S, **values}
         for name, section in (own if chosen is None else chosen).items()
     }
-    return build_mirrors({**config, "track": {"mirrors": sections}}, run)
+    return build_mirrors({**config, "track": sections}, run)
 
 
 def _read_value(text: str) -> Any:

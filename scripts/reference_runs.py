@@ -24,15 +24,15 @@ TABLE = ROOT / "scripts" / "reference_runs.json"
 TIMEOUT_S = 300.0
 
 SERIAL = "compute=serial"
-PPO = (
-    f"{SERIAL} algo=ppo algo.num_steps=32 algo.minibatch_size=64 algo.eval_every=2 algo.eval_episodes=2 vec.num_envs=4"
-)
+PPO = f"{SERIAL} algo=ppo algo.num_steps=32 algo.minibatch_size=64 algo.eval_every_iterations=2 algo.eval_episodes=2 vec.num_envs=4"
 REPLAY = (
-    f"{SERIAL} algo.warmup=256 algo.num_steps=8 algo.batch_size=32 algo.row_every=256 "
-    "algo.eval_every=512 algo.eval_episodes=2 vec.num_envs=4 budget.steps=1024"
+    f"{SERIAL} algo.learning_starts=256 algo.num_steps=8 algo.batch_size=32 algo.log_every_steps=256 "
+    "algo.eval_every_steps=512 algo.eval_episodes=2 vec.num_envs=4 budget.steps=1024"
 )
-ES = "algo.population=16 algo.pairs_per_task=2 algo.hidden=[16] algo.eval_every=2 algo.eval_episodes=2"
-GROUND = "algo.num_steps=16 algo.minibatch_size=64 budget.iterations=4 algo.eval_every=2 algo.eval_episodes=4"
+ES = "algo.population=16 algo.pairs_per_task=2 algo.hidden_sizes=[16] algo.eval_every_iterations=2 algo.eval_episodes=2"
+GROUND = (
+    "algo.num_steps=16 algo.minibatch_size=64 budget.iterations=4 algo.eval_every_iterations=2 algo.eval_episodes=4"
+)
 # name -> (what rounds by processor class, or "", and the overrides)
 RECIPES = {
     "es_serial": ("", f"algo=es env=cartpole {SERIAL} {ES} budget.iterations=5"),
@@ -53,8 +53,8 @@ RECIPES = {
         f"{PPO} env=bipedal vec=native algo.normalize_observations=true algo.normalize_rewards=true "
         "algo.target_kl=0.1 algo.value_clip_coef=0.2 budget.iterations=5",
     ),
-    "ppo_masked": ("", f"{PPO} env=connect4 algo.eval_every=100 budget.iterations=4"),
-    "ppo_agents": ("", f"experiment=ppo_spread {SERIAL} vec.num_envs=4 {GROUND} algo.seat_feature=true"),
+    "ppo_masked": ("", f"{PPO} env=connect4 algo.eval_every_iterations=100 budget.iterations=4"),
+    "ppo_agents": ("", f"experiment=ppo_spread {SERIAL} vec.num_envs=4 {GROUND} algo.agent_id_feature=true"),
     "ppo_roles": ("", f"{PPO} env=roles env.kwargs.blind=true budget.iterations=4"),
     "ppo_selfplay": ("", f"experiment=ppo_tictactoe {SERIAL} vec.num_envs=8 {GROUND} algo.opponents.every=2"),
     "ppo_league": ("", f"experiment=ppo_league_tictactoe {SERIAL} vec.num_envs=8 {GROUND} algo.opponents.every=2"),
@@ -70,10 +70,13 @@ RECIPES = {
         "vec.num_envs=2 algo.epochs=1 algo.num_steps=16 budget.iterations=2",
     ),
     "ppo_remote": ("", f"{PPO} env=remote vec=remote vec.address=file:ADDRESS budget.iterations=4"),
-    "a2c": ("", f"algo=a2c env=cartpole {SERIAL} algo.eval_every=20 algo.eval_episodes=2 budget.iterations=40"),
+    "a2c": (
+        "",
+        f"algo=a2c env=cartpole {SERIAL} algo.eval_every_iterations=20 algo.eval_episodes=2 budget.iterations=40",
+    ),
     "dqn": ("", f"algo=dqn env=cartpole {REPLAY} algo.n_step=3"),
     "dqn_prioritized": ("", f"algo=dqn env=cartpole {REPLAY} algo.priority_exponent=0.6 algo.dueling=true"),
-    "dqn_agents": ("", f"algo=dqn env=spread {REPLAY} algo.seat_feature=true"),
+    "dqn_agents": ("", f"algo=dqn env=spread {REPLAY} algo.agent_id_feature=true"),
     "rainbow": ("torch", f"experiment=rainbow_cartpole {REPLAY}"),
     "quantiles": ("torch", f"algo=dqn env=cartpole {REPLAY} algo.quantiles=8"),
     "apex": ("", f"algo=apex env=cartpole {REPLAY}"),
@@ -84,7 +87,7 @@ RECIPES = {
     "ddpg": ("", f"algo=ddpg env=pendulum {REPLAY}"),
     "r2d2": (
         "torch",
-        f"experiment=r2d2_recall {SERIAL} algo.warmup=512 algo.row_every=256 vec.num_envs=4 budget.steps=1536",
+        f"experiment=r2d2_recall {SERIAL} algo.learning_starts=512 algo.log_every_steps=256 vec.num_envs=4 budget.steps=1536",
     ),
     "pqn": ("", f"experiment=pqn_cartpole {SERIAL} vec.num_envs=4 algo.num_steps=32 budget.steps=1024"),
     "pqn_torch": ("torch", f"experiment=pqn_cartpole {SERIAL} algo.layer_norm=true vec.num_envs=4 budget.steps=1024"),

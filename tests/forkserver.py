@@ -348,7 +348,7 @@ def _warm_starts() -> None:
         importlib.import_module("paddock.runs.folder").find_source(ROOT / "platform/runs")
         compose = importlib.import_module("paddock.config.compose").compose_alone
         for overrides in (["algo=es", "env=cartpole"], ["algo=ppo", "env=cartpole", "compute=serial"]):
-            compose([*overrides, "checkpoint.every_s=0", "algo.hidden=[8]"])
+            compose([*overrides, "checkpoint.every_s=0", "algo.hidden_sizes=[8]"])
 
 
 def _collapse_pages() -> None:

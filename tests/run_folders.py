@@ -14,7 +14,11 @@ import yaml
 from paddock.sweep.study import open_storage
 from paddock.sweep.trial import Note
 
-CONFIG: dict[str, Any] = {"algo": {"name": "es", "rate": 0.5, "hidden": [8]}, "env": {"id": "CartPole-v1"}, "seed": 0}
+CONFIG: dict[str, Any] = {
+    "algo": {"name": "es", "rate": 0.5, "hidden_sizes": [8]},
+    "env": {"id": "CartPole-v1"},
+    "seed": 0,
+}
 
 
 def write(run: Path, rows: Sequence[dict[str, Any]] = (), config: dict[str, Any] = CONFIG, ended: bool = True) -> Path:

@@ -169,7 +169,7 @@ def is_dense(
         )
         require(not (problem := find_problem()), f"backend=dense: {problem}, or use backend=torch")
         return True
-    if not plain or max(architecture.hidden, default=0) > WIDEST:
+    if not plain or max(architecture.hidden_sizes, default=0) > WIDEST:
         return False
     if problem := find_problem():
         _warn_once(f"dense networks learn in torch, which is slower: {problem}")

@@ -31,11 +31,10 @@ class RolloutAlgorithm(abc.ABC):
     fused: Fused
     gamma: UnitFloat
     learning_rate: PositiveFloat
-    network: Mapping[str, Any] | None
-    hidden: tuple[int, ...]
-    seat_feature: bool
+    custom_encoder: Mapping[str, Any] | None
+    hidden_sizes: tuple[int, ...]
+    agent_id_feature: bool
     policies: Mapping[str, Any] | None
-    eval_every: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
 

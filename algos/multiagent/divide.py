@@ -21,9 +21,9 @@ from paddock.envs.worlds.roles import Role
 NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
-def prepare_env(env: EnvSpec, vec: Vec, seat_feature: bool) -> EnvSpec:
+def prepare_env(env: EnvSpec, vec: Vec, agent_id_feature: bool) -> EnvSpec:
     """Return the recipe of environments that rollouts are played in; see `playable` and `seated`."""
-    return playable(seated(env, seat_feature), vec)
+    return playable(seated(env, agent_id_feature), vec)
 
 
 def make_parts(

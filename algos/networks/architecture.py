@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.networks.flat import Activation, check_hidden
+from paddock.algos.networks.flat import Activation, check_hidden_sizes
 from paddock.algos.networks.heads import Head
 from paddock.algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
 from paddock.algos.networks.support import Support
@@ -29,8 +29,8 @@ class Architecture:
 
     inputs: Inputs
     encoder: Encoder
-    network: Frozen | None  # of an encoder of somebody's own, its `_target_` and its arguments
-    hidden: tuple[int, ...]  # widths; after the encoder, where there is one
+    custom_encoder: Frozen | None  # of an encoder of somebody's own, its `_target_` and its arguments
+    hidden_sizes: tuple[int, ...]  # widths; after the encoder, where there is one
     activation: Activation
     shared: bool  # policy and value decode the same features
     lstm: bool
@@ -46,8 +46,8 @@ class Architecture:
         head: Head,
         *,
         encoder: Literal["auto", "mlp", "cnn"],
-        network: Mapping[str, Any] | None = None,
-        hidden: tuple[int, ...],
+        custom_encoder: Mapping[str, Any] | None = None,
+        hidden_sizes: tuple[int, ...],
         activation: Activation,
         shared: bool,
         lstm: bool,
@@ -59,21 +59,25 @@ class Architecture:
         """The architecture for an environment; `auto` takes convolutions for images of bytes.
 
         Args:
-            network: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.CustomEncoder`.
+            custom_encoder: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.CustomEncoder`.
 
         Raises:
             ConfigError: a width is not positive or too large, there is no image to convolve, or no choice to mask.
         """
         require(
-            bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
+            bool(hidden_sizes) or not lstm,
+            "lstm: an LSTM needs features to remember; give hidden_sizes= a width, such as [64]",
         )
-        check_hidden(hidden, [64, 64], (1 if shared else 2) * hidden[-1] if lstm else 0)
-        rest = (hidden, activation, shared, lstm, initial_log_std, support, layer_norm, values)
-        if network is not None:
-            require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")
-            require(encoder == "auto", f"encoder={encoder} and network= are given; leave encoder= out, at auto")
+        check_hidden_sizes(hidden_sizes, [64, 64], (1 if shared else 2) * hidden_sizes[-1] if lstm else 0)
+        rest = (hidden_sizes, activation, shared, lstm, initial_log_std, support, layer_norm, values)
+        if custom_encoder is not None:
+            require(
+                "_target_" in custom_encoder,
+                f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder",
+            )
+            require(encoder == "auto", f"encoder={encoder} and custom_encoder= are given; leave encoder= out, at auto")
             raw = () if observations.plain else tuple(leaf for leaf in seen(observations) if leaf.kind != "real")
-            return cls(Inputs(observations, head, raw, real_only=True), "own", freeze(dict(network)), *rest)
+            return cls(Inputs(observations, head, raw, real_only=True), "own", freeze(dict(custom_encoder)), *rest)
         pictures = images(observations)
         if observations.plain:
             shape = tuple(observations.space.shape or ())
@@ -90,7 +94,7 @@ class Architecture:
 
     def describe(self) -> str:
         """Return what it is made of, for `dry_run=true`."""
-        sizes, memory = "-".join(map(str, self.hidden)), " LSTM" if self.lstm else ""
+        sizes, memory = "-".join(map(str, self.hidden_sizes)), " LSTM" if self.lstm else ""
         return f"{self.encoder} {sizes} {self.activation}{memory}, {self.head.describe()} actions"
 
     @property
@@ -116,17 +120,17 @@ class Architecture:
     @property
     def policy_layout(self) -> DenseLayout:
         """Of a dense network: where the policy's layers lie, behind the log standard deviations."""
-        return DenseLayout((self.inputs.width, *self.hidden, self.outputs), out_first=True)
+        return DenseLayout((self.inputs.width, *self.hidden_sizes, self.outputs), out_first=True)
 
     @property
     def divisors(self) -> list[int]:
         """By what bytes of observations are divided; an encoder of somebody's own has them as they are."""
-        return [] if self.network is not None else self.inputs.divisors
+        return [] if self.custom_encoder is not None else self.inputs.divisors
 
     @property
     def features(self) -> int:
         """F, the width of what an LSTM takes and gives."""
-        return self.hidden[-1] if self.shared else 2 * self.hidden[-1]
+        return self.hidden_sizes[-1] if self.shared else 2 * self.hidden_sizes[-1]
 
     @property
     def state_width(self) -> int:

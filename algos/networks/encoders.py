@@ -31,7 +31,9 @@ def make_encoder(architecture: Architecture, generator: torch.Generator) -> tupl
         ConfigError: an encoder of somebody's own cannot be built, or does not give [B, width].
     """
     first, width = first_layers(architecture, generator)
-    rest, width = dense_layers(architecture.hidden, architecture.activation, width, generator, architecture.layer_norm)
+    rest, width = dense_layers(
+        architecture.hidden_sizes, architecture.activation, width, generator, architecture.layer_norm
+    )
     return nn.Sequential(*first, *rest), width
 
 
@@ -39,8 +41,8 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     """Build what comes before the dense layers, and return it with the width of what it gives; see `make_encoder`."""
     inputs = architecture.inputs
     layers: list[nn.Module]
-    if architecture.network is not None:
-        layers = [CustomEncoder(inputs, dict(thaw(architecture.network)), generator)]
+    if architecture.custom_encoder is not None:
+        layers = [CustomEncoder(inputs, dict(thaw(architecture.custom_encoder)), generator)]
     elif inputs.raw:
         layers = [MultiInputEncoder(inputs, generator, architecture.layer_norm)]
     elif not inputs.plain:
@@ -54,12 +56,16 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
 
 
 def dense_layers(
-    hidden: tuple[int, ...], activation: Activation, width: int, generator: torch.Generator, layer_norm: bool = False
+    hidden_sizes: tuple[int, ...],
+    activation: Activation,
+    width: int,
+    generator: torch.Generator,
+    layer_norm: bool = False,
 ) -> tuple[list[nn.Module], int]:
     """Build the dense layers on what is so wide, and return them with the width of what they give."""
     activate = nn.Tanh if activation == "tanh" else nn.ReLU
     layers: list[nn.Module] = []
-    for size in hidden:
+    for size in hidden_sizes:
         layers += [linear(width, size, SQRT2, generator), *norm(size, layer_norm), activate()]
         width = size
     return layers, width
@@ -155,18 +161,20 @@ class CustomEncoder(nn.Module):
     def __init__(self, inputs: Inputs, network: dict[str, Any], generator: torch.Generator) -> None:
         super().__init__()
         target = network.pop("_target_")
-        make = resolve(target, "algo.network: _target_")
+        make = resolve(target, "algo.custom_encoder: _target_")
         with torch.random.fork_rng(devices=[]):
             # What its layers draw by themselves comes from the run's seed.
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             try:
                 self.encoder = make(**network)
             except (TypeError, ValueError) as error:
-                raise ConfigError(f"algo.network: {target} refuses {network}: {error}") from error
+                raise ConfigError(f"algo.custom_encoder: {target} refuses {network}: {error}") from error
             state = torch.get_rng_state()
-        require(isinstance(self.encoder, nn.Module), f"algo.network: {target} is no torch.nn.Module; name one")
+        require(isinstance(self.encoder, nn.Module), f"algo.custom_encoder: {target} is no torch.nn.Module; name one")
         kept = [name for name, _ in self.encoder.named_buffers()]
-        what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
+        what = (
+            f"algo.custom_encoder: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
+        )
         require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
         self.plain = inputs.plain
         self.unflatten = None if inputs.plain else Unflatten(inputs)
@@ -178,7 +186,9 @@ class CustomEncoder(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
             drew = self._try(target, inputs) and self._try(target, inputs)  # lazy layers draw in the first call only
-        what = f"algo.network: {target} draws random numbers in forward(), which the run's seed does not determine"
+        what = (
+            f"algo.custom_encoder: {target} draws random numbers in forward(), which the run's seed does not determine"
+        )
         require(not drew, f"{what}; set dropout=0, or call eval() of the layer in __init__")
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -205,10 +215,12 @@ class CustomEncoder(nn.Module):
                 made = self(blank_input(inputs))
         except Exception as error:  # whatever somebody's own code raises
             cause = " ".join(str(error).split())
-            raise ConfigError(f"algo.network: {target} cannot encode an observation of zeros: {cause}") from error
+            raise ConfigError(
+                f"algo.custom_encoder: {target} cannot encode an observation of zeros: {cause}"
+            ) from error
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
-        require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
+        require(fits, f"algo.custom_encoder: {target} gives {shape} of one observation; it must be float32 [B, width]")
         return not torch.equal(before, torch.get_rng_state())
 
 

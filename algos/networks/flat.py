@@ -21,7 +21,7 @@ from paddock.envs.spaces.layout import Layout
 Activation = Literal["tanh", "relu"]
 
 
-def check_hidden(hidden: Sequence[int], usual: Sequence[int], features: int = 0) -> None:
+def check_hidden_sizes(hidden_sizes: Sequence[int], usual: Sequence[int], features: int = 0) -> None:
     """Check the widths of hidden layers.
 
     Args:
@@ -30,9 +30,9 @@ def check_hidden(hidden: Sequence[int], usual: Sequence[int], features: int = 0)
     Raises:
         ConfigError: one is not positive, or their weights do not fit in this machine's memory.
     """
-    told = f"hidden={list(hidden)}"
-    require(all(width >= 1 for width in hidden), f"{told} must list positive widths; try {list(usual)}")
-    count = sum(math.prod(two) for two in itertools.pairwise((1, *hidden, 1)))
+    told = f"hidden_sizes={list(hidden_sizes)}"
+    require(all(width >= 1 for width in hidden_sizes), f"{told} must list positive widths; try {list(usual)}")
+    count = sum(math.prod(two) for two in itertools.pairwise((1, *hidden_sizes, 1)))
     # An LSTM has four gates, each of which takes the features and its own last output.
     check_memory(told + " with an LSTM" * bool(features), count + 8 * features**2, "weights", list(usual))
 
@@ -59,12 +59,12 @@ class MLP:
     """A feed-forward network on a flat vector of parameters, and the head that takes its outputs."""
 
     inputs: Inputs
-    hidden: tuple[int, ...]  # widths between the numbers of an observation and the outputs
+    hidden_sizes: tuple[int, ...]  # widths between the numbers of an observation and the outputs
     activation: Activation  # between layers
 
     @classmethod
     def for_spaces(
-        cls, observations: Layout, action: gymnasium.Space, hidden: tuple[int, ...], activation: Activation
+        cls, observations: Layout, action: gymnasium.Space, hidden_sizes: tuple[int, ...], activation: Activation
     ) -> "MLP":
         """The network for an environment; observations go in as numbers.
 
@@ -72,8 +72,8 @@ class MLP:
             ConfigError: the action space is not supported, or a width is not positive or too large.
         """
         head = make_head(action, drawn=False, masked=masked_paths(observations))
-        check_hidden(hidden, [40, 40])
-        return cls(Inputs(observations, head), hidden, activation)
+        check_hidden_sizes(hidden_sizes, [40, 40])
+        return cls(Inputs(observations, head), hidden_sizes, activation)
 
     @property
     def head(self) -> Head:
@@ -83,7 +83,7 @@ class MLP:
     @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
         """Widths from observation to output."""
-        return self.inputs.width, *self.hidden, self.head.width
+        return self.inputs.width, *self.hidden_sizes, self.head.width
 
     @functools.cached_property
     def network(self) -> Network:

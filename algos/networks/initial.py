@@ -27,9 +27,9 @@ SPELT = 120  # characters of a difference that an error shows; MiniGrid has 147 
 SETTINGS = {
     "observations": "env",
     "actions": "env",
-    "encoder": "algo.encoder and algo.network",
+    "encoder": "algo.encoder and algo.custom_encoder",
     "layer_norm": "algo.layer_norm",
-    "hidden": "algo.hidden",
+    "hidden_sizes": "algo.hidden_sizes",
     "activation": "algo.activation",
     "lstm": "algo.lstm",
     "shared": "algo.shared",
@@ -204,7 +204,7 @@ def _outputs(network: Architecture | MLP) -> int:
 def _measure(network: Architecture | MLP) -> tuple[int, int]:
     """H, what the last layer of the policy takes, and how many parameters its others have."""
     if isinstance(network, MLP) or network.is_dense:
-        sizes = (network.inputs.width, *network.hidden)
+        sizes = (network.inputs.width, *network.hidden_sizes)
         return sizes[-1], DenseLayout(sizes).num_parameters
     # Torch takes a second to import, and dense networks never need it.
     from paddock.algos.networks.actor_critic import acting_part
@@ -230,7 +230,7 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
         "encoder": _encoder(network),
         "layer_norm": isinstance(network, Architecture) and network.layer_norm,
-        "hidden": list(network.hidden),
+        "hidden_sizes": list(network.hidden_sizes),
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
         "shared": isinstance(network, Architecture) and network.lstm and network.shared,  # else values alone differ
@@ -253,7 +253,7 @@ def _divided(network: Architecture | MLP) -> str | None:
 def _encoder(network: Architecture | MLP) -> str:
     if isinstance(network, MLP):
         return "mlp"
-    return network.encoder if network.network is None else f"{network.encoder} {network.network}"
+    return network.encoder if network.custom_encoder is None else f"{network.encoder} {network.custom_encoder}"
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:

@@ -45,7 +45,7 @@ class Inputs:
         require(
             self.plain or self.width <= MOST,
             f"env: an observation of {self.layout.space} is {self.width:,} numbers for a dense network; {MOST:,} are "
-            "allowed; leave parts out by env.without=, or give algo.network= an encoder of your own",
+            "allowed; leave parts out by env.without=, or give algo.custom_encoder= an encoder of your own",
         )
         _ = self._legal  # refuses a mask that fits no action
 
@@ -205,16 +205,16 @@ class Inputs:
         return {key: value for key, value in self.__dict__.items() if key != "sparse" and not key.startswith("_")}
 
 
-def seated(env: EnvSpec, seat_feature: bool) -> EnvSpec:
+def seated(env: EnvSpec, agent_id_feature: bool) -> EnvSpec:
     """Return an environment whose agents see which seat they have, if they are to.
 
     Raises:
         ConfigError: it has one agent alone.
     """
-    if not seat_feature:
+    if not agent_id_feature:
         return env
-    require(env.seats > 1, f"algo.seat_feature=true: env.id={env.id} has one agent; leave it at false")
-    return replace(env, seat_feature=True)
+    require(env.seats > 1, f"algo.agent_id_feature=true: env.id={env.id} has one agent; leave it at false")
+    return replace(env, agent_id_feature=True)
 
 
 def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:

@@ -85,7 +85,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
 def _inputs_of(policy: Any) -> Inputs:
     known = isinstance(policy, FlatPolicy | ActorPolicy)
     require(known, f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
-    network = policy.architecture.network if isinstance(policy, ActorPolicy) else None
+    network = policy.architecture.custom_encoder if isinstance(policy, ActorPolicy) else None
     own = f"the policy has an encoder of your own, {dict(network or ()).get('_target_')}, which no graph is known for"
     require(network is None, f"{own}; export it by torch.onnx")
     inputs: Inputs = policy.inputs

@@ -135,7 +135,7 @@ def _world_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
     """Return the native version of an environment of several agents."""
     _check_wrappers(spec, ())
     _check_fresh(spec)
-    for key, given in (("seat_feature", spec.seat_feature), ("without", bool(spec.without))):
+    for key, given in (("agent_id_feature", spec.agent_id_feature), ("without", bool(spec.without))):
         require(
             not given,
             f"env.{key}: the native version of {spec.id} gives just what a seat sees; leave it out, or {ELSEWHERE}",

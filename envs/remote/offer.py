@@ -112,12 +112,12 @@ class Offer:
             require(
                 spec.id == FACTORY_ID, f"vec.agents are seats of what vec.address={self.address} serves; env=remote"
             )
-        tells, told = "algo.seat_feature=true", self.environment.get("seat_feature", False)
-        require(not (spec.seat_feature and joint), f"{tells}: seats of vec.world are not told; leave it at false")
+        tells, told = "algo.agent_id_feature=true", self.environment.get("agent_id_feature", False)
+        require(not (spec.agent_id_feature and joint), f"{tells}: seats of vec.world are not told; leave it at false")
         if spec.id in (REMOTE_ID, FACTORY_ID):
             already = f"{tells}: what vec.address={self.address} serves tells them already"
-            require(not (spec.seat_feature and told), f"{already}; leave it at false")
-            both = replace(spec, seat_feature=False).roles, self.pick_roles(agents)
+            require(not (spec.agent_id_feature and told), f"{already}; leave it at false")
+            both = replace(spec, agent_id_feature=False).roles, self.pick_roles(agents)
             own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             wrappers, limit = "env.wrappers", "env.max_episode_steps"
@@ -127,8 +127,8 @@ class Offer:
             remedy = f"leave it out, and start the server with env.max_episode_steps={own_limit}"
             require(own_limit in (None, LONG, *served), f"{what}; {remedy}")
             return
-        remedy = "say algo.seat_feature=true, or start the server with env.seat_feature=false"
-        require(spec.seat_feature or not told, f"vec.address={self.address} tells agents their seats; {remedy}")
+        remedy = "say algo.agent_id_feature=true, or start the server with env.agent_id_feature=false"
+        require(spec.agent_id_feature or not told, f"vec.address={self.address} tells agents their seats; {remedy}")
         own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
         if self.free_arguments:
             own_fields, theirs_fields = _without_arguments(own_fields), _without_arguments(theirs_fields)
@@ -155,8 +155,10 @@ class Offer:
         require(num_envs <= most, f"{what} at vec.address={self.address}; {remedy}")
 
     def arguments(self, spec: EnvSpec) -> dict[str, Any]:
-        """Return the arguments of Open that a recipe needs: constructor arguments and `seat_feature`, where they differ."""
-        seat = {"seat_feature": True} if spec.seat_feature and not self.environment.get("seat_feature") else {}
+        """Return the arguments of Open that a recipe needs: constructor arguments and `agent_id_feature`, where they differ."""
+        seat = (
+            {"agent_id_feature": True} if spec.agent_id_feature and not self.environment.get("agent_id_feature") else {}
+        )
         if spec.id in (REMOTE_ID, FACTORY_ID):
             return seat
         own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)

@@ -10,7 +10,7 @@ from paddock.envs.errors import ConfigError, require
 from paddock.envs.worlds.adapter import SoleAgent
 from paddock.envs.worlds.dicts import BY_AGENT, Dicts
 from paddock.envs.worlds.limit import Limited
-from paddock.envs.worlds.seat import SeatFeature
+from paddock.envs.worlds.seat import AgentIdFeature
 from paddock.envs.worlds.tuples import Tuples
 from paddock.envs.worlds.turns import CYCLE, Turns
 from paddock.envs.worlds.world import World, offers
@@ -25,13 +25,13 @@ def names_factory(id: str) -> bool:
     return FACTORY.fullmatch(id) is not None and VERSION.search(id) is None
 
 
-def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, seat_feature: bool = False) -> Any:
+def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, agent_id_feature: bool = False) -> Any:
     """Return a made environment as a `gymnasium.Env` of one agent or a `World` of several, truncated at a limit.
 
     Args:
         agents: how many agents a Gymnasium environment has, if not one.
         max_episode_steps: None: no further limit.
-        seat_feature: whether agents observe their indices.
+        agent_id_feature: whether agents observe their indices.
 
     Raises:
         ConfigError: it has no supported form.
@@ -50,7 +50,7 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
         require(agents in (None, known), own)
         if known == 1:
             return SoleAgent(world) if limit is None else TimeLimit(SoleAgent(world), limit)
-    world = SeatFeature(world) if seat_feature else world
+    world = AgentIdFeature(world) if agent_id_feature else world
     return world if limit is None else Limited(world, limit)
 
 

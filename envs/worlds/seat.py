@@ -12,7 +12,7 @@ KEY = "seat"
 
 
 @final
-class SeatFeature(Wrapper):
+class AgentIdFeature(Wrapper):
     """A world whose observations tell the seat.
 
     A vector of floats has one number more for each seat: 1 for the agent's own, 0 for the others. A Dict has one key

@@ -217,11 +217,7 @@ def last_path(root: Path) -> Path:
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
     """Build the mirrors that a configuration names, for the run in a folder; nothing is opened."""
     identity = {"run_dir": path, "run_name": path.name, "config": config}
-
-    def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
-        return [build(f"track.mirrors.{name}", each, **identity) for name, each in mirrors.items()]
-
-    return call_checked("track", built, config["track"])
+    return [build(f"track.{name}", section, **identity) for name, section in config["track"].items()]
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:

@@ -65,7 +65,7 @@ def find_changes(parts: Experiment) -> list[str]:
     names = [target.rpartition(".")[2].lower() for target in (before, now)]
     vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
     learns = [parts.config["algo"], parts.config["algo"].get("member") or {}]
-    encoders = {each["network"]["_target_"].partition(".")[0] for each in learns if each.get("network")}
+    encoders = {each["custom_encoder"]["_target_"].partition(".")[0] for each in learns if each.get("custom_encoder")}
     on_gpu = any(str(each.get("device")).startswith("cuda") for each in learns)
     began = read_json(parts.path / "provenance.json")
     around = changed_surroundings(began, packages(parts.config) | encoders, on_gpu)

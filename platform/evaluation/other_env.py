@@ -54,7 +54,7 @@ def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
     env = build("env", section)
     require(isinstance(env, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain")
     if isinstance(algorithm, LearnsInEnv):
-        env = replace(env, seat_feature=algorithm.env.seat_feature)
+        env = replace(env, agent_id_feature=algorithm.env.agent_id_feature)
         require(
             algorithm.env.seats == env.seats,
             f"env: {env.id} has {env.seats} agents, and the policy was made for {algorithm.env.seats}",

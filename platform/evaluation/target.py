@@ -31,7 +31,7 @@ SHARED = (
     "learning_rate_decay",
     "learning_rate_floor",
     "weight_decay",
-    "hidden",
+    "hidden_sizes",
     "activation",
     "initial_std",
     "episode_cap",

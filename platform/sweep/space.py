@@ -3,7 +3,7 @@
 algo.learning_rate=tag(log, interval(1e-5, 1e-2))   a float, by its logarithm
 algo.epochs=int(interval(1, 20))                    a whole number, both bounds included
 algo.num_steps=range(32, 257, 32)                       32, 64, ... 256
-algo.hidden=[32],[64,64]                            one of these; choice([32],[64,64]) is the same
+algo.hidden_sizes=[32],[64,64]                            one of these; choice([32],[64,64]) is the same
 algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn where that parameter has this value
 algo.gae_lambda=tag("when:algo.advantage=gae", log, interval(0.5, 0.99))   both in one tag
 """

@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
             "num_envs": es.vec.num_envs,
             "layout": layout,
             **{name: setting for name, (setting, _) in peers.items()},
-            "hidden": list(es.hidden),
+            "hidden_sizes": list(es.hidden_sizes),
             "env": es.env.id,
         },
         **middle,
@@ -144,7 +144,7 @@ def choose_layout(options: argparse.Namespace, stack: ExitStack) -> tuple[str, E
 
 def build_es(pool: Pool, members: int, cap: int, overrides: list[str]) -> ES:
     """ES on BipedalWalker-v3 with the settings of conf/, except those that a benchmark must fix."""
-    fixed = [f"algo.population={members}", f"algo.episode_cap={cap}", "algo.eval_every=1000000"]
+    fixed = [f"algo.population={members}", f"algo.episode_cap={cap}", "algo.eval_every_iterations=1000000"]
     config: Any = OmegaConf.to_container(compose_alone(["algo=es", "env=bipedal", *fixed, *overrides]), resolve=True)
     return build_algorithm(config, pool)
 

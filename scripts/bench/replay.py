@@ -49,14 +49,21 @@ OURS, PEER, OUR_FILE, PEER_FILE = "paddock", "sb3", "paddock_replay.py", "sb3_re
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium")
 VERSION = "from importlib.metadata import version; print(version('stable-baselines3'))"
 
-CONTINUOUS: Report = {"observed": 17, "actions": 6, "discrete": False, "hidden": [256, 256], "batch_size": 256}
-DISCRETE: Report = {"observed": 4, "actions": 2, "discrete": True, "hidden": [64, 64], "batch_size": 64, "algo": "dqn"}
+CONTINUOUS: Report = {"observed": 17, "actions": 6, "discrete": False, "hidden_sizes": [256, 256], "batch_size": 256}
+DISCRETE: Report = {
+    "observed": 4,
+    "actions": 2,
+    "discrete": True,
+    "hidden_sizes": [64, 64],
+    "batch_size": 64,
+    "algo": "dqn",
+}
 PLAIN = {"algo.double": False}  # as SB3's
 RECIPES: dict[str, Report] = {
     "sac": CONTINUOUS | {"algo": "sac"},
-    "sac_small": CONTINUOUS | {"algo": "sac", "observed": 3, "actions": 1, "hidden": [64, 64], "batch_size": 100},
+    "sac_small": CONTINUOUS | {"algo": "sac", "observed": 3, "actions": 1, "hidden_sizes": [64, 64], "batch_size": 100},
     "td3": CONTINUOUS | {"algo": "td3"},
-    "dqn": DISCRETE | {"hidden": [256, 256], "overrides": PLAIN},
+    "dqn": DISCRETE | {"hidden_sizes": [256, 256], "overrides": PLAIN},
     "dqn_small": DISCRETE | {"overrides": PLAIN},
 }
 TIMES = {"sac": 2.2, "sac_small": 12.0, "td3": 1.9, "dqn": 3.0, "dqn_small": 20.0}  # target ratios, a thread each
@@ -169,7 +176,7 @@ def size(name: str, options: argparse.Namespace) -> tuple[Report, int, int]:
 
 def describe(recipe: Report) -> str:
     """Return a recipe in one line."""
-    hidden = "-".join(map(str, recipe["hidden"]))
+    hidden = "-".join(map(str, recipe["hidden_sizes"]))
     sizes = f"{recipe['observed']} numbers, {recipe['actions']} {'discrete' if recipe['discrete'] else 'continuous'} actions"
     return f"{recipe['algo'].upper()}, {sizes}, {hidden} relu, batches of {recipe['batch_size']}"
 

@@ -23,7 +23,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "learning_rate_decay": 0.99,
         "learning_rate_floor": 0.01,
         "weight_decay": 0.01,
-        "hidden": (4,),
+        "hidden_sizes": (4,),
         "activation": "tanh",
         "initial_std": 0.1,
         "episode_cap": None,

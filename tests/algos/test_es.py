@@ -53,9 +53,9 @@ def settings(**changes: Any) -> dict[str, Any]:
         "weight_decay": 0.005,
         "noise": "philox",
         "noise_table_size": 100_000,
-        "hidden": (8,),
+        "hidden_sizes": (8,),
         "activation": "tanh",
-        "seat_feature": False,
+        "agent_id_feature": False,
         "initial_std": 0.1,
         "episodes_per_member": 1,
         "episode_cap": None,
@@ -63,7 +63,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "observation_clip": 5.0,
         "observation_sampling": 0.5,
         "pairs_per_task": 4,
-        "eval_every": 2,
+        "eval_every_iterations": 2,
         "eval_episodes": 3,
         "eval_max_steps": 100_000,
     }
@@ -200,7 +200,7 @@ def test_clipup_normalizes_the_gradient_and_bounds_its_step() -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_resumes_to_the_same_bits(optimizer: str) -> None:
-    given = settings(optimizer=optimizer, eval_every=100)
+    given = settings(optimizer=optimizer, eval_every_iterations=100)
     whole, first, second = (ES(**given) for _ in range(3))
     advance(first, 2)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
@@ -247,7 +247,7 @@ class SteppedPool(SerialPool):
 
 
 def test_lost_members_count_for_no_mean_and_all_steps_count() -> None:
-    row = advance(ES(**settings(pool=SteppedPool(), episodes_per_member=2, eval_every=100)), 1)[0]
+    row = advance(ES(**settings(pool=SteppedPool(), episodes_per_member=2, eval_every_iterations=100)), 1)[0]
     assert row["es/lost_members"] == 4
     assert (row["train/return_mean"], row["train/return_min"], row["train/return_max"]) == (4.5, 2.0, 7.0)
     assert row["train/length_mean"] == 45 / 2
@@ -260,7 +260,7 @@ def test_an_update_of_nothing_is_none_of_its_size() -> None:
             for done in super().imap_unordered(fn, tasks):
                 yield Done(done.index, (np.ones((4, 2)), *done.value[1:]))
 
-    row = advance(ES(**settings(pool=Equal(), initial_std=0.0, eval_every=100)), 1)[0]
+    row = advance(ES(**settings(pool=Equal(), initial_std=0.0, eval_every_iterations=100)), 1)[0]
     assert (row["es/update_ratio"], row["es/gradient_norm"]) == (0.0, 0.0)
 
 
@@ -275,7 +275,7 @@ class BlindPool(SerialPool):
 
 
 def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture) -> None:
-    es = ES(**settings(pool=BlindPool(), observation_sampling=1.0, eval_every=100))
+    es = ES(**settings(pool=BlindPool(), observation_sampling=1.0, eval_every_iterations=100))
     advance(es, 2)
     assert es.observed.count > 0 and np.isfinite(es.observed.mean).all() and np.isfinite(es.observed.m2).all()
     assert "iteration 2: 2 of 16 episodes had an observation that is no finite number" in caplog.text
@@ -336,7 +336,7 @@ def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
     means = []
     for num_envs in (1, 3):
         vec = Serial(num_envs=num_envs)
-        es = ES(**settings(env=walker, vec=vec, population=8, episode_cap=60, eval_every=100))
+        es = ES(**settings(env=walker, vec=vec, population=8, episode_cap=60, eval_every_iterations=100))
         advance(es, 2)
         means.append(es.mean)
     np.testing.assert_array_equal(means[0], means[1])
@@ -456,7 +456,7 @@ def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
 
 def test_a_cap_cuts_training_episodes_and_leaves_evaluation_whole() -> None:
     pendulum = env_spec("Pendulum-v1")
-    row = advance(ES(**settings(env=pendulum, episode_cap=7, eval_every=1)), 1)[0]
+    row = advance(ES(**settings(env=pendulum, episode_cap=7, eval_every_iterations=1)), 1)[0]
     assert row["train/length_mean"] == 7
     assert row["step"] == 7 * 16
     assert row["eval/length_mean"] == 200
@@ -489,7 +489,7 @@ def test_state_goes_round_through_a_state_dict() -> None:
         ({"population": 15}, "population=15 is odd"),
         ({"sigma_floor": 0.5}, "sigma_floor=0.5"),
         ({"observation_sampling": 0.0}, "observation_sampling=0.0"),
-        ({"hidden": (0,)}, r"hidden=\[0\]"),
+        ({"hidden_sizes": (0,)}, r"hidden_sizes=\[0\]"),
         ({"noise": "table", "noise_table_size": 10}, "noise_table_size=10"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -500,5 +500,5 @@ def test_a_setting_out_of_range_is_named(change: dict[str, Any], named: str) -> 
 
 
 def test_what_goes_to_a_worker_beside_the_mean_stays_small() -> None:
-    es = ES(**settings(hidden=(40, 40)))
+    es = ES(**settings(hidden_sizes=(40, 40)))
     assert len(cloudpickle.dumps((play_members, es.problem))) < 4000

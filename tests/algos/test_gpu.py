@@ -16,12 +16,18 @@ from paddock.runs.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
-SMALL = ["vec.num_envs=8", "algo.eval_every=1000000", "algo.device=cuda"]
+SMALL = ["vec.num_envs=8", "algo.eval_every_iterations=1000000", "algo.device=cuda"]
 SCENES = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "env.fresh=false"]  # which convolutions see
-PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[64]"]
+PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden_sizes=[64]"]
 REPLAYED = [
-    *("algo.num_steps=4", "algo.row_every=32", "algo.capacity=512", "algo.warmup=64", "algo.batch_size=32"),
-    *("algo.updates_per_step=0.25", "algo.hidden=[64]"),
+    *(
+        "algo.num_steps=4",
+        "algo.log_every_steps=32",
+        "algo.buffer_size=512",
+        "algo.learning_starts=64",
+        "algo.batch_size=32",
+    ),
+    *("algo.updates_per_step=0.25", "algo.hidden_sizes=[64]"),
 ]
 DQN = ["algo=dqn", *REPLAYED, "algo.target_every=3", "algo.epsilon_steps=100"]
 CONTINUOUS = [*REPLAYED, "env=pendulum", "env.max_episode_steps=30"]
@@ -40,16 +46,16 @@ VARIANTS = {
     ],
     "quantiles": [*DQN, "env=cartpole", "algo.quantiles=5", "algo.microbatches=4"],
     "sac": ["algo=sac", *CONTINUOUS],
-    "tqc": ["algo=sac", *CONTINUOUS, "algo.quantiles=5", "algo.drop=1"],
+    "tqc": ["algo=sac", *CONTINUOUS, "algo.quantiles=5", "algo.num_dropped_quantiles=1"],
     "td3": ["algo=td3", *CONTINUOUS],
     "ddpg": ["algo=ddpg", *CONTINUOUS],
     "r2d2": [
         *("algo=r2d2", *REPLAYED, "env=recall", "algo.burn_in=2", "algo.sequence_length=8", "algo.n_step=2"),
-        *("algo.warmup=88", "algo.batch_size=16", "algo.target_every=3"),
+        *("algo.learning_starts=88", "algo.batch_size=16", "algo.target_every=3"),
     ],
     "pqn": [
         *("algo=pqn", *SCENES, "algo.num_steps=8", "algo.minibatch_size=32"),
-        *("algo.row_every=64", "algo.epsilon_steps=100"),
+        *("algo.log_every_steps=64", "algo.epsilon_steps=100"),
     ],
 }
 ROWS, SOME = 8, 3

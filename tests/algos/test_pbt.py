@@ -41,7 +41,7 @@ TINY = [
     "algo.explore.learning_rate.high=0.1",
     "algo.member.num_steps=16",
     "algo.member.minibatch_size=16",
-    "algo.member.hidden=[8]",
+    "algo.member.hidden_sizes=[8]",
     "algo.member.normalize_rewards=true",
     "checkpoint.every_s=0",
 ]
@@ -56,17 +56,17 @@ DQN = [  # whose replay fills a file in three rounds, and keeps less than two
     "algo.quantile=0.34",
     "vec.num_envs=4",
     "algo.member.num_steps=25",
-    "algo.member.row_every=100",
-    "algo.member.capacity=300",
-    "algo.member.warmup=50",
+    "algo.member.log_every_steps=100",
+    "algo.member.buffer_size=300",
+    "algo.member.learning_starts=50",
     "algo.member.batch_size=8",
     "algo.member.updates_per_step=0.1",
     "algo.member.n_step=2",
-    "algo.member.hidden=[8]",
+    "algo.member.hidden_sizes=[8]",
     "checkpoint.every_s=0",
 ]
 POLICIES = ["env=relay", "vec=serial", "algo.member.policies={one: [runner_0, runner_2], other: runner_1}"]
-SEATS = [*ONE, "env=tictactoe", "vec=serial", "algo.member.seat_feature=true", "algo.member.num_steps=8"]
+SEATS = [*ONE, "env=tictactoe", "vec=serial", "algo.member.agent_id_feature=true", "algo.member.num_steps=8"]
 APART = [*TINY, "env=roles", "vec=serial", "algo.member.policies={one: player_0, two: player_1}"]
 ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 
@@ -262,7 +262,7 @@ def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
 def test_its_environment_is_what_its_members_see() -> None:
     algo = algorithm(*SEATS)
     member = algo.rounds.make({}, 0)
-    assert spaces_of(algo.env) == spaces_of(member.env) != spaces_of(replace(member.env, seat_feature=False))
+    assert spaces_of(algo.env) == spaces_of(member.env) != spaces_of(replace(member.env, agent_id_feature=False))
 
 
 def test_the_policies_are_those_of_the_leader_and_of_the_best_ever() -> None:
@@ -500,12 +500,12 @@ def test_a_disk_too_small_for_all_replays_is_refused_at_start(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8_000_000))
     run = tmp_path / "run"
     words = [*DQN, "compute=serial", "budget.iterations=1", f"run.dir={run}"]
-    assert call_main(*words, "algo.member.capacity=100000") == 2  # 3.2 MB each
+    assert call_main(*words, "algo.member.buffer_size=100000") == 2  # 3.2 MB each
     (line,) = capfd.readouterr().err.splitlines()
     assert "for each of 3 members" in line and not run.exists()
     fits = re.search(r"take at most (\d+), or", line)
     assert fits is not None and 60_000 < int(fits[1]) < 83_333  # 8 MB by 3 and by 32 bytes, less a file each
-    assert call_main(*words, f"algo.member.capacity={fits[1]}", "dry_run=true") == 0
+    assert call_main(*words, f"algo.member.buffer_size={fits[1]}", "dry_run=true") == 0
     assert "replay each" in capfd.readouterr().out
 
 

@@ -32,8 +32,8 @@ SMALL = [  # a run of the real thing that takes a second or two
     "vec.num_envs=4",
     "algo.num_steps=16",
     "algo.minibatch_size=32",
-    "algo.hidden=[8]",
-    "algo.eval_every=3",
+    "algo.hidden_sizes=[8]",
+    "algo.eval_every_iterations=3",
     "algo.eval_episodes=3",
     "algo.normalize_observations=true",
     "algo.normalize_rewards=true",
@@ -255,7 +255,7 @@ def test_with_torch_or_without_the_parameters_are_the_same(words: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"], ["algo.hidden=[513]"]]
+    "words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"], ["algo.hidden_sizes=[513]"]]
 )
 def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> None:
     assert not isinstance(algorithm(*arguments("inline", *words)).learner, DenseLearner)

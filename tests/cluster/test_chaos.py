@@ -27,8 +27,8 @@ PPO = [
     "algo.num_steps=64",
     "algo.epochs=2",
     "algo.minibatch_size=64",
-    "algo.hidden=[16]",
-    "algo.eval_every=5",
+    "algo.hidden_sizes=[16]",
+    "algo.eval_every_iterations=5",
     "algo.eval_episodes=8",
 ]
 EVENT_S = 0.3  # between two events, on average

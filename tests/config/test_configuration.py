@@ -201,10 +201,10 @@ WIDE = ["track=all", "compute=dask"]  # with as many keys as there are
 
 def test_an_unknown_key_is_an_error_in_every_section() -> None:
     sections = set(mappings_of(OmegaConf.to_container(compose_alone(WIDE))))
-    assert sections > {"", *SECTIONS, "track.mirrors.wandb", "compute.tls"}
+    assert sections > {"", *SECTIONS, "track.wandb", "compute.tls"}
     for section in sections:
-        # In track.mirrors any name is allowed, and what it names must be a class.
-        allowed = "is not a mapping" if section == "track.mirrors" else r"is not a (key|section) of "
+        # In track any name is allowed, and what it names must be a class.
+        allowed = "is not a mapping" if section == "track" else r"is not a (key|section) of "
         key = f"{section}.never".lstrip(".")
         with pytest.raises(ConfigError, match=rf"{re.escape(key)}(=1)? {allowed}"):
             assemble(compose_alone([*WIDE, f"+{key}=1"]))
@@ -274,8 +274,8 @@ MEANT = {
     "wandb": "track",
     "sedd": "seed",
     "comput.workers": "compute.workers",
-    "hiden": "algo.hidden",
-    "net_arch": "algo.hidden",
+    "hiden": "algo.hidden_sizes",
+    "net_arch": "algo.hidden_sizes",
     "checkpoint.every": "checkpoint.every_s",
 }
 

@@ -245,7 +245,12 @@ gymnasium.register("MinePole-v0", "gymnasium.envs.classic_control.cartpole:CartP
 """)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    tiny = ["env.id=poles_of_mine:MinePole-v0", "algo.population=4", "algo.eval_every=1", "budget.iterations=2"]
+    tiny = [
+        "env.id=poles_of_mine:MinePole-v0",
+        "algo.population=4",
+        "algo.eval_every_iterations=1",
+        "budget.iterations=2",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(source)
         patch.syspath_prepend(source)
@@ -283,10 +288,10 @@ class Slate:
 """)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    mirror = "+track.mirrors.slate={_target_: my_mirror.Slate, word: row}"
+    mirror = "+track.slate={_target_: my_mirror.Slate, word: row}"
     tiny = ["algo.population=4", "budget.iterations=3", "compute=serial", "run.dir=run"]
     assert call_main(*tiny, mirror) == 0
     # The last evaluation has a row of its own.
     assert (tmp_path / "run/slate.txt").read_text().splitlines() == ["row 1", "row 2", "row 3", "row 3"]
-    assert call_main(*tiny, "+track.mirrors.slate={_target_: my_mirror.Slate, wort: row}", "budget.iterations=4") == 2
-    assert "track.mirrors.slate.wort is not a key" in capfd.readouterr().err
+    assert call_main(*tiny, "+track.slate={_target_: my_mirror.Slate, wort: row}", "budget.iterations=4") == 2
+    assert "track.slate.wort is not a key" in capfd.readouterr().err

@@ -21,7 +21,7 @@ NAMES = ("analysis", "sweep", "poet", "from_python", "replay")
 MOST_BYTES = 600_000
 PLACES = re.compile(r"/(work|tmp|home|root|Users|var)\b")
 
-PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=32", "algo.eval_every=2"]
+PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=32", "algo.eval_every_iterations=2"]
 SEEDS = ["--multirun", "compute=serial", "budget.steps=1000"]
 SWEEP = ["compute=serial", "budget.iterations=4", "--multirun", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=6"]
 SPACE = [
@@ -29,7 +29,14 @@ SPACE = [
     "algo.sigma=interval(0.05, 0.2)",
     "algo.activation=tanh,relu",
 ]
-POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.population=4", "algo.eval_episodes=1"]
+POET = [
+    "algo=poet",
+    "env=poles",
+    "compute=serial",
+    "algo.hidden_sizes=[4]",
+    "algo.population=4",
+    "algo.eval_episodes=1",
+]
 OFTEN = ["algo.transfer_every=1", "algo.reproduce_every=1", "budget.iterations=4"]
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
 
@@ -86,7 +93,7 @@ def test_the_history_of_poet_is_shown(runs: Path, tmp_path: Path, monkeypatch: p
 
 def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In rollouts so short that no episode ends in one of them, whose row then has no return.
-    smaller = {"40_000": "512", '"algo.eval_every=4"': '"algo.eval_every=4", "algo.num_steps=8"'}
+    smaller = {"40_000": "512", '"algo.eval_every_iterations=4"': '"algo.eval_every_iterations=4", "algo.num_steps=8"'}
     notebook = execute("from_python", tmp_path / "made", tmp_path, monkeypatch, smaller)
     assert count_pictures(notebook) == 4
     run = tmp_path / "made/ppo"

@@ -47,12 +47,18 @@ LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
 ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
-FEW_UPDATES = [*FEW_STEPS, "algo.warmup=32", "algo.batch_size=8", "algo.row_every=32", "algo.eval_every=32"]
+FEW_UPDATES = [
+    *FEW_STEPS,
+    "algo.learning_starts=32",
+    "algo.batch_size=8",
+    "algo.log_every_steps=32",
+    "algo.eval_every_steps=32",
+]
 PPO = re.compile("ppo(?!nents)")  # and no opponents
-SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4", "algo.warmup=128"]
-ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
+SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4", "algo.learning_starts=128"]
+ONE_TRIAL = ["budget.iterations=1", "algo.eval_every_iterations=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
-TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
+TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden_sizes=[4]", "algo.reproduce_every=1"]
 ONE_LESSON = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
 # Whoever learns learns it: tests/sanity asks for more.
 AT_A_GLANCE = replace(BANDIT, steps=64, memoryless=Bar(), recurrent=Bar(), deterministic=Bar())
@@ -103,7 +109,7 @@ def shrunk(words: Sequence[str]) -> list[str]:
     if PPO.search(said):
         return [*FEW_STEPS, *ONE_PASS, *place]
     if "pqn" in said:
-        return [*FEW_STEPS, *ONE_PASS, "algo.row_every=32", *place]
+        return [*FEW_STEPS, *ONE_PASS, "algo.log_every_steps=32", *place]
     if "=r2d2" in said:
         return [*FEW_UPDATES, *SHORT_SEQUENCES, *place]
     if re.search("dqn|apex|rainbow|sac|td3|ddpg", said):
@@ -116,7 +122,12 @@ def shrunk(words: Sequence[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme") / "run"
-    assert call_main("experiment=es_cartpole", "compute=serial", "algo.eval_every=1", *QUICK, f"run.dir={folder}") == 0
+    assert (
+        call_main(
+            "experiment=es_cartpole", "compute=serial", "algo.eval_every_iterations=1", *QUICK, f"run.dir={folder}"
+        )
+        == 0
+    )
     return folder
 
 

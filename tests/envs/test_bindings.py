@@ -15,8 +15,15 @@ from paddock.health.env_checks import check_env
 
 pytestmark = pytest.mark.slow
 
-PPO = ["algo=ppo", "algo.hidden=[8]", "algo.num_steps=8", "algo.minibatch_size=16", "algo.epochs=1", "vec.num_envs=2"]
-LITTLE = ["budget.iterations=2", "algo.eval_every=1", "algo.eval_episodes=1", "algo.eval_max_steps=10"]
+PPO = [
+    "algo=ppo",
+    "algo.hidden_sizes=[8]",
+    "algo.num_steps=8",
+    "algo.minibatch_size=16",
+    "algo.epochs=1",
+    "vec.num_envs=2",
+]
+LITTLE = ["budget.iterations=2", "algo.eval_every_iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=10"]
 
 
 @pytest.fixture(params=sorted(MODULES))

@@ -20,8 +20,15 @@ from paddock.algos.networks.heads.squashed_gaussian import SoftGaussian, Squashe
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import EnvError, MultiprocessVectorEnv, SerialVectorEnv, VectorEnv
 
-PPO = ["algo=ppo", "env=gymnasium", "vec.num_envs=2", "algo.num_steps=32", "algo.hidden=[8]", "algo.minibatch_size=32"]
-ES = ["algo=es", "env=gymnasium", "algo.population=4", "algo.hidden=[8]", "algo.eval_episodes=1"]
+PPO = [
+    "algo=ppo",
+    "env=gymnasium",
+    "vec.num_envs=2",
+    "algo.num_steps=32",
+    "algo.hidden_sizes=[8]",
+    "algo.minibatch_size=32",
+]
+ES = ["algo=es", "env=gymnasium", "algo.population=4", "algo.hidden_sizes=[8]", "algo.eval_episodes=1"]
 
 
 def make(vector: type[VectorEnv], spec: EnvSpec) -> VectorEnv:

@@ -208,7 +208,13 @@ def copy_run(run: Path, path: Path, **sections: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("evaluate") / "ppo"
-    small = ["algo.num_steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "algo.hidden=[4]", "budget.iterations=1"]
+    small = [
+        "algo.num_steps=8",
+        "algo.minibatch_size=16",
+        "vec.num_envs=2",
+        "algo.hidden_sizes=[4]",
+        "budget.iterations=1",
+    ]
     assert call_main("algo=ppo", "env=cartpole", "compute=serial", *small, f"run.dir={path}") == 0
     return path
 
@@ -228,7 +234,7 @@ def test_evaluation_needs_nothing_of_the_training_machine(
 
 
 WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2", "compute=serial"]
-WALKER = ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.num_steps=8", "algo.minibatch_size=16", *WALK]
+WALKER = ["algo=ppo", "algo.lstm=true", "algo.hidden_sizes=[4]", "algo.num_steps=8", "algo.minibatch_size=16", *WALK]
 
 
 def test_walkers_are_evaluated_natively_to_the_same_bits(
@@ -414,16 +420,16 @@ def test_best_before_the_first_evaluation_is_an_error(main: Main, tmp_path: Path
     assert "which=best is not known before the first evaluation; use which=last" in err
 
 
-SMALL = ["env=cartpole", "compute=serial", "vec=serial", "vec.num_envs=2", "algo.hidden=[8]", "track=none"]
-ROLLOUTS = [*SMALL, "algo=ppo", "algo.num_steps=16", "algo.minibatch_size=16", "algo.eval_every=2"]
+SMALL = ["env=cartpole", "compute=serial", "vec=serial", "vec.num_envs=2", "algo.hidden_sizes=[8]", "track=none"]
+ROLLOUTS = [*SMALL, "algo=ppo", "algo.num_steps=16", "algo.minibatch_size=16", "algo.eval_every_iterations=2"]
 REPLAY = [
     *SMALL,
     "algo=dqn",
     "algo.num_steps=4",
-    "algo.warmup=8",
+    "algo.learning_starts=8",
     "algo.batch_size=8",
-    "algo.row_every=8",
-    "algo.eval_every=16",
+    "algo.log_every_steps=8",
+    "algo.eval_every_steps=16",
 ]
 
 OPPONENTS = [*ROLLOUTS, "env=tictactoe", "algo.opponents={keep: 2, every: 2, newest: 0.5}"]

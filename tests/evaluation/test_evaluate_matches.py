@@ -21,7 +21,7 @@ SMALL = [
     "compute=serial",
     "vec.num_envs=2",
     "algo.num_steps=8",
-    "algo.hidden=[4]",
+    "algo.hidden_sizes=[4]",
     "algo.eval_episodes=1",
     "env=gymnasium",
 ]
@@ -40,8 +40,14 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that learned action values in the same world."""
     path = tmp_path_factory.mktemp("matches") / "values"
-    words = ["algo=dqn", "compute=serial", "algo.hidden=[4]", "algo.eval_episodes=1", "env=gymnasium", "seed=2"]
-    world = ["env.id=agents:Turns", "env.fresh=false", "budget.iterations=1", "algo.row_every=8", f"run.dir={path}"]
+    words = ["algo=dqn", "compute=serial", "algo.hidden_sizes=[4]", "algo.eval_episodes=1", "env=gymnasium", "seed=2"]
+    world = [
+        "env.id=agents:Turns",
+        "env.fresh=false",
+        "budget.iterations=1",
+        "algo.log_every_steps=8",
+        f"run.dir={path}",
+    ]
     assert call_main(*words, *world) == 0
     return path
 

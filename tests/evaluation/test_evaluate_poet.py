@@ -200,7 +200,7 @@ BAD = {
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("target") / "pendulum"
-    small = ["algo.population=2", "algo.hidden=[4]", "compute=serial", "budget.iterations=1"]
+    small = ["algo.population=2", "algo.hidden_sizes=[4]", "compute=serial", "budget.iterations=1"]
     assert call_main("env=pendulum", *small, f"run.dir={path}") == 0
     return path
 

@@ -36,12 +36,19 @@ PPO = [
         "vec.num_envs=2",
         "algo.num_steps=8",
         "algo.minibatch_size=16",
-        "algo.hidden=[8]",
-        "algo.eval_every=9",
+        "algo.hidden_sizes=[8]",
+        "algo.eval_every_iterations=9",
     ),
     *("algo.eval_episodes=1", "budget.iterations=1"),
 ]
-POET = ["algo=poet", "env=poles", "algo.hidden=[4]", "algo.population=4", "algo.eval_episodes=1", "budget.iterations=1"]
+POET = [
+    "algo=poet",
+    "env=poles",
+    "algo.hidden_sizes=[4]",
+    "algo.population=4",
+    "algo.eval_episodes=1",
+    "budget.iterations=1",
+]
 RUNS = {
     "es": [*TINY, "budget.iterations=2"],
     "poet": [*POET, "algo.reproduce_every=9"],
@@ -62,7 +69,7 @@ NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "bytes": (spaces.Box(0, 255, (4,), np.uint8), {"activation": "relu"}),
     "images, channels last": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn"}),
     "large images, channels first": (spaces.Box(0, 255, (2, 36, 40), np.uint8), {"encoder": "cnn", "shared": True}),
-    "layer norm": (spaces.Box(-5, 5, (3,), np.float32), {"layer_norm": True, "hidden": (8, 7)}),
+    "layer norm": (spaces.Box(-5, 5, (3,), np.float32), {"layer_norm": True, "hidden_sizes": (8, 7)}),
     "layer norm of images": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn", "layer_norm": True}),
     "memory, shared": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True, "shared": True}),
 }
@@ -104,7 +111,13 @@ def test_every_head_of_a_flat_policy_is_exported(kind: str) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_of_an_actor_is_exported(network: str) -> None:
     space, settings = NETWORKS[network]
-    plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
+    plain: dict[str, Any] = {
+        "encoder": "mlp",
+        "hidden_sizes": (8,),
+        "activation": "tanh",
+        "shared": False,
+        "lstm": False,
+    }
     architecture = Architecture.for_spaces(
         Layout.of(space, {}, ()), make_head(ACTIONS["bounded"]), **plain | settings, initial_log_std=0.0
     )
@@ -131,7 +144,13 @@ def test_every_network_of_an_actor_is_exported(network: str) -> None:
 
 def test_distributional_network_is_exported_with_its_means() -> None:
     space, settings = NETWORKS["images, channels last"]
-    plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
+    plain: dict[str, Any] = {
+        "encoder": "mlp",
+        "hidden_sizes": (8,),
+        "activation": "tanh",
+        "shared": False,
+        "lstm": False,
+    }
     layout, head = Layout.of(space, {}, ()), make_head(spaces.Discrete(3, start=-1))
     support = Support(5, -1.0, 7.0)
     architecture = Architecture.for_spaces(layout, head, **plain | settings, initial_log_std=0.0, support=support)
@@ -208,7 +227,7 @@ def test_policy_of_structured_observations_is_exported(name: str, kind: str) -> 
         parameters = draw.normal(size=mlp.num_parameters).astype(np.float32)
         policy, state = FlatPolicy(mlp, parameters, Normalizer(mean, std, 3.0)), None
     else:
-        plain: dict[str, Any] = {"encoder": "auto", "hidden": (8,), "activation": "tanh", "shared": False}
+        plain: dict[str, Any] = {"encoder": "auto", "hidden_sizes": (8,), "activation": "tanh", "shared": False}
         architecture = Architecture.for_spaces(
             layout, make_head(action), **plain, lstm=kind == "memory", initial_log_std=0.0
         )

@@ -24,7 +24,7 @@ TINY_POET = [
     "env.step=0.4",
     "compute=serial",
     "algo.population=4",
-    "algo.hidden=[4]",
+    "algo.hidden_sizes=[4]",
     "algo.reproduce_every=1",
     "algo.transfer_every=2",
     "algo.reproduce_score=-1000",
@@ -35,7 +35,7 @@ TINY_POET = [
     "algo.eval_episodes=1",
     "budget.iterations=5",
 ]
-TINY_ES = ["compute=serial", "vec=serial", "algo.population=4", "algo.hidden=[4]", "budget.iterations=2"]
+TINY_ES = ["compute=serial", "vec=serial", "algo.population=4", "algo.hidden_sizes=[4]", "budget.iterations=2"]
 Main = Callable[..., tuple[int, str, str]]
 
 
@@ -133,7 +133,7 @@ def test_es_niche_has_the_settings_of_poet(poet: Path) -> None:
     poets = OmegaConf.to_container(compose_alone(["algo=poet", "env=poles"]).algo)
     assert isinstance(control, dict) and isinstance(poets, dict)
     shared = (control.keys() & poets.keys()) - {"_target_", "name"}
-    assert {"population", "sigma", "learning_rate", "weight_decay", "hidden", "episode_cap"} < shared
+    assert {"population", "sigma", "learning_rate", "weight_decay", "hidden_sizes", "episode_cap"} < shared
     assert {key: control[key] for key in shared} == {key: poets[key] for key in shared}
     assert (control["episodes_per_member"], control["normalize_observations"]) == (1, False)
 

@@ -168,7 +168,7 @@ def test_memory_in_every_step_is_that_of_the_seats_own_turns_alone(id: str) -> N
     """It is empty where a life begins; who waits, and what happens meanwhile, changes nothing."""
     of = config(id, 12, worlds=2)
     observations, actions = spaces_of(of.env)
-    sizes: dict[str, Any] = {"hidden": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
+    sizes: dict[str, Any] = {"hidden_sizes": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
     architecture = Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=True, **sizes)
     of = replace(of, architecture=architecture, exploration=(EpsilonGreedy(0, 1.0, 1.0, 0, ladder=0),))
     collector, point = Collector(of), ResumePoint.first(2, of.parts)

@@ -41,7 +41,7 @@ class Chosen:
 def config(id: str, T: int, actions: tuple[int, ...] | None = None, worlds: int = 1) -> RolloutConfig:
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
     observations, space = spaces_of(env)
-    sizes: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
+    sizes: dict[str, Any] = {"hidden_sizes": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
     architecture = Architecture.for_spaces(observations, make_head(space), encoder="auto", lstm=False, **sizes)
     chosen = () if actions is None else (Chosen(actions),)
     return RolloutConfig(env, Serial(num_envs=worlds), architecture, 3, T, 1, "never", chosen)

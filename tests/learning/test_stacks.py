@@ -108,8 +108,14 @@ def test_a_run_has_the_same_rows_as_one_that_stores_whole_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["algo=dqn", "env=cartpole", f"env.wrappers=[{{_target_: {FRAMES}, stack_size: 3}}]", "vec.num_envs=3"]
-    words += ["env.max_episode_steps=15", "algo.warmup=96", "algo.capacity=240", "algo.batch_size=8", "algo.n_step=2"]
-    words += ["algo.hidden=[8]", "algo.row_every=60", "algo.updates_per_step=0.2", "algo.num_steps=4"]
+    words += [
+        "env.max_episode_steps=15",
+        "algo.learning_starts=96",
+        "algo.buffer_size=240",
+        "algo.batch_size=8",
+        "algo.n_step=2",
+    ]
+    words += ["algo.hidden_sizes=[8]", "algo.log_every_steps=60", "algo.updates_per_step=0.2", "algo.num_steps=4"]
     found = []
     for name in ("single", "whole"):
         made = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=tmp_path / name)

@@ -76,8 +76,8 @@ class Crowd:
     cap: int | None = None
 
     @classmethod
-    def of(cls, env: EnvSpec, hidden: tuple[int, ...] = (16,), activation: Activation = "tanh") -> "Crowd":
-        mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden, activation)
+    def of(cls, env: EnvSpec, hidden_sizes: tuple[int, ...] = (16,), activation: Activation = "tanh") -> "Crowd":
+        mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden_sizes, activation)
         problem = Problem(env, Native(num_envs=7, threads=1), mlp, 3, None, 2, None, 100_000, 1.0)
         parameters = 0.5 * np.random.default_rng(1).standard_normal((E, mlp.num_parameters))
         return cls(problem, parameters.astype(np.float32))
@@ -131,9 +131,11 @@ def as_bytes(played: Episodes) -> list[Any]:
 
 
 @every_task
-@pytest.mark.parametrize("hidden, activation", [((), "tanh"), ((13, 40), "relu")])
-def test_episodes_are_those_of_the_ordinary_path(env: EnvSpec, hidden: tuple[int, ...], activation: Activation) -> None:
-    crowd = Crowd.of(env, hidden, activation)
+@pytest.mark.parametrize("hidden_sizes, activation", [((), "tanh"), ((13, 40), "relu")])
+def test_episodes_are_those_of_the_ordinary_path(
+    env: EnvSpec, hidden_sizes: tuple[int, ...], activation: Activation
+) -> None:
+    crowd = Crowd.of(env, hidden_sizes, activation)
     for way in (crowd, crowd.normalized):
         assert same_bits(way.natively(), way.in_python(Native(num_envs=7, threads=1)))
 

@@ -10,9 +10,16 @@ from conftest import call_main, env_spec, final_state
 from paddock.envs.native import library
 from paddock.envs.vector import Auto, auto
 
-ES = ["algo=es", "env=bipedal", "algo.population=6", "algo.hidden=[5,7]", "algo.episode_cap=40", "algo.eval_every=2"]
+ES = [
+    "algo=es",
+    "env=bipedal",
+    "algo.population=6",
+    "algo.hidden_sizes=[5,7]",
+    "algo.episode_cap=40",
+    "algo.eval_every_iterations=2",
+]
 ES += ["algo.eval_episodes=2", "env.max_episode_steps=60", "algo.observation_sampling=1.0"]
-POET = ["algo=poet", "env=terrains", "algo.population=4", "algo.hidden=[5]", "algo.episode_cap=30"]
+POET = ["algo=poet", "env=terrains", "algo.population=4", "algo.hidden_sizes=[5]", "algo.episode_cap=30"]
 POET += ["algo.eval_episodes=1", "env.max_episode_steps=40", "algo.reproduce_every=2", "algo.reproduce_score=-1000"]
 POET += ["algo.transfer_every=2", "algo.criterion_low=-1000", "algo.criterion_high=1000", "algo.max_children=2"]
 PPO = [
@@ -23,7 +30,7 @@ PPO = [
     "algo.minibatch_size=48",
     "algo.eval_episodes=2",
 ]
-PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
+PPO += ["env.max_episode_steps=25", "algo.eval_every_iterations=1"]
 
 
 WALKER = env_spec("paddock.envs.bipedal:paddock/BipedalWalker-v3")

@@ -385,9 +385,9 @@ from pathlib import Path
 from paddock.algos.networks.dense import library
 library.FOLDER, runs = map(Path, sys.argv[1:])
 from paddock.launch import main
-SMALL = ["compute=serial", "vec.num_envs=4", "algo.hidden=[9]", "algo.eval_episodes=1", "algo.threads=2"]
+SMALL = ["compute=serial", "vec.num_envs=4", "algo.hidden_sizes=[9]", "algo.eval_episodes=1", "algo.threads=2"]
 ROLLOUT = [*SMALL, "algo.num_steps=16", "budget.iterations=2"]
-REPLAY = [*SMALL, "algo.num_steps=8", "algo.warmup=32", "algo.batch_size=16", "budget.steps=128"]
+REPLAY = [*SMALL, "algo.num_steps=8", "algo.learning_starts=32", "algo.batch_size=16", "budget.steps=128"]
 PPO = [*ROLLOUT, "algo.minibatch_size=24"]
 for k, words in enumerate(
     (

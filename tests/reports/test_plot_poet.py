@@ -217,7 +217,7 @@ def test_grounds_are_those_of_the_niches(tmp_path: Path) -> None:
 
 def test_real_run_becomes_all_its_pictures(tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture) -> None:
     run = tmp_path / "run"
-    settings = "population=4 hidden=[4] transfer_every=2 reproduce_every=2 criterion_low=0 criterion_high=500 "
+    settings = "population=4 hidden_sizes=[4] transfer_every=2 reproduce_every=2 criterion_low=0 criterion_high=500 "
     settings += "reproduce_score=0 max_niches=2 max_children=2 eval_episodes=1 novelty=encoding same_ground=false"
     small = [f"algo.{setting}" for setting in settings.split()]
     assert call_main("algo=poet", "env=poles", *small, "compute=serial", "budget.iterations=6", f"run.dir={run}") == 0

@@ -24,7 +24,7 @@ POET = [
     "algo=poet",
     "env=poles",
     "algo.population=8",
-    "algo.hidden=[4]",
+    "algo.hidden_sizes=[4]",
     "algo.eval_episodes=2",
     "algo.transfer_every=1",
 ]
@@ -71,7 +71,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "env=cartpole",
         "algo.num_steps=16",
         "algo.minibatch_size=32",
-        "algo.eval_every=2",
+        "algo.eval_every_iterations=2",
         "algo.eval_episodes=2",
     ]
     for seed in (1, 2):

@@ -76,7 +76,14 @@ def test_grids_of_one_second_have_folders_of_their_own(
 
 
 def test_another_number_of_environments_is_named_by_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["algo=ppo", "env=cartpole", "algo.num_steps=4", "algo.hidden=[8]", "compute=serial", "budget.iterations=1"]
+    small = [
+        "algo=ppo",
+        "env=cartpole",
+        "algo.num_steps=4",
+        "algo.hidden_sizes=[8]",
+        "compute=serial",
+        "budget.iterations=1",
+    ]
     run = [*small, f"run.dir={tmp_path}", "algo.minibatch_size=8"]
     assert call_main(*run, "vec.num_envs=2") == 0
     capsys.readouterr()

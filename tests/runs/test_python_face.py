@@ -41,17 +41,24 @@ pytestmark = pytest.mark.xdist_group("python")  # the runs are made once
 
 HERE = [*TINY, "compute=serial"]
 PPO_TINY = [
-    *("algo=ppo", "compute=serial", "vec.num_envs=2", "algo.num_steps=16", "algo.minibatch_size=16", "algo.hidden=[8]"),
-    *("algo.eval_every=2", "algo.eval_episodes=1", "checkpoint.every_s=0"),
+    *(
+        "algo=ppo",
+        "compute=serial",
+        "vec.num_envs=2",
+        "algo.num_steps=16",
+        "algo.minibatch_size=16",
+        "algo.hidden_sizes=[8]",
+    ),
+    *("algo.eval_every_iterations=2", "algo.eval_episodes=1", "checkpoint.every_s=0"),
 ]
 TOY = "env=gymnasium"
 KINDS = {
     "es": [*HERE, "budget.iterations=2"],
     "ppo": [*PPO_TINY, "env=cartpole", "algo.normalize_observations=true", "budget.iterations=2"],
-    "boxes": [*PPO_TINY, "env=pendulum", "budget.iterations=1", "algo.eval_every=9"],
+    "boxes": [*PPO_TINY, "env=pendulum", "budget.iterations=1", "algo.eval_every_iterations=9"],
     "dictionaries": [*PPO_TINY, TOY, "env.id=toy_envs:Parts-v0", "budget.iterations=1"],
     "numbers": [*PPO_TINY, TOY, "env.id=toy_envs:Cell-v0", "env.max_episode_steps=20", "budget.iterations=1"],
-    "values": ["algo=dqn", "compute=serial", "env=cartpole", "budget.iterations=1", "algo.row_every=8"],
+    "values": ["algo=dqn", "compute=serial", "env=cartpole", "budget.iterations=1", "algo.log_every_steps=8"],
     "memory": [*PPO_TINY, "env=recall", "algo.lstm=true", "budget.iterations=1"],
 }
 
@@ -276,11 +283,11 @@ class SeatedPPO(PPO):
     """PPO of somebody's own: no setting says that its policies see seats, and its member is no section."""
 
     def __init__(self, *, member: str, **given: Any) -> None:
-        super().__init__(**given | {"seat_feature": True})
+        super().__init__(**given | {"agent_id_feature": True})
 
 
 SEATED = {
-    "ppo": ["algo=ppo", "env=tictactoe", "algo.seat_feature=true", "algo.num_steps=8", "algo.minibatch_size=16"],
+    "ppo": ["algo=ppo", "env=tictactoe", "algo.agent_id_feature=true", "algo.num_steps=8", "algo.minibatch_size=16"],
     "own": ["algo=ppo", f"algo._target_={__name__}.SeatedPPO", "+algo.member=me", "env=tictactoe"],
 }
 
@@ -295,7 +302,7 @@ def test_agent_ids_are_part_of_observations(kind: str, tmp_path: Path) -> None:
     policy = run.policy()
     assert world.observation_space(agent) == policy.observation_space and observation in policy.observation_space
     assert policy.act(observation) in policy.action_space
-    assert run.evaluate(episodes=1).env.seat_feature
+    assert run.evaluate(episodes=1).env.agent_id_feature
 
 
 # What acts

@@ -22,19 +22,19 @@ PLAYED: Options = {
     "staleness": [1, 2, 3],
     "num_actors": [1, 2],
     "groups": [1, 1, 2],
-    "hidden": ["[8]", "[6,5]"],
+    "hidden_sizes": ["[8]", "[6,5]"],
 }
-OFTEN: Options = {"eval_every": [1, 2, 50]}
+OFTEN: Options = {"eval_every_iterations": [1, 2, 50]}
 REPLAYED: Options = {
     **PLAYED,
     "num_steps": [1, 2, 4],
-    "capacity": [400, 1000, 100_000],
+    "buffer_size": [400, 1000, 100_000],
     "batch_size": [4, 16],
-    "warmup": [64, 100],
+    "learning_starts": [64, 100],
     "updates_per_step": [0.13, 0.5, 1.5],
     "n_step": [1, 3],
-    "row_every": [32, 50],
-    "eval_every": [64, 100],
+    "log_every_steps": [32, 50],
+    "eval_every_iterations": [64, 100],
     "anneal_steps": ["null", 200],
 }
 VALUES: Options = {
@@ -49,7 +49,7 @@ ALGORITHMS: Mapping[str, tuple[Sequence[str], Options]] = {  # what it learns, a
     "es": (
         (*CHOICES, *NUMBERS),
         {**EVALUATED, **OFTEN}
-        | {"population": [4, 10], "hidden": ["[]", "[8]"], "episodes_per_member": [1, 3], "episode_cap": [17, 40]}
+        | {"population": [4, 10], "hidden_sizes": ["[]", "[8]"], "episodes_per_member": [1, 3], "episode_cap": [17, 40]}
         | {"noise": ["philox", "table"], "noise_table_size": [20_000], "observation_sampling": [0.1, 0.5]},
     ),
     "ppo": (
@@ -71,7 +71,7 @@ ALGORITHMS: Mapping[str, tuple[Sequence[str], Options]] = {  # what it learns, a
     "td3": (NUMBERS, {**REPLAYED, "actor_every": [2, 3]}),
     "poet": (
         ("poles",),
-        {**EVALUATED, "population": [4], "hidden": ["[4]"], "episode_cap": [40]}
+        {**EVALUATED, "population": [4], "hidden_sizes": ["[4]"], "episode_cap": [40]}
         | {"transfer_every": [1, 2], "reproduce_every": [1, 2], "reproduce_score": [5], "criterion_low": [1]}
         | {"max_niches": [2, 4], "max_children": [3], "novelty": ["encoding", "pata_ec"]},
     ),
@@ -87,7 +87,7 @@ def draw(chance: random.Random) -> tuple[list[str], list[str]]:
     words += [f"algo.{key}={chance.choice(values)}" for key, values in options.items()]
     words += [f"vec.num_envs={chance.choice([2, 4])}"]
     words += [chance.choice(["budget.iterations=6", "budget.iterations=9"])] if algo in ("es", "poet") else []
-    words += [f"budget.steps={chance.choice([300, 411])}"] if "row_every" in options else ["budget.iterations=7"]
+    words += [f"budget.steps={chance.choice([300, 411])}"] if "log_every_steps" in options else ["budget.iterations=7"]
     if algo != "poet" and chance.random() < 0.4:
         words.append(f"env.max_episode_steps={chance.choice([5, 23])}")
     vecs = ["multiprocess", "auto", "serial", *["native", "native vec.threads=2"] * (env in EXACT)]

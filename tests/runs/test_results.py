@@ -39,7 +39,7 @@ def test_real_runs_become_a_row_each(real: Path) -> None:
     assert frame["run"].to_list() == [str(real / "1"), str(real / "2")]
     assert frame["state"].to_list() == ["done", "done"]
     assert frame["seed"].to_list() == [1, 2]
-    assert frame["algo.hidden"].to_list() == ["[8]", "[8]"]
+    assert frame["algo.hidden_sizes"].to_list() == ["[8]", "[8]"]
     assert frame["algo.population"].to_list() == [16, 16]
     assert frame["started"].dtype == pl.Datetime("us", "UTC")
     for k, seed in enumerate("12"):

@@ -301,8 +301,14 @@ def test_signal_finishes_the_iteration_and_saves(
     assert_same_run(undisturbed, run)
 
 
-FEW_STEPS = ["env=cartpole", "compute=serial", "vec.num_envs=2", "algo.hidden=[8]", "algo.eval_episodes=2"]
-REPLAYED = ["algo.warmup=16", "algo.batch_size=8", "algo.row_every=16", "algo.num_steps=4", "algo.eval_every=48"]
+FEW_STEPS = ["env=cartpole", "compute=serial", "vec.num_envs=2", "algo.hidden_sizes=[8]", "algo.eval_episodes=2"]
+REPLAYED = [
+    "algo.learning_starts=16",
+    "algo.batch_size=8",
+    "algo.log_every_steps=16",
+    "algo.num_steps=4",
+    "algo.eval_every_steps=48",
+]
 WAITING = {  # where an evaluation is played, and its run
     "es": ("paddock.algos.es.play_members", [*TINY, "compute=serial", "budget.iterations=7"]),
     "ppo": (
@@ -312,7 +318,7 @@ WAITING = {  # where an evaluation is played, and its run
             *FEW_STEPS,
             "algo.num_steps=8",
             "algo.minibatch_size=8",
-            "algo.eval_every=2",
+            "algo.eval_every_iterations=2",
             "budget.iterations=7",
         ],
     ),
@@ -371,13 +377,19 @@ def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 def test_first_row_waits_for_its_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_evaluation(monkeypatch, 1)
     run = tmp_path / "run"
-    assert call_main(*TINY, "compute=serial", "algo.eval_every=1", "budget.iterations=3", f"run.dir={run}") == 130
+    assert (
+        call_main(*TINY, "compute=serial", "algo.eval_every_iterations=1", "budget.iterations=3", f"run.dir={run}")
+        == 130
+    )
     assert len(rows(run)) == 1 and [path.stem for path in (run / "checkpoints").glob("*.npz")] == ["00000001"]
 
 
 def test_unfinished_row_is_completed_beyond_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_evaluation(monkeypatch, 1)
-    run, words = tmp_path / "run", [*TINY, "compute=serial", "algo.eval_every=2", f"run.dir={tmp_path / 'run'}"]
+    run, words = (
+        tmp_path / "run",
+        [*TINY, "compute=serial", "algo.eval_every_iterations=2", f"run.dir={tmp_path / 'run'}"],
+    )
     assert call_main(*words, "budget.iterations=3") == 130
     assert len(rows(run)) == 1
     algorithm, progress = load(run)  # for what plays its policy

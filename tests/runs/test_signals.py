@@ -18,7 +18,7 @@ from paddock.runs.state import read_run_states
 from paddock.tracking.tracker import Tracker
 
 HERE = [*TINY, "compute=serial", "budget.iterations=3"]
-MIRROR = "+track.mirrors={slow:{_target_:test_signals.Slow,queue_rows:10,close_timeout_s:20}}"
+MIRROR = "+track={slow:{_target_:test_signals.Slow,queue_rows:10,close_timeout_s:20}}"
 
 
 class Slow:

@@ -105,7 +105,7 @@ def test_each_run_has_a_line(status: Main, tmp_path: Path) -> None:
 def test_runs_of_a_sweep_show_their_differences(status: Main, tmp_path: Path) -> None:
     grid = tmp_path / "runs/grid"
     for k, (algo, rate) in enumerate([("ppo", 0.1), ("ppo", 1 / 3), ("sac", 0.1)]):
-        section = {"name": algo, "learning_rate": rate, "hidden": [8], **({"tau": 0.1} if algo == "sac" else {})}
+        section = {"name": algo, "learning_rate": rate, "hidden_sizes": [8], **({"tau": 0.1} if algo == "sac" else {})}
         config = {"algo": section, "env": {"id": "CartPole-v1"}, "seed": 1, "run": {"dir": str(k)}}
         (make_run(grid / str(k), done="budget.iterations=3") / "config.yaml").write_text(yaml.safe_dump(config))
     (grid / "multirun.yaml").touch()

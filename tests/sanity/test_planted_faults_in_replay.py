@@ -46,9 +46,9 @@ LEARNERS = {
     "qr": [*FEW, "algo.quantiles=8"],
     "rainbow": [
         *(*FEW, *ATOMS, "algo.dueling=true", "algo.noisy_sigma=0.5", "algo.priority_exponent=0.5", "algo.n_step=3"),
-        *("algo.epsilon_start=0", "algo.epsilon_end=0", "algo.warmup=48", "algo.batch_size=32"),
+        *("algo.epsilon_start=0", "algo.epsilon_end=0", "algo.learning_starts=48", "algo.batch_size=32"),
     ],
-    "r2d2": ["algo=r2d2", "algo.hidden=[16]", "algo.burn_in=5", "algo.sequence_length=10", "algo.num_steps=5"],
+    "r2d2": ["algo=r2d2", "algo.hidden_sizes=[16]", "algo.burn_in=5", "algo.sequence_length=10", "algo.num_steps=5"],
 }
 STEPS = {"bandit": 10_000, "password": 16_000, "cutoff": 8_000}  # three quarters are enough, for any seed of three
 OF_SEQUENCES = 30_000  # two thirds are enough for seed 2

@@ -29,7 +29,7 @@ class Constant:
         if not isinstance(env.spaces[1], gymnasium.spaces.Discrete):
             raise ConfigError(f"{type(env.spaces[1]).__name__} is not for it")
         self.env, self.step = env, 0
-        self.mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden=(), activation="tanh")
+        self.mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden_sizes=(), activation="tanh")
         self.parameters = np.zeros(self.mlp.num_parameters, np.float32)
         width = self.mlp.head.width
         self.parameters[action % width - width] = 1  # a bias, which come last

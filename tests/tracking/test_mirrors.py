@@ -158,7 +158,7 @@ def test_end_of_a_run_shows_the_commands_of_its_mirrors(
     tmp_path: Path, wandb_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "a run"
-    track = ["track=all", "track.mirrors.wandb.mode=offline"]
+    track = ["track=all", "track.wandb.mode=offline"]
     assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir='{run}'", *track) == 0
     (session,) = (run / "wandb").glob("offline-run-*")
     lines = capfd.readouterr().out.splitlines()

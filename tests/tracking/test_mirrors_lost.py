@@ -107,7 +107,7 @@ def test_wandb_without_an_answer_goes_offline(
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", silent.url)
     run = tmp_path / "run"
-    keys = ["track=wandb", "track.mirrors.wandb.init_timeout_s=1", "track.mirrors.wandb.close_timeout_s=60"]
+    keys = ["track=wandb", "track.wandb.init_timeout_s=1", "track.wandb.close_timeout_s=60"]
     assert call_main(*RUN, *keys, f"run.dir={run}") == 0
     out, err = capfd.readouterr()
     assert out.count("W&B is offline (") == 1 and err == "", (run / "wandb" / "mirror.log").read_text()

@@ -192,7 +192,7 @@ def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
     config = run / "config.yaml"
     text = config.read_text()
     settings = "{_target_: paddock.tracking.tensorboard.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
-    config.write_text(text.replace("mirrors: {}", f"mirrors: {{tensorboard: {settings}}}"))
+    config.write_text(text.replace("track: {}", f"track: {{tensorboard: {settings}}}"))
     assert call_upload(run) == 0
     assert len(list((run / "tensorboard").iterdir())) == 1
 
@@ -211,7 +211,7 @@ def test_mistake_is_one_line(
 ) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "config.yaml").write_text("algo: {name: es}\nenv: {}\ntrack: {mirrors: {}}\n")
+    (run / "config.yaml").write_text("algo: {name: es}\nenv: {}\ntrack: {}\n")
     (run / "metrics.jsonl").write_text('{"iteration": 1, "step": 1}\n')
     assert call_upload(*(argument.replace("RUN", str(run)) for argument in arguments)) == 2
     err = capsys.readouterr().err

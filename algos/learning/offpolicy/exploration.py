@@ -37,7 +37,7 @@ class Exploration(Protocol):
 class EpsilonGreedy:
     """The best choice, or with probability epsilon any that may be taken."""
 
-    warmup: int  # steps in which every action is drawn
+    learning_starts: int  # steps in which every action is drawn
     start: float  # epsilon after them
     end: float
     anneal_steps: int  # steps over which epsilon falls, from the first step on
@@ -49,7 +49,7 @@ class EpsilonGreedy:
 
     def epsilon(self, step: int, environments: NDArray[np.int64]) -> Floats:
         """Return that of each environment [N]."""
-        if step < self.warmup:
+        if step < self.learning_starts:
             return np.ones(len(environments), np.float32)
         if self.ladder:
             base, spread = LADDER
@@ -69,12 +69,12 @@ class EpsilonGreedy:
 class AddedNoise:
     """Gaussian noise onto actions in [-1, 1]; in the warm-up, where the weights are 0, actions are uniform."""
 
-    warmup: int
+    learning_starts: int
     sigma: float  # of half the width between bounds
 
     def draw(self, head: Head, generator: np.random.Generator, lead: tuple[int, int], step: int, first: int) -> Floats:
         """See `Exploration.draw`."""
-        if step < self.warmup:
+        if step < self.learning_starts:
             return uniform(head, generator, lead)
         return np.float32(self.sigma) * head.draw(generator, lead)
 
@@ -86,11 +86,11 @@ class OwnNoise:
     Choices are uniform then by their own.
     """
 
-    warmup: int
+    learning_starts: int
 
     def draw(self, head: Head, generator: np.random.Generator, lead: tuple[int, int], step: int, first: int) -> Floats:
         """See `Exploration.draw`."""
-        if step < self.warmup and not head.columns:
+        if step < self.learning_starts and not head.columns:
             drawn = np.float32(1 - 2**-23) * uniform(head, generator, lead)
             return np.float32(0.5) * quick_log((np.float32(1) + drawn) / (np.float32(1) - drawn))
         return head.draw(generator, lead)

@@ -37,9 +37,9 @@ class FromReplay(OffPolicy):
     """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each)."""
 
     folder: Path | None
-    capacity: PositiveInt
+    buffer_size: PositiveInt
     batch_size: PositiveInt
-    warmup: NonNegativeInt
+    learning_starts: NonNegativeInt
     updates_per_step: Annotated[float, Range("must be at least 1e-6", low=1e-6)]
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     sync_every: Annotated[int | None, POSITIVE_OR_NULL]
@@ -73,7 +73,7 @@ class FromReplay(OffPolicy):
             most = AT_ONCE if priorities is None and sequences is None else 1
             at_once = max(1, min(most, AT_ONCE_BYTES // (2 * self.batch_size * _obs_of(architecture).itemsize)))
             ratio = Fraction(self.updates_per_step).limit_denominator(10**6)
-            return UpdateSchedule(self.warmup, ratio, at_once)
+            return UpdateSchedule(self.learning_starts, ratio, at_once)
 
         check_fields(self)
         every, T = self.sync_every or self.num_steps, self.num_steps
@@ -127,7 +127,7 @@ class FromReplay(OffPolicy):
         return {
             **super().describe(),
             "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {drawn} for each step, after "
-            f"{self.warmup:,} steps, on {self.device}{cut}",
+            f"{self.learning_starts:,} steps, on {self.device}{cut}",
             **{f"replay {one.name}".strip(): one.buffer.describe() for one in self.learning},
         }
 
@@ -135,23 +135,26 @@ class FromReplay(OffPolicy):
         architecture, waits, rows = one.learner.architecture, self.waits, one.rows
         span = self.n_step if sequences is None else sequences.span(self.n_step)
         # Rows may wait for their next turn, each after the last of the n that a transition has.
-        drawn = self.warmup - (span - 1 + waits) * rows
+        drawn = self.learning_starts - (span - 1 + waits) * rows
         whom = f" of {one.name}" if one.name else ""
         remedy = f"raise it by {1 - drawn} or more"
-        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing{whom} to draw; {remedy}")
+        require(drawn >= 1, f"algo.learning_starts={self.learning_starts} leaves nothing{whom} to draw; {remedy}")
         require(
-            self.batch_size <= self.capacity,
-            f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
+            self.batch_size <= self.buffer_size,
+            f"algo.buffer_size={self.buffer_size} is less than algo.batch_size={self.batch_size}; raise it",
         )
         most = (self.num_steps + (self.n_step if waits else 0)) * rows
-        require(self.capacity >= most, f"algo.capacity={self.capacity} is less than {most}, all of a rollout; raise it")
+        require(
+            self.buffer_size >= most,
+            f"algo.buffer_size={self.buffer_size} is less than {most}, all of a rollout; raise it",
+        )
         inputs, head = architecture.inputs, architecture.head
         stored: dict[str, Any] = {
             "folder": None if self.folder is None else self.folder / one.name,
             "obs": _obs_of(architecture),
             "action": np.dtype((head.compact_dtype, (head.components,))),
             "lanes": rows,
-            "capacity": self.capacity,
+            "capacity": self.buffer_size,
             "n_step": self.n_step,
             "gamma": self.gamma,
             "sequences": sequences,
@@ -190,7 +193,9 @@ def make_actor_critic(
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *settings.needs]):
         given: dict[str, Any] = {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
-        dense = DenseActorCritic(architecture, seed, critic_hidden=architecture.hidden, objective=objective, **given)
+        dense = DenseActorCritic(
+            architecture, seed, critic_hidden=architecture.hidden_sizes, objective=objective, **given
+        )
         return SingleLearner(dense, DenseActorCritic.update, settings.device)
     from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 

@@ -54,7 +54,7 @@ class LearnedPolicy:
             counted: whether they say how many actions they were learned from, which rollouts alone do not tell.
         """
         weights = self.learner.weights(self.schedule.rollouts, explore=True)
-        if self.schedule.step < self.schedule.warmup:
+        if self.schedule.step < self.schedule.learning_starts:
             weights = replace(weights, parameters=np.zeros_like(weights.parameters))
         return replace(weights, steps=self.schedule.step) if counted else weights
 

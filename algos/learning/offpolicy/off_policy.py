@@ -57,7 +57,8 @@ class OffPolicy(RolloutAlgorithm):
     backend: Backend
     precision: Literal["float32", "bfloat16"]
     threads: PositiveInt
-    row_every: PositiveInt
+    log_every_steps: PositiveInt
+    eval_every_steps: PositiveInt
 
     evaluations: int = field(init=False, default=0)
     learning: list[LearnedPolicy] = field(init=False)
@@ -93,15 +94,15 @@ class OffPolicy(RolloutAlgorithm):
                 observations,
                 head(actions),
                 encoder=self.encoder,
-                network=self.network,
-                hidden=tuple(self.hidden),
+                custom_encoder=self.custom_encoder,
+                hidden_sizes=tuple(self.hidden_sizes),
                 activation=self.activation,
                 initial_log_std=0.0,
                 values=learns_values,
                 **{"shared": False, "lstm": False} | network,
             )
 
-        self.env = prepare_env(self.env, self.vec, self.seat_feature)
+        self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
         actors = count_actors(self.rollouts, self.num_actors)
         self.parts = make_parts(self.env, self.policies, make_architecture)
@@ -175,11 +176,11 @@ class OffPolicy(RolloutAlgorithm):
         self.actors.publish(self.learning[0].schedule.rollouts, self._acting)
 
     def rows(self, steps: Generator[TrainStep, None, None]) -> Generator[dict[str, float], None, None]:
-        """Give a row of metrics every `row_every` steps, with evaluations that are due and where the time went."""
+        """Give a row of metrics every `log_every_steps` steps, with evaluations that are due and where the time went."""
         clock = self.learning[0].clock
-        for row, played in report(steps, self.learning, self.row_every, self.group, self.env.metrics):
+        for row, played in report(steps, self.learning, self.log_every_steps, self.group, self.env.metrics):
             clock.lap("learn")
-            if self.step // self.eval_every > self.evaluations:
+            if self.step // self.eval_every_steps > self.evaluations:
                 row = self.complete(row)
             clock.lap("eval_wait")
             yield row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
@@ -189,7 +190,7 @@ class OffPolicy(RolloutAlgorithm):
         """See `WaitsForEvaluations`."""
         done = self.evaluation.report(row, *self.weights())
         if not isinstance(done, Unfinished):
-            self.evaluations = self.step // self.eval_every
+            self.evaluations = self.step // self.eval_every_steps
         return done
 
     def state_dict(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class QLearning(FromReplay):
     def exploration(self, rows: int) -> EpsilonGreedy:
         """Return how a policy explores that acts in so many environments."""
         ladder = rows if self.epsilon_ladder else 0
-        return EpsilonGreedy(self.warmup, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
+        return EpsilonGreedy(self.learning_starts, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
 
     @property
     def priorities(self) -> Priorities | None:

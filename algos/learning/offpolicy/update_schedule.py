@@ -12,7 +12,7 @@ COUNTERS = ("step", "rollouts", "episodes", "updates")
 class UpdateSchedule:
     """Counters of one policy. Updates owed are a formula of these: a resumed run makes no burst of updates."""
 
-    warmup: int = 0  # environment steps before the first update
+    learning_starts: int = 0  # environment steps before the first update
     updates_per_step: Fraction = Fraction(0)  # replay ratio
     at_once: int = 1  # updates that one draw of batches is for
     step: int = field(init=False, default=0)
@@ -24,7 +24,7 @@ class UpdateSchedule:
     def owed(self) -> int:
         """Updates to be made before the next rollout."""
         ratio = self.updates_per_step
-        return max(self.step - self.warmup, 0) * ratio.numerator // ratio.denominator - self.updates
+        return max(self.step - self.learning_starts, 0) * ratio.numerator // ratio.denominator - self.updates
 
     def state_dict(self) -> dict[str, int]:
         """Return the counters."""

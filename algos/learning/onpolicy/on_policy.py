@@ -30,7 +30,7 @@ from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
 from paddock.envs.errors import require
-from paddock.envs.ranges import NonNegativeFloat, check_fields
+from paddock.envs.ranges import NonNegativeFloat, PositiveInt, check_fields
 from paddock.envs.spaces.layout import Layout
 
 
@@ -78,6 +78,7 @@ class OnPolicy(RolloutAlgorithm):
     value_coef: NonNegativeFloat
     entropy_coef: NonNegativeFloat
     opponents: Mapping[str, Any] | None = None  # whom policies play against
+    eval_every_iterations: PositiveInt
     continuous_distribution: str
 
     count: Count = field(init=False, default_factory=Count)
@@ -91,7 +92,7 @@ class OnPolicy(RolloutAlgorithm):
         """
         check_fields(self)
         self._assembly = assembly
-        self.env = prepare_env(self.env, self.vec, self.seat_feature)
+        self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
         self.frozen = Opponents(self.opponents)
         self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
@@ -177,7 +178,7 @@ class OnPolicy(RolloutAlgorithm):
             row |= tell_of(name, episode_metrics(rollout, self.env.metrics))
         row |= metrics
         clock.lap("learn")
-        if self.iteration % self.eval_every == 0:
+        if self.iteration % self.eval_every_iterations == 0:
             row = self.complete(row)
         clock.lap("eval_wait")
         return row if isinstance(row, Unfinished) else row | self.actors.times(clock.read(), played)
@@ -262,7 +263,11 @@ class OnPolicy(RolloutAlgorithm):
     def _architecture(self, observations: Layout, actions: gymnasium.Space) -> Architecture:
         head = make_head(actions, distribution=self.continuous_distribution)
         return Architecture.for_spaces(
-            observations, head, hidden=tuple(self.hidden), network=self.network, **self._assembly.network
+            observations,
+            head,
+            hidden_sizes=tuple(self.hidden_sizes),
+            custom_encoder=self.custom_encoder,
+            **self._assembly.network,
         )
 
     @property

@@ -37,7 +37,7 @@ def check_disk(
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
     free = max(shutil.disk_usage(there[0]).free - taken, 0) // members
     if (capacity - kept) * step_bytes + file_bytes > free:
-        what = f"capacity={capacity} takes {spell(capacity * step_bytes)} in {folder}"
+        what = f"algo.buffer_size={capacity} takes {spell(capacity * step_bytes)} in {folder}"
         # Files of a small one are smaller, too.
         fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
         left = f"where {spell(free)} are left" + (f" for each of {members} members" if members > 1 else "")

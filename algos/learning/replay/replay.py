@@ -49,7 +49,7 @@ class Replay(RowStore):
         period, lanes, capacity = drawn.period, streams.lanes, streams.capacity
         span = drawn.span(streams.n_step)
         least = -(-(span + 1) // period) * period * lanes
-        given = f"capacity={capacity} is less than {least}, with n_step={streams.n_step}"
+        given = f"algo.buffer_size={capacity} is less than {least}, with n_step={streams.n_step}"
         require(capacity >= least, f"{given} {span} steps and one more in each of {lanes} environments")
         streams = replace(streams, capacity=capacity // (period * lanes) * period * lanes)
         drawing: dict[str, Any] = {"seed": seed, "priorities": priorities, "apart": apart}
@@ -76,7 +76,9 @@ class Replay(RowStore):
         count = T * N
         assert self._lanes == N, (self._lanes, N)
         assert self.sequences is None or self._period == T, (self._period, T)
-        require(count <= self._capacity, f"capacity={self._capacity} is less than the {count} steps of one rollout")
+        require(
+            count <= self._capacity, f"algo.buffer_size={self._capacity} is less than the {count} steps of one rollout"
+        )
         self._open()
         pending, finals = len(self._newest), self._settle_finals(rollout)
         if self._stack is not None:

@@ -33,7 +33,9 @@ class ActorCriticObjective:
     """
 
     policy: SoftPolicy | DeterministicPolicy
-    critics: int  # 1 or 2 (in torch, any), of which the smallest counts; a deterministic actor learns from the first
+    num_critics: (
+        int  # 1 or 2 (in torch, any), of which the smallest counts; a deterministic actor learns from the first
+    )
     tau: float  # how far targets move; at 1 they are copies
     target_every: int  # updates between two moves of the targets
     actor_every: int  # updates between two steps of the actor, and of alpha

@@ -75,7 +75,7 @@ class CompiledActorCritic:
         settings = _Settings(
             *(each.ctypes.data for each in self._sizes),
             *(len(each) - 1 for each in self._sizes),
-            objective.critics,
+            objective.num_critics,
             shape.activation == "relu",
             soft,
             isinstance(policy, SoftPolicy) and policy.learned,

@@ -74,7 +74,7 @@ class RemoteVectorEnv(VectorEnv):
             offers[0].check_serves(spec, agents, joint=joint)
             arguments = offers[0].arguments(spec)
         layouts = offers[0].layouts(agents)
-        if spec is not None and "seat_feature" in arguments:
+        if spec is not None and "agent_id_feature" in arguments:
             layouts = Layouts.of_roles(spec.roles)
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)

@@ -70,7 +70,7 @@ class Sessions:
         """
         try:
             num_envs, mode = int(asked["num_envs"]), AutoresetMode[asked["autoreset"]]
-            groups, seat_feature = int(asked.get("groups", 1)), bool(asked.get("seat_feature", False))
+            groups, agent_id_feature = int(asked.get("groups", 1)), bool(asked.get("agent_id_feature", False))
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"no session is opened with {error!r}") from None
         require(min(num_envs, groups) >= 1, f"num_envs={num_envs} and groups={groups} must be >= 1")
@@ -84,8 +84,8 @@ class Sessions:
         try:
             spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
             layouts = self._layouts
-            if seat_feature:
-                spec = dataclasses.replace(spec, seat_feature=True)
+            if agent_id_feature:
+                spec = dataclasses.replace(spec, agent_id_feature=True)
                 layouts = Layouts.of_seats(spec, spec.made.seats)
             if world is None:
                 venv = self._make(spec, num_envs, mode, groups)

@@ -192,7 +192,7 @@ def render_claim(one: Report) -> str:
 def describe(recipe: Report) -> str:
     """A recipe in one line."""
     batch = f"{recipe['num_envs']} x {recipe['num_steps']} steps, minibatches of {recipe['minibatch_size']}"
-    epochs, hidden = recipe["epochs"], "-".join(map(str, recipe.get("hidden", (64, 64))))
+    epochs, hidden = recipe["epochs"], "-".join(map(str, recipe.get("hidden_sizes", (64, 64))))
     network = f"{epochs} epoch{'s' if epochs > 1 else ''}, {hidden} {recipe.get('activation', 'tanh')} each"
     return f"{batch}, {network}" + (", normalized" if recipe["normalize"] else "")
 

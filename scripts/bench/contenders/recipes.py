@@ -45,7 +45,7 @@ CARTPOLE: Report = CLASSIC | {  # reaches 475 on 20 of 20 seeds within a million
     "num_steps": 64,
     "minibatch_size": 4096,
     "epochs": 1,
-    "hidden": [32, 32],  # PufferLib's network is one layer of 128, with fewer parameters
+    "hidden_sizes": [32, 32],  # PufferLib's network is one layer of 128, with fewer parameters
     "learning_rate": 5e-3,
     "gamma": 0.98,
     "value_clip_coef": None,
@@ -59,7 +59,7 @@ PICTURES: Report = CLASSIC | {  # as published for Pong, without learning-rate d
     "minibatch_size": 256,
     "clip_coef": 0.1,
     "value_clip_coef": 0.1,
-    "hidden": [512],
+    "hidden_sizes": [512],
     "activation": "relu",
     "shared": True,
     "policy": "CnnPolicy",  # SB3's name for these convolutions with 512 units behind them
@@ -67,13 +67,13 @@ PICTURES: Report = CLASSIC | {  # as published for Pong, without learning-rate d
 _REPLAY = (
     "learning_rate",
     "batch_size",
-    "capacity",
-    "warmup",
+    "buffer_size",
+    "learning_starts",
     "num_steps",
     "updates_per_step",
     "gamma",
     "tau",
-    "hidden",
+    "hidden_sizes",
 )
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -89,9 +89,9 @@ AS_THEIRS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "ppo": {"activation": "tanh"},
         "dqn": {"activation": "relu", "n_step": 1, "double": False, "dueling": False, "priority_exponent": 0.0}
         | {"huber": 1.0, "adam_epsilon": 1e-8, "anneal_steps": None, "noisy_sigma": None, "quantiles": None},
-        "sac": {"activation": "relu", "n_step": 1, "critics": 2, "quantiles": None, "target_entropy": None}
+        "sac": {"activation": "relu", "n_step": 1, "num_critics": 2, "quantiles": None, "target_entropy": None}
         | {"adam_epsilon": 1e-8, "anneal_steps": None},
-        "td3": {"activation": "relu", "n_step": 1, "critics": 2, "adam_epsilon": 1e-8, "anneal_steps": None},
+        "td3": {"activation": "relu", "n_step": 1, "num_critics": 2, "adam_epsilon": 1e-8, "anneal_steps": None},
     }
 )
 
@@ -116,4 +116,4 @@ def translate(experiment: str, env: str) -> Report:
         assert algo["normalize_observations"] == algo["normalize_rewards"]  # one choice of the peer's
         return recipe | {"normalize": algo["normalize_rewards"]}
     assert recipe["num_envs"] == 1
-    return recipe | {"algo": name, "every": algo["eval_every"], "episodes": algo["eval_episodes"]}
+    return recipe | {"algo": name, "every": algo["eval_every_iterations"], "episodes": algo["eval_episodes"]}

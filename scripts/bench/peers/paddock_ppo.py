@@ -42,17 +42,17 @@ SAME_NAME = (
 def overrides(recipe: dict[str, Any]) -> list[str]:
     """A recipe as Paddock is given it."""
     if "experiment" in recipe:
-        return [f"experiment={recipe['experiment']}", "algo.eval_every=1000000"]
+        return [f"experiment={recipe['experiment']}", "algo.eval_every_iterations=1000000"]
     values: dict[str, Any] = {f"algo.{name}": recipe[name] for name in SAME_NAME} | {
         "vec.num_envs": recipe["num_envs"],
         "algo.normalize_observations": recipe["normalize"],
         "algo.normalize_rewards": recipe["normalize"],
-        "algo.eval_every": 1_000_000,
+        "algo.eval_every_iterations": 1_000_000,
     }
-    if "hidden" in recipe:
-        values["algo.hidden"] = str(recipe["hidden"]).replace(" ", "")
+    if "hidden_sizes" in recipe:
+        values["algo.hidden_sizes"] = str(recipe["hidden_sizes"]).replace(" ", "")
     if "lstm" in recipe:  # a network of so many features, which it remembers
-        values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden": f"[{recipe['lstm']}]"}
+        values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden_sizes": f"[{recipe['lstm']}]"}
     values |= {f"algo.{name}": recipe[name] for name in ("activation", "shared", "device") if name in recipe}
     if "anneal_steps" in recipe:
         values["algo.anneal_steps"] = recipe["anneal_steps"]
@@ -100,7 +100,7 @@ def reach(
         every: steps between evaluations, in whole rollouts.
     """
     iterations = max(1, every // (recipe["num_envs"] * recipe["num_steps"]))
-    ppo = build(recipe, [*setting, f"algo.eval_every={iterations}", f"algo.eval_episodes={episodes}"], seed)
+    ppo = build(recipe, [*setting, f"algo.eval_every_iterations={iterations}", f"algo.eval_episodes={episodes}"], seed)
     plan = ppo.plan()
     met, started = None, time.perf_counter()
     try:

@@ -39,14 +39,14 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
         "env.id": "blank:bench/Blank-v0",
         "env.fresh": "false",
         "vec.num_envs": 1,
-        "algo.hidden": json.dumps(recipe["hidden"]).replace(" ", ""),
+        "algo.hidden_sizes": json.dumps(recipe["hidden_sizes"]).replace(" ", ""),
         "algo.batch_size": recipe["batch_size"],
-        "algo.warmup": recipe["rows"],
-        "algo.capacity": recipe["rows"],
+        "algo.learning_starts": recipe["rows"],
+        "algo.buffer_size": recipe["rows"],
         "algo.num_steps": 1,
-        "algo.row_every": 1,
+        "algo.log_every_steps": 1,
         "algo.updates_per_step": AT_ONCE,
-        "algo.eval_every": NEVER,
+        "algo.eval_every_steps": NEVER,
         "algo.threads": setting,
         "seed": seed,
     }
@@ -67,8 +67,8 @@ def play(num_envs: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
         "vec.num_envs": num_envs,
         "algo.num_steps": num_steps,
         "algo.updates_per_step": 0.25,
-        "algo.row_every": 20_000,
-        "algo.eval_every": NEVER,
+        "algo.log_every_steps": 20_000,
+        "algo.eval_every_steps": NEVER,
         "algo.double": False,  # as CleanRL's, and so are the next two
         "algo.huber": "null",
         "algo.max_grad_norm": "null",
@@ -79,7 +79,7 @@ def play(num_envs: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
 
 def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
     """Time training by an experiment after its first 2,048 steps, without evaluations."""
-    words = [f"experiment={experiment}", f"algo.eval_every={NEVER}", f"seed={seed}", "algo.row_every=2048"]
+    words = [f"experiment={experiment}", f"algo.eval_every_steps={NEVER}", f"seed={seed}", "algo.log_every_steps=2048"]
     return _time(words, steps // 2048)
 
 
@@ -94,7 +94,7 @@ def _time(words: list[str], rows: int) -> dict[str, Any]:
 
 def score(recipe: dict[str, Any], last_episodes: int, seed: int) -> dict[str, Any]:
     """Train by an experiment, and evaluate the last policy's best actions over so many episodes."""
-    words = [f"experiment={recipe['experiment']}", f"seed={seed}", f"algo.eval_every={NEVER}", "algo.threads=1"]
+    words = [f"experiment={recipe['experiment']}", f"seed={seed}", f"algo.eval_every_steps={NEVER}", "algo.threads=1"]
     words += [f"algo.eval_episodes={last_episodes}"]
     with made_of(words) as algorithm, closing(algorithm.plan()) as plan:
         step = next(row["step"] for row in plan if row["step"] >= recipe["steps"])

@@ -37,7 +37,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         buffer_size=recipe["rows"],
         batch_size=recipe["batch_size"],
         learning_starts=recipe["rows"],
-        policy_kwargs={"net_arch": recipe["hidden"], "activation_fn": torch.nn.ReLU},
+        policy_kwargs={"net_arch": recipe["hidden_sizes"], "activation_fn": torch.nn.ReLU},
         seed=seed,
         device="cpu",
     )
@@ -81,13 +81,13 @@ def settings(recipe: dict[str, Any]) -> dict[str, Any]:
     given = {
         "learning_rate": recipe["learning_rate"],
         "batch_size": recipe["batch_size"],
-        "buffer_size": recipe["capacity"],
-        "learning_starts": recipe["warmup"],
+        "buffer_size": recipe["buffer_size"],
+        "learning_starts": recipe["learning_starts"],
         "train_freq": recipe["num_steps"],
         "gradient_steps": round(recipe["num_steps"] * recipe["updates_per_step"]),
         "gamma": recipe["gamma"],
         "tau": recipe["tau"],
-        "policy_kwargs": {"net_arch": recipe["hidden"], "activation_fn": torch.nn.ReLU},
+        "policy_kwargs": {"net_arch": recipe["hidden_sizes"], "activation_fn": torch.nn.ReLU},
     }
     if recipe["algo"] == "dqn":
         return given | {
@@ -148,7 +148,14 @@ def learn(
 
 def save(observed: int, rows: int) -> dict[str, Any]:
     """Save a replay of so many transitions, as SB3 saves it: seconds that pass, and bytes."""
-    recipe = {"algo": "dqn", "observed": observed, "actions": 2, "discrete": True, "hidden": [8], "batch_size": 64}
+    recipe = {
+        "algo": "dqn",
+        "observed": observed,
+        "actions": 2,
+        "discrete": True,
+        "hidden_sizes": [8],
+        "batch_size": 64,
+    }
     model = build(recipe | {"rows": rows}, 1, 0)
     with TemporaryDirectory() as folder:
         path, started = Path(folder) / "replay.pkl", time.perf_counter()

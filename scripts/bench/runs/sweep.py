@@ -27,7 +27,7 @@ FULL = {"trials": 24, "steps": 40_000}
 QUICK = {"trials": 5, "steps": 4_000}
 LINE = ["sweep=ppo", "algo=ppo", "env=cartpole", "vec.num_envs=8", "compute=serial"]
 # Evaluations at every thirteenth of the budget or more often, which cost about as much as the learning.
-SPACE = ["algo.num_steps=32,64", "algo.eval_every=6"]
+SPACE = ["algo.num_steps=32,64", "algo.eval_every_iterations=6"]
 
 
 def main(arguments: list[str] | None = None) -> int:

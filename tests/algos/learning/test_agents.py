@@ -28,8 +28,8 @@ SMALL = [
     "vec.num_envs=4",
     "algo.num_steps=12",
     "algo.minibatch_size=32",
-    "algo.hidden=[8]",
-    "algo.eval_every=2",
+    "algo.hidden_sizes=[8]",
+    "algo.eval_every_iterations=2",
     "algo.eval_episodes=3",
     "algo.normalize_observations=true",
     "algo.normalize_rewards=true",
@@ -57,7 +57,7 @@ def arguments(variant: str, *more: str) -> list[str]:
 def config(id: str, *, lstm: bool = False, groups: int = 1, steps: int = 7) -> RolloutConfig:
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
     observations, actions = spaces_of(env)
-    sizes: dict[str, Any] = {"hidden": (8,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
+    sizes: dict[str, Any] = {"hidden_sizes": (8,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
     architecture = Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=lstm, **sizes)
     return RolloutConfig(env, Serial(num_envs=4), architecture, 3, steps, groups, "auto")
 
@@ -198,7 +198,7 @@ def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_nobody_is_asked_in_a_step_in_which_nobody_acts(masked: bool, kinds: int) -> None:
     pauses = ["env.id=agents:Pauses", f"+env.kwargs.masked={masked}", f"+env.kwargs.kinds={kinds}"]
-    algo = algorithm(*SMALL, *pauses, "algo.eval_every=1")
+    algo = algorithm(*SMALL, *pauses, "algo.eval_every_iterations=1")
     advance(algo, 1)
     (told,) = algo.evaluate_last()
     assert (told["eval/return_mean"], told["eval/length_mean"], told["eval/lives"]) == (3, 6, 6)
@@ -209,19 +209,21 @@ def test_nobody_is_asked_in_a_step_in_which_nobody_acts(masked: bool, kinds: int
 
 def test_one_vector_of_es_plays_all_agents(tmp_path: Path) -> None:
     words = ["algo=es", "env=gymnasium", "env.fresh=false", *MORTALS, "vec.num_envs=2", "algo.population=4"]
-    few, many = (algorithm(*words, "algo.hidden=[4]", f"vec.num_envs={n}", "algo.eval_episodes=3") for n in (1, 3))
+    few, many = (
+        algorithm(*words, "algo.hidden_sizes=[4]", f"vec.num_envs={n}", "algo.eval_episodes=3") for n in (1, 3)
+    )
     assert advance(few, 3) == advance(many, 3)
     assert 0 < advance(few, 1)[0]["train/return_mean"] < 8
 
 
 def test_agents_with_a_shared_policy_differ_by_their_seat_feature() -> None:
     words = ["algo=a2c", "env=gymnasium", "env.fresh=false", "env.id=agents:Blind", "vec.num_envs=8"]
-    words += ["algo.num_steps=8", "algo.hidden=[16]", "algo.learning_rate=0.03", "algo.eval_every=20"]
-    alike, seated = (algorithm(*words, f"algo.seat_feature={told}") for told in ("false", "true"))
+    words += ["algo.num_steps=8", "algo.hidden_sizes=[16]", "algo.learning_rate=0.03", "algo.eval_every_iterations=20"]
+    alike, seated = (algorithm(*words, f"algo.agent_id_feature={told}") for told in ("false", "true"))
     for algo, expected in ((alike, 1 / 3), (seated, 1.0)):
         advance(algo, 20)
         (told,) = algo.evaluate_last()
         assert told["eval/return_mean"] == pytest.approx(expected)
     assert seated.env.roles[0].observation_space.shape == (4,)
     with pytest.raises(ConfigError, match=r"env.id=CartPole-v1 has one agent; leave it at false"):
-        algorithm("algo=ppo", "env=cartpole", "algo.seat_feature=true")
+        algorithm("algo=ppo", "env=cartpole", "algo.agent_id_feature=true")

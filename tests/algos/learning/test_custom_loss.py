@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, call_main, rows
 
-PPO = ["algo=ppo", "env=cartpole", "compute=serial", "vec.num_envs=2", "algo.num_steps=16", "algo.hidden=[8]"]
+PPO = ["algo=ppo", "env=cartpole", "compute=serial", "vec.num_envs=2", "algo.num_steps=16", "algo.hidden_sizes=[8]"]
 
 
 @pytest.fixture

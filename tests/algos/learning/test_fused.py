@@ -44,8 +44,8 @@ MASKED = Layout.of(
 )
 CASES: dict[str, dict[str, Any]] = {
     "cartpole": {"id": "CartPole-v1", "num_envs": 37},
-    "relu": {"id": "CartPole-v1", "num_envs": 16, "activation": "relu", "hidden": (33,), "max_episode_steps": 9},
-    "linear": {"id": "Acrobot-v1", "num_envs": 3, "hidden": (), "max_episode_steps": 11},
+    "relu": {"id": "CartPole-v1", "num_envs": 16, "activation": "relu", "hidden_sizes": (33,), "max_episode_steps": 9},
+    "linear": {"id": "Acrobot-v1", "num_envs": 3, "hidden_sizes": (), "max_episode_steps": 11},
     "pendulum": {"id": "Pendulum-v1", "num_envs": 21, "max_episode_steps": 13},
     "squashed": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "squashed_gaussian", "max_episode_steps": 13},
     "soft": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "soft", "activation": "relu", "max_episode_steps": 13},
@@ -76,7 +76,7 @@ def config(
     off_policy = {"soft": SoftGaussian, "tanh": Tanh}.get(kind)
     actions = env.spaces[1]
     head = off_policy.for_replay(actions, "x") if off_policy else make_head(actions, distribution=kind)
-    given: dict[str, Any] = {"hidden": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
+    given: dict[str, Any] = {"hidden_sizes": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
     seen = env.observations if seen is None else seen
     architecture = Architecture.for_spaces(seen, head, encoder="auto", lstm=False, **(given | changes))
     vec = Native(num_envs=num_envs, threads=threads)
@@ -202,7 +202,7 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
     for id in native_ids():
         env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
         head = make_head(env.spaces[1])
-        options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
+        options: dict[str, Any] = {"hidden_sizes": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
         architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **options)
         assert drawing_of(architecture) is not None, id
     lstm = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=True, **options)

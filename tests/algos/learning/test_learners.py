@@ -42,7 +42,14 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 def make(**changes: Any) -> Any:
     # Five environments of 32 steps: minibatches of 53 rows leave one of a single row, in which the second learner has
     # no share, and so do pairs of environments with an LSTM.
-    given = {"num_steps": 32, "hidden": [16], "minibatch_size": 53, "epochs": 2, "eval_every": 2, "eval_episodes": 2}
+    given = {
+        "num_steps": 32,
+        "hidden_sizes": [16],
+        "minibatch_size": 53,
+        "epochs": 2,
+        "eval_every_iterations": 2,
+        "eval_episodes": 2,
+    }
     lstm = {"minibatch_size": 64} if changes.get("lstm") else {}
     section: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/algo/ppo.yaml"))
     section = section | given | lstm | changes
@@ -126,7 +133,7 @@ def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLear
     def build_learner(**where: Any) -> TorchLearner:
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
         shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), make_head(spaces.Discrete(2))
-        architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
+        architecture = Architecture.for_spaces(*shape, hidden_sizes=(4,), initial_log_std=0.0, **network)
         return TorchLearner(architecture, 0, ppo_loss, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 
     learners = Learners(build_learner, update, 2, "cpu")
@@ -183,7 +190,7 @@ def test_learners_do_not_wait_forever_for_a_missing_one(
 def run(tmp_path: Path, start: Callable[..., Command]) -> Iterator[tuple[Command, psutil.Process, Path]]:
     """A run with two learners that would take for ever, the second of them, and the folder."""
     path = tmp_path / "run"
-    sizes = ["algo.hidden=[8]", "algo.learners=2", "vec.num_envs=2", "algo.eval_every=1000"]
+    sizes = ["algo.hidden_sizes=[8]", "algo.learners=2", "vec.num_envs=2", "algo.eval_every_iterations=1000"]
     command = start("algo=ppo", "env=cartpole", "compute=serial", *sizes, f"run.dir={path}")
     wait_until(lambda: rows(path) or command.process.poll() is not None)
     assert command.process.poll() is None, command.wait()
@@ -247,7 +254,7 @@ def quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
 
 
-SHARED = {"shared": True, "hidden": [8], "minibatch_size": 60}
+SHARED = {"shared": True, "hidden_sizes": [8], "minibatch_size": 60}
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def env_spec(id: str, **kwargs: Any) -> EnvSpec:
 
 
 def config(env: EnvSpec, policies: Any = None, *, lstm: bool = False, groups: int = 1, vec: Any = None) -> Any:
-    sizes: dict[str, Any] = {"hidden": (6,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
+    sizes: dict[str, Any] = {"hidden_sizes": (6,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
 
     def network(observations: Any, actions: Any) -> Architecture:
         return Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=lstm, **sizes)

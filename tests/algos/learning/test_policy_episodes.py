@@ -58,7 +58,7 @@ def actor(
     env: EnvSpec,
     key: int = 0,
     *,
-    hidden: tuple[int, ...] = (16, 12),
+    hidden_sizes: tuple[int, ...] = (16, 12),
     activation: Literal["tanh", "relu"] = "tanh",
     gaussian: str = "gaussian",
     normalized: bool = True,
@@ -70,7 +70,7 @@ def actor(
         env.observations,
         make_head(env.spaces[1], distribution=gaussian),
         encoder="auto",
-        hidden=hidden,
+        hidden_sizes=hidden_sizes,
         activation=activation,
         shared=shared,
         lstm=lstm,
@@ -128,7 +128,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"normalized": False},
     "normalized": {},
-    "relu": {"activation": "relu", "hidden": (33,), "shared": True},
+    "relu": {"activation": "relu", "hidden_sizes": (33,), "shared": True},
     "squashed": {"gaussian": "squashed_gaussian"},
 }
 
@@ -165,7 +165,7 @@ def test_several_policies_in_one_call_play_as_each_alone(calls: list[int]) -> No
         performance(WALKER, flat(WALKER, 4)),
         performance(HARDCORE, flat(HARDCORE, 4)),
         performance(WALKER, actor(WALKER)),
-        performance(WALKER, actor(WALKER, lstm=True, hidden=(4,))),
+        performance(WALKER, actor(WALKER, lstm=True, hidden_sizes=(4,))),
         performance(CARTPOLE, actor(CARTPOLE), stochastic=True),
     ]
     seeds = SEEDS[:5]
@@ -201,7 +201,7 @@ def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
             Layout.of(observation, {}, ()),
             make_head(action),
             encoder="auto",
-            hidden=(4,),
+            hidden_sizes=(4,),
             activation="tanh",
             shared=False,
             lstm=False,
@@ -213,8 +213,10 @@ def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
 @natively
 def test_native_play_of_byte_observations_equals_stepping(stepped: Callable[[], None], calls: list[int]) -> None:
     pytest.importorskip("minigrid")
-    what = [performance(GRID, actor(GRID, key, activation="relu", hidden=(40,), normalized=False)) for key in (1, 2)]
-    what.append(performance(GRID, actor(GRID, 3, hidden=())))
+    what = [
+        performance(GRID, actor(GRID, key, activation="relu", hidden_sizes=(40,), normalized=False)) for key in (1, 2)
+    ]
+    what.append(performance(GRID, actor(GRID, 3, hidden_sizes=())))
     whole = perform_all(what, SEEDS)
     assert calls == [2 * len(SEEDS), len(SEEDS)] and len({*np.concatenate([part.lengths for part in whole])}) > 3
     assert [as_bytes(perform(one, SEEDS, 3)) for one in what] == [as_bytes(part) for part in whole]
@@ -236,7 +238,7 @@ def test_an_action_that_is_not_finite_is_named(env: EnvSpec) -> None:
 
 SHORT = ["vec=native", "vec.num_envs=2", "vec.threads=1", "env.max_episode_steps=40"]
 WALK, CART = ["env=bipedal", *SHORT], ["env=cartpole", "env.id=paddock.envs.native:paddock/NativeCartPole-v1", *SHORT]
-EVALUATED = ["algo.num_steps=8", "algo.hidden=[8]", "algo.eval_every=1", "algo.eval_episodes=9"]
+EVALUATED = ["algo.num_steps=8", "algo.hidden_sizes=[8]", "algo.eval_every_iterations=1", "algo.eval_episodes=9"]
 MEMBERS = ["algo=pbt", "algo.members=2", "algo.interval=1", "algo.eval_episodes=9", "algo.member.num_steps=8"]
 RUNS = {
     "ppo": ["algo=ppo", "algo.minibatch_size=8", "algo.normalize_observations=true", *EVALUATED, *WALK],

@@ -11,8 +11,8 @@ from paddock.algos.learning.policy_episodes import Performance, perform
 from paddock.algos.multiagent.parts import Parts
 from paddock.envs.errors import ConfigError
 
-SMALL = ["algo=ppo", "env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=12", "algo.hidden=[8]"]
-SMALL += ["algo.minibatch_size=32", "algo.eval_every=2", "algo.eval_episodes=3"]
+SMALL = ["algo=ppo", "env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=12", "algo.hidden_sizes=[8]"]
+SMALL += ["algo.minibatch_size=32", "algo.eval_every_iterations=2", "algo.eval_episodes=3"]
 SMALL += ["algo.normalize_observations=true", "algo.normalize_rewards=true"]
 A2C = [*[word for word in SMALL if "normalize" not in word and "minibatch" not in word], "algo=a2c"]
 ROLES = ["env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"]  # other (0, 3) and one (1, 2), with other spaces
@@ -82,7 +82,7 @@ def test_what_the_dead_of_any_role_see_is_learned_from_by_nobody(
 
 @pytest.mark.parametrize("words", [["algo.lstm=true"], []], ids=["lstm", "dense"])
 def test_evaluation_of_several_policies_is_that_of_each_row_by_itself(words: list[str]) -> None:
-    algo = algorithm(*SMALL, *ROLES, *words, "algo.eval_every=1")
+    algo = algorithm(*SMALL, *ROLES, *words, "algo.eval_every_iterations=1")
     advance(algo, 2)
     played: list[Episodes] = [
         perform(Performance(algo.env, algo.policy(), 50, stochastic=False, in_company=company), [1, 2, 3])
@@ -98,7 +98,7 @@ def test_evaluation_of_several_policies_is_that_of_each_row_by_itself(words: lis
 
 
 def test_what_is_told_of_each_policy_adds_up() -> None:
-    row = advance(algorithm(*SMALL, *ROLES, "algo.eval_every=1"), 2)[1]
+    row = advance(algorithm(*SMALL, *ROLES, "algo.eval_every_iterations=1"), 2)[1]
     for group in ("train", "eval"):
         means = [row[f"{group}/{name}/return_mean"] for name in ("one", "other")]
         assert min(means) <= row[f"{group}/return_mean"] <= max(means)

@@ -68,7 +68,7 @@ def config(
         env.observations,
         make_head(env.spaces[1]),
         encoder="auto",
-        hidden=(8,),
+        hidden_sizes=(8,),
         activation="tanh",
         shared=False,
         lstm=lstm,

@@ -37,7 +37,9 @@ OBSERVED, ACTIONS = 5, 3
 SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-3.0), 2, 0.25, target_every=1, actor_every=1)
 OBJECTIVES = {
     "SAC": SOFT,
-    "SAC, fixed alpha, one critic": replace(SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), critics=1),
+    "SAC, fixed alpha, one critic": replace(
+        SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), num_critics=1
+    ),
     "SAC, late actor and copies": replace(SOFT, tau=1.0, target_every=3, actor_every=2),
     "TD3": ActorCriticObjective(DeterministicPolicy(0.2, 0.25), 2, 0.25, target_every=2, actor_every=2),
     "DDPG": ActorCriticObjective(DeterministicPolicy(0.0, 0.0), 1, 0.25, target_every=1, actor_every=1),
@@ -46,19 +48,19 @@ OBJECTIVES = {
 
 def shape_of(
     objective: ActorCriticObjective,
-    hidden: tuple[int, ...] = (8, 7),
+    hidden_sizes: tuple[int, ...] = (8, 7),
     activation: Activation = "relu",
     observed: int = OBSERVED,
 ) -> ActorCriticShape:
     outputs = 2 * ACTIONS if objective.soft else ACTIONS
-    return ActorCriticShape((observed, *hidden, outputs), (observed + ACTIONS, *hidden, 1), activation)
+    return ActorCriticShape((observed, *hidden_sizes, outputs), (observed + ACTIONS, *hidden_sizes, 1), activation)
 
 
 def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> dict[str, Any]:
     """Parameters and targets that differ; of a soft policy one deviation is near its greatest, where it is clipped."""
     generator = np.random.default_rng(5)
     actor, *critics = (
-        2 * draw_uniform(sizes, generator) for sizes in (shape.actor, *([shape.critic] * objective.critics))
+        2 * draw_uniform(sizes, generator) for sizes in (shape.actor, *([shape.critic] * objective.num_critics))
     )
     if objective.soft:
         actor[-1] = 1.8
@@ -137,7 +139,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
 
     def q_values(flat: torch.Tensor, obs: torch.Tensor, action: torch.Tensor) -> list[torch.Tensor]:
         x = torch.cat([obs, action], -1)
-        return [network(each, shape.critic, x, activation)[:, 0] for each in flat.chunk(objective.critics)]
+        return [network(each, shape.critic, x, activation)[:, 0] for each in flat.chunk(objective.num_critics)]
 
     rows = {name: torch.from_numpy(array[0]).double() for name, array in vars(given).items()}
     actor, critics, moved, target_actor, target_critics = (
@@ -269,7 +271,7 @@ def backends(
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize(
-    ("observed", "hidden", "activation", "rows"),
+    ("observed", "hidden_sizes", "activation", "rows"),
     [
         *((OBSERVED, (33, 20), "relu", 100), (OBSERVED, (), "relu", 7), (0, (17,), "tanh", 45)),
     ],
@@ -277,14 +279,14 @@ def backends(
 )
 def test_instruction_sets_and_thread_counts_give_the_same_bits(
     observed: int,
-    hidden: tuple[int, ...],
+    hidden_sizes: tuple[int, ...],
     activation: Activation,
     rows: int,
     objective: ActorCriticObjective,
     native: None,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shape, given = shape_of(objective, hidden, activation, observed), experience(objective, 6, rows, observed)
+    shape, given = shape_of(objective, hidden_sizes, activation, observed), experience(objective, 6, rows, observed)
     found: dict[str, bytes] = {}
     for name, backend in backends(shape, objective, monkeypatch):
         told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 6))]
@@ -315,13 +317,13 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
 # The learner
 
 
-def architecture(soft: bool, hidden: tuple[int, ...] = (16, 12)) -> Architecture:
+def architecture(soft: bool, hidden_sizes: tuple[int, ...] = (16, 12)) -> Architecture:
     """With outputs for `ACTIONS` numbers, and where they are drawn for their deviations too."""
     box = spaces.Box(-1, 1, (2 * ACTIONS if soft else ACTIONS,), np.float32)
     seen = Layout.of(spaces.Box(-9, 9, (OBSERVED,), np.float32), {}, ())
     head = make_head(box, drawn=False)
     words: Any = {"encoder": "mlp", "lstm": False, "initial_log_std": 0.0, "shared": False, "activation": "relu"}
-    return Architecture.for_spaces(seen, head, hidden=hidden, **words)
+    return Architecture.for_spaces(seen, head, hidden_sizes=hidden_sizes, **words)
 
 
 def learner(objective: ActorCriticObjective, seed: int = 3, threads: int = 1) -> DenseActorCritic:

@@ -35,8 +35,10 @@ OBJECTIVES = {
 }
 
 
-def shape_of(hidden: tuple[int, ...], choices: int, masked: bool, activation: Activation = "relu") -> ActorCriticShape:
-    sizes = (OBSERVED, *hidden, choices)
+def shape_of(
+    hidden_sizes: tuple[int, ...], choices: int, masked: bool, activation: Activation = "relu"
+) -> ActorCriticShape:
+    sizes = (OBSERVED, *hidden_sizes, choices)
     return ActorCriticShape(sizes, sizes, activation, masked)
 
 

@@ -44,7 +44,7 @@ ROWS = 150
 
 
 def architecture(action: str, masked: bool = False, sparse: bool = False, **changes: Any) -> Architecture:
-    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
+    given: dict[str, Any] = {"hidden_sizes": (8, 7), "activation": "tanh", "shared": False} | changes
     space, gaussian = ACTIONS[action]
     head = make_head(space, distribution=gaussian)
     numbers: spaces.Space = spaces.Box(-9, 9, (5,), np.float32)
@@ -106,7 +106,7 @@ def batch_of(sample: SimpleNamespace) -> Batch:
 CHANGES: list[dict[str, Any]] = [
     {},
     {"shared": True, "activation": "relu"},
-    {"hidden": ()},
+    {"hidden_sizes": ()},
     {"masked": True},
     {"masked": True, "shared": True},
 ]
@@ -175,12 +175,12 @@ def test_the_gradient_of_a2c_is_that_of_the_surrogate_at_ratio_one() -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"action": "box"},
-    "shared": {"action": "choices", "shared": True, "hidden": (33, 20)},
-    "masked": {"action": "mixed", "masked": True, "activation": "relu", "hidden": (17,)},
-    "linear": {"action": "squashed", "hidden": ()},
-    "wide": {"action": "choice", "hidden": (64, 64)},
-    "sparse": {"action": "choices", "sparse": True, "hidden": (20,)},
-    "sparse, masked": {"action": "mixed", "masked": True, "sparse": True, "shared": True, "hidden": (9,)},
+    "shared": {"action": "choices", "shared": True, "hidden_sizes": (33, 20)},
+    "masked": {"action": "mixed", "masked": True, "activation": "relu", "hidden_sizes": (17,)},
+    "linear": {"action": "squashed", "hidden_sizes": ()},
+    "wide": {"action": "choice", "hidden_sizes": (64, 64)},
+    "sparse": {"action": "choices", "sparse": True, "hidden_sizes": (20,)},
+    "sparse, masked": {"action": "mixed", "masked": True, "sparse": True, "shared": True, "hidden_sizes": (9,)},
 }
 
 
@@ -274,7 +274,7 @@ def learner_values(learner: Any, sample: SimpleNamespace) -> Any:
 def test_a_machine_without_the_library_learns_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     arch = architecture("box")
     assert is_dense(arch, "auto", "cpu", "float32", compiled=False)
-    assert not is_dense(architecture("box", hidden=(WIDEST + 1,)), "auto", "cpu", "float32", compiled=False)
+    assert not is_dense(architecture("box", hidden_sizes=(WIDEST + 1,)), "auto", "cpu", "float32", compiled=False)
     monkeypatch.setattr(dense_library, "load", missing)
     assert not is_dense(arch, "auto", "cpu", "float32", compiled=False)
     with pytest.raises(ConfigError, match="backend=dense: there is no library, or use backend=torch"):
@@ -292,7 +292,7 @@ def test_drawn_matrices_are_orthogonal(rows: int, columns: int) -> None:
 
 
 def test_first_parameters_have_the_gains_that_ppo_wants() -> None:
-    arch = architecture("box", hidden=(64, 32))
+    arch = architecture("box", hidden_sizes=(64, 32))
     theta, shape = draw_parameters(DenseShape.of(arch), -0.2, seed=2**70), DenseShape.of(arch)
     network = ActorCritic(arch, 2**70)
     assert nn.utils.parameters_to_vector(network.parameters()).detach().numpy().tobytes() == theta.tobytes()

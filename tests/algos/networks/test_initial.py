@@ -17,8 +17,8 @@ from paddock.reports.data import gather
 from paddock.reports.sections.runs import list_runs
 from paddock.rerun import rerun
 
-CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]
-PENDULUM = ["env=pendulum", "algo.hidden=[8,6]"]
+CARTPOLE = ["env=cartpole", "algo.hidden_sizes=[8,6]"]
+PENDULUM = ["env=pendulum", "algo.hidden_sizes=[8,6]"]
 PLAIN, SCALED = (f"algo.normalize_observations={value}" for value in ("false", "true"))
 TANH, SQUASHED = "algo.activation=tanh", "algo.continuous_distribution=squashed_gaussian"
 
@@ -36,7 +36,11 @@ PAIRS = {
     "es sac": (PENDULUM, ["algo=es", PLAIN, "algo.activation=relu"], ["algo=sac"]),
     "ppo sac in torch": (PENDULUM, ["algo=ppo", SQUASHED, TANH], ["algo=sac", TANH, "algo.backend=torch"]),
     "td3 es": (PENDULUM, ["algo=td3", TANH], ["algo=es", PLAIN]),
-    "ppo pbt": (CARTPOLE, ["algo=ppo"], ["algo=pbt", "algo.members=2", "algo.member.hidden=[8,6]", "~algo.hidden"]),
+    "ppo pbt": (
+        CARTPOLE,
+        ["algo=ppo"],
+        ["algo=pbt", "algo.members=2", "algo.member.hidden_sizes=[8,6]", "~algo.hidden_sizes"],
+    ),
 }
 
 
@@ -102,17 +106,17 @@ def test_initial_policies_leave_critics_and_reset_targets() -> None:
 
 
 def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> None:
-    source = learned("algo=es", PLAIN, "env=terrain", "algo.hidden=[4]")
-    poet = build("algo=poet", "env=terrains", "algo.hidden=[4]")
+    source = learned("algo=es", PLAIN, "env=terrain", "algo.hidden_sizes=[4]")
+    poet = build("algo=poet", "env=terrains", "algo.hidden_sizes=[4]")
     poet.start_from(source.initial_policy())
     poet._found()
     np.testing.assert_array_equal(poet.policy().parameters, source.policy().parameters)
-    again = build("algo=poet", "env=terrains", "algo.hidden=[4]")
+    again = build("algo=poet", "env=terrains", "algo.hidden_sizes=[4]")
     again.start_from(poet.initial_policy())
     again._found()
     np.testing.assert_array_equal(again.policy().parameters, source.policy().parameters)
-    ppo = learned("algo=ppo", "env=cartpole", "algo.hidden=[8]")
-    pbt = build("algo=pbt", "env=cartpole", "algo.members=3", "algo.member.hidden=[8]")
+    ppo = learned("algo=ppo", "env=cartpole", "algo.hidden_sizes=[8]")
+    pbt = build("algo=pbt", "env=cartpole", "algo.members=3", "algo.member.hidden_sizes=[8]")
     pbt.start_from(ppo.initial_policy())
     P, flat = (4 + 1) * 8 + (8 + 1) * 2, ppo.learner.parameters()
     for member in pbt.population:
@@ -124,7 +128,11 @@ def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> 
     ("source", "target", "said"),
     [
         (["algo=ppo", *CARTPOLE], ["algo=ppo", "env=pendulum"], r"its observations: float32 \[4\], .* float32 \[3\]"),
-        (["algo=ppo", *CARTPOLE], ["algo=ppo", "env=cartpole"], r"its hidden: \[8,6\], .*; set algo.hidden alike"),
+        (
+            ["algo=ppo", *CARTPOLE],
+            ["algo=ppo", "env=cartpole"],
+            r"its hidden_sizes: \[8,6\], .*; set algo.hidden_sizes alike",
+        ),
         (["algo=es", *CARTPOLE], ["algo=ppo", *CARTPOLE], "observation_clip: 5.0, this run's: none; set algo.normal"),
         (["algo=ppo", *PENDULUM], ["algo=es", *PENDULUM, PLAIN], "numbers: gaussian, this run's: squashed_gaussian"),
         (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "no action values, .*; choose a run of algo=dqn"),
@@ -143,7 +151,7 @@ def test_what_does_not_fit_is_refused_with_the_first_difference(
 
 
 def test_only_raw_or_normalized_bytes_are_exported() -> None:
-    common = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "algo.hidden=[8,6]"]
+    common = ["env=gymnasium", "env.id=toy_envs:Scenes-v0", "algo.hidden_sizes=[8,6]"]
     flat = "algo.encoder=mlp"
     kinds = {"es": ["algo=es", PLAIN], "ppo": ["algo=ppo", flat], "dqn": ["algo=dqn", TANH, flat]}
     known = {name: learned(*words, *common).initial_policy() for name, words in kinds.items()}
@@ -167,7 +175,13 @@ def test_only_raw_or_normalized_bytes_are_exported() -> None:
 
 
 def words(run: Path, iterations: int, *more: str) -> list[str]:
-    small = ["compute=serial", "checkpoint.every_s=0", "vec.num_envs=2", "algo.eval_episodes=2", "algo.hidden=[8]"]
+    small = [
+        "compute=serial",
+        "checkpoint.every_s=0",
+        "vec.num_envs=2",
+        "algo.eval_episodes=2",
+        "algo.hidden_sizes=[8]",
+    ]
     return [*small, *more, f"budget.iterations={iterations}", f"run.dir={run}"]
 
 
@@ -210,7 +224,7 @@ def test_a_run_keeps_the_policy_it_began_with(source: Path, tmp_path: Path) -> N
 def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for more, said in (
-        ([f"init_from={source}", "algo.hidden=[5]"], rf"init_from={source}: its hidden: \[8\]"),
+        ([f"init_from={source}", "algo.hidden_sizes=[5]"], rf"init_from={source}: its hidden_sizes: \[8\]"),
         ([f"init_from={tmp_path}"], f"init_from={tmp_path}: {tmp_path} is not a run folder"),
         (["init_from=3"], "init_from=3 has the wrong type; allowed: text or null"),
     ):

@@ -59,7 +59,7 @@ def rows_of(space: gymnasium.Space, layout: Layout, count: int = B) -> NDArray[A
 def architecture(layout: Layout, action: gymnasium.Space = CHOICES, **changes: Any) -> Architecture:
     given: dict[str, Any] = {
         "encoder": "auto",
-        "hidden": (8, 7),
+        "hidden_sizes": (8, 7),
         "activation": "tanh",
         "shared": False,
         "lstm": False,
@@ -221,7 +221,7 @@ def test_an_encoder_of_ones_own_gets_the_leaves_in_the_form_of_the_space() -> No
         items=spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32), stack=True),
     )
     layout = Layout.of(space, {"items": 40}, ())
-    arch = architecture(layout, network=own("Telling", width=6), hidden=(4,))
+    arch = architecture(layout, custom_encoder=own("Telling", width=6), hidden_sizes=(4,))
     rows, weights = rows_of(space, layout), weights_of(arch, normalized=True)
     actor = make_actor(arch)
     assert isinstance(actor, TorchActor)
@@ -242,14 +242,14 @@ def test_an_encoder_of_ones_own_gets_the_leaves_in_the_form_of_the_space() -> No
 
 
 def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
-    arch = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=own("Telling", width=6))
+    arch = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), custom_encoder=own("Telling", width=6))
     first = weights_of(arch, seed=1).parameters
     torch.manual_seed(5)
     state = torch.get_rng_state()
     assert np.array_equal(first, weights_of(arch, seed=1).parameters)
     assert torch.equal(state, torch.get_rng_state())
     assert not np.array_equal(first, weights_of(arch, seed=2).parameters)
-    late = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=own("Late"))
+    late = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), custom_encoder=own("Late"))
     one, again, other = (weights_of(late, seed=seed).parameters for seed in (1, 1, 2))
     assert np.array_equal(one, again) and not np.array_equal(one, other)
 
@@ -265,14 +265,14 @@ def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
 )
 def test_an_encoder_that_is_none_is_refused(network: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        ActorCritic(architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=network), 0)
+        ActorCritic(architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), custom_encoder=network), 0)
 
 
 def test_an_encoder_that_draws_random_numbers_is_refused() -> None:
     layout = Layout.of(spaces.Box(-1, 1, (3,)), {}, ())
-    ActorCritic(architecture(layout, network=own("Draws", rest=True)), 0)
+    ActorCritic(architecture(layout, custom_encoder=own("Draws", rest=True)), 0)
     with pytest.raises(ConfigError, match=r"Draws draws random numbers in forward\(\), .*; set dropout=0"):
-        ActorCritic(architecture(layout, network=own("Draws", rest=False)), 0)
+        ActorCritic(architecture(layout, custom_encoder=own("Draws", rest=False)), 0)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def masked_rows(layout: Layout) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"lstm": True}, {"network": own("Telling", width=4)}], ids=["mlp", "lstm", "own"]
+    "changes", [{}, {"lstm": True}, {"custom_encoder": own("Telling", width=4)}], ids=["mlp", "lstm", "own"]
 )
 def test_what_is_not_legal_is_never_taken_and_moves_no_parameter(changes: dict[str, Any]) -> None:
     layout = Layout.of(MASKED, {}, ())

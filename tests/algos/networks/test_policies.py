@@ -31,7 +31,7 @@ IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
 def architecture(observation: spaces.Space = VECTOR, action: str = "discrete", **changes: Any) -> Architecture:
     given: dict[str, Any] = {
         "encoder": "auto",
-        "hidden": (8, 7),
+        "hidden_sizes": (8, 7),
         "activation": "tanh",
         "shared": False,
         "lstm": False,
@@ -151,15 +151,15 @@ def test_a_sequence_is_its_steps_with_an_empty_memory_at_each_start() -> None:
 
 
 def test_networks_begin_orthogonal_with_their_gains() -> None:
-    network = ActorCritic(architecture(hidden=(16, 16)), 0)
+    network = ActorCritic(architecture(hidden_sizes=(16, 16)), 0)
     first = layer_of(network).weight
     torch.testing.assert_close(first @ first.T, 2 * torch.eye(16), atol=1e-5, rtol=0)
     for layer, gain in ((network.policy_head, 0.01), (network.value_head, 1.0)):
         product = layer.weight @ layer.weight.T
         torch.testing.assert_close(product, gain**2 * torch.eye(len(product)), atol=1e-5, rtol=0)
         assert not layer.bias.any()
-    again = ActorCritic(architecture(hidden=(16, 16)), 0)
-    other = ActorCritic(architecture(hidden=(16, 16)), 1)
+    again = ActorCritic(architecture(hidden_sizes=(16, 16)), 0)
+    other = ActorCritic(architecture(hidden_sizes=(16, 16)), 1)
     assert torch.equal(first, layer_of(again).weight)
     assert not torch.equal(first, layer_of(other).weight)
 
@@ -175,7 +175,7 @@ def test_first_weights_are_the_same_bits_however_many_threads_there_are() -> Non
         for threads in (1, 2):
             torch.set_num_threads(threads)
             found.append(
-                [p.detach().numpy().tobytes() for p in ActorCritic(architecture(hidden=(64, 64)), 0).parameters()]
+                [p.detach().numpy().tobytes() for p in ActorCritic(architecture(hidden_sizes=(64, 64)), 0).parameters()]
             )
             assert torch.get_num_threads() == threads
     finally:

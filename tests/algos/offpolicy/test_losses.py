@@ -89,7 +89,7 @@ def test_c_learns_by_the_losses_of_sac_and_td3(case: str) -> None:
     objective, observation, chooses = CASES[case]
     of = architecture(observation) if chooses else actor_of(objective)
     loss: Any = discrete_sac_losses if chooses else sac_losses if objective.soft else td3_losses
-    own = DenseActorCritic(of, SEED, critic_hidden=of.hidden, objective=objective, adam_epsilon=1e-5, threads=1)
+    own = DenseActorCritic(of, SEED, critic_hidden=of.hidden_sizes, objective=objective, adam_epsilon=1e-5, threads=1)
     first, batch = (lesson(of, U=4, seed=1), lesson(of, U=1)) if chooses else (moves(of), moves(of, U=1))
     own.update(first, 0.05)  # away from the targets
     state, still = own.state_dict(), objective.actor_every - 1  # so that the next update moves the actor
@@ -149,10 +149,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 FEW = [
     "compute=serial",
-    "algo.hidden=[8]",
-    "algo.warmup=32",
+    "algo.hidden_sizes=[8]",
+    "algo.learning_starts=32",
     "algo.batch_size=8",
-    "algo.row_every=64",
+    "algo.log_every_steps=64",
     "budget.steps=128",
 ]
 

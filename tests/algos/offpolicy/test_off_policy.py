@@ -30,18 +30,22 @@ from paddock.runs.checkpoint import Checkpoints
 SMALL = [  # a run of the real thing that takes a second or two
     "vec.num_envs=4",
     "algo.num_steps=4",
-    "algo.hidden=[8]",
-    "algo.row_every=16",
-    "algo.eval_every=48",
+    "algo.hidden_sizes=[8]",
+    "algo.log_every_steps=16",
+    "algo.eval_every_steps=48",
     "algo.eval_episodes=2",
     "checkpoint.every_s=0",
 ]
-REPLAY = ["algo.capacity=96", "algo.warmup=32", "algo.batch_size=8"]  # what is kept goes round several times
+REPLAY = [
+    "algo.buffer_size=96",
+    "algo.learning_starts=32",
+    "algo.batch_size=8",
+]  # what is kept goes round several times
 CARTPOLE = ["algo=dqn", "env=cartpole", "algo.target_every=3", "algo.epsilon_steps=100"]
 PENDULUM = ["env=pendulum", "env.max_episode_steps=13"]
 RECURRENT = [
     *("algo=r2d2", "env=cartpole", "algo.burn_in=2", "algo.sequence_length=4", "algo.n_step=2", "algo.target_every=3"),
-    *("algo.updates_per_step=0.1", "algo.warmup=48"),
+    *("algo.updates_per_step=0.1", "algo.learning_starts=48"),
 ]
 PARALLEL = ["algo=pqn", "env=cartpole", "algo.minibatch_size=8", "algo.epsilon_steps=100"]
 VARIANTS = {
@@ -64,7 +68,12 @@ VARIANTS = {
     "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", *PENDULUM],
     "policies": [
-        *("algo=dqn", "env=relay", "algo.policies={two: [runner_0, runner_2], one: runner_1}", "algo.warmup=34"),
+        *(
+            "algo=dqn",
+            "env=relay",
+            "algo.policies={two: [runner_0, runner_2], one: runner_1}",
+            "algo.learning_starts=34",
+        ),
         *("algo.priority_exponent=0.6", "algo.epsilon_steps=100", "algo.rollouts=actors"),
     ],
     "r2d2": [*RECURRENT, "algo.epsilon_ladder=true", "env.max_episode_steps=9"],
@@ -167,7 +176,7 @@ def test_what_is_owed_is_a_formula_of_counters() -> None:
 def test_epsilon_is_the_share_of_random_legal_actions() -> None:
     head = make_head(spaces.Discrete(3))
     out = np.tile(np.array([5.0, 9.0, LOWEST], np.float32), (1, 1))
-    explore = EpsilonGreedy(warmup=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
+    explore = EpsilonGreedy(learning_starts=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
     for step, epsilon in ((0, 1.0), (99, 1.0), (100, 0.82), (500, 0.5), (1000, 0.1), (5000, 0.1)):
         noise = explore.draw(head, np.random.default_rng(step), (4000, 2), step, 0).reshape(-1, 3)
         taken = head.sample(np.repeat(out, len(noise), axis=0), np.zeros(0, np.float32), noise)[:, 0]
@@ -177,7 +186,9 @@ def test_epsilon_is_the_share_of_random_legal_actions() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [0.4]), (2, [0.4, 0.4**8]), (256, [0.4, 0.4**8])])
 def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: list[float]) -> None:
-    ladder = EpsilonGreedy(warmup=0, start=1, end=1, anneal_steps=0, ladder=count).epsilon(10, np.arange(count))
+    ladder = EpsilonGreedy(learning_starts=0, start=1, end=1, anneal_steps=0, ladder=count).epsilon(
+        10, np.arange(count)
+    )
     assert ladder[[0, -1][: len(expected)]] == pytest.approx(expected, rel=1e-5)
     assert all(one > other for one, other in pairwise(ladder))
 
@@ -187,8 +198,11 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
     [
         (["algo=dqn", "env=pendulum"], "algo=dqn takes one choice"),
         (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 is for numbers; algo=dqn"),
-        (["algo=sac", "env=pendulum", "algo.quantiles=5", "algo.drop=5"], "algo.drop=5 leaves none of algo.quantiles"),
-        (["algo=dqn", "algo.capacity=32", "algo.batch_size=64"], "algo.capacity=32"),
+        (
+            ["algo=sac", "env=pendulum", "algo.quantiles=5", "algo.num_dropped_quantiles=5"],
+            "algo.num_dropped_quantiles=5 leaves none of algo.quantiles",
+        ),
+        (["algo=dqn", "algo.buffer_size=32", "algo.batch_size=64"], "algo.buffer_size=32"),
         (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
         (
             ["algo=dqn", "algo.num_steps=32", "algo.sync_every=400"],
@@ -202,7 +216,7 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
         ),
         (["algo=r2d2", "algo.num_steps=8"], "algo.sequence_length=20 is not a multiple of algo.num_steps=8"),
         (["algo=r2d2", "algo.backend=dense"], "algo=r2d2 learns in torch"),
-        (["algo=r2d2", "vec.num_envs=80"], "algo.warmup=2000 leaves nothing to draw; raise it by 481"),
+        (["algo=r2d2", "vec.num_envs=80"], "algo.learning_starts=2000 leaves nothing to draw; raise it by 481"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
@@ -228,15 +242,17 @@ def test_a_replay_too_large_for_the_disk_is_refused_before_the_run(
     words = [*arguments("prioritized", "compute=serial", "algo.updates_per_step=0.02"), f"run.dir={run}"]
     fits: re.Match[str] | None = None
     for more in ("dry_run=true", "dry_run=false"):
-        assert call_main(*words, "budget.steps=20000", "algo.capacity=20000", more) == 2
+        assert call_main(*words, "budget.steps=20000", "algo.buffer_size=20000", more) == 2
         err = capfd.readouterr().err
-        fits = re.search(r"^paddock: capacity=20000 takes 1.0 MB in .*/replay, where .* take at most (\d+), or ", err)
+        fits = re.search(
+            r"^paddock: algo.buffer_size=20000 takes 1.0 MB in .*/replay, where .* take at most (\d+), or ", err
+        )
         assert fits is not None and err.count("\n") == 1 and not run.exists(), err
         assert "are left beside 0.1 MB of checkpoints and others; take" in err
     assert fits is not None
-    fitting = [*words, "budget.steps=64", f"algo.capacity={fits[1]}"]
+    fitting = [*words, "budget.steps=64", f"algo.buffer_size={fits[1]}"]
     assert call_main(*fitting, "dry_run=true") == 0 and call_main(*fitting) == 0
-    assert call_main(*words, "budget.steps=128", f"algo.capacity={int(fits[1]) + 8}", "dry_run=true") == 2
+    assert call_main(*words, "budget.steps=128", f"algo.buffer_size={int(fits[1]) + 8}", "dry_run=true") == 2
 
 
 def test_a_run_on_a_full_disk_ends_and_resumes_once_there_is_space(

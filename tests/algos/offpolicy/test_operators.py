@@ -142,7 +142,7 @@ def test_what_goes_wrong_comes_out_at_its_row_and_ends_the_rest(what: str, rows:
 
 def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
     stage = Stage()
-    stage.schedule.warmup = 1000
+    stage.schedule.learning_starts = 1000
     nothing: list[Update] = []
     learning = (update for update in nothing)
     policies = [stage.policy]

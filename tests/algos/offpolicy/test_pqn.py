@@ -59,7 +59,7 @@ def test_every_step_is_learned_from_once_an_epoch(tmp_path: Path) -> None:
 
 
 def test_what_acts_gives_the_values_that_were_learned() -> None:
-    words = ["algo=pqn", "env=cartpole", "algo.hidden=[8,7]", "vec.num_envs=4"]
+    words = ["algo=pqn", "env=cartpole", "algo.hidden_sizes=[8,7]", "vec.num_envs=4"]
     algo: Any = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=None)
     for parameter in algo.learner.networks.online.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(len(parameter)))

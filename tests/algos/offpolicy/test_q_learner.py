@@ -21,7 +21,7 @@ USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=3, max_grad_no
 
 
 def architecture(masked: bool = False, alone: bool = False, **changes: Any) -> Architecture:
-    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
+    given: dict[str, Any] = {"hidden_sizes": (8, 7), "activation": "tanh", "shared": False} | changes
     numbers = spaces.Box(-9, 9, (NUMBERS,), np.float32)
     mask = spaces.Dict(action_mask=spaces.MultiBinary(CHOICES), numbers=numbers)
     space, without = mask if masked else numbers, ["numbers"] if alone else []
@@ -62,7 +62,7 @@ def every_bit(learner: DenseQLearner, *told: Any) -> bytes:
 
 
 def test_a_target_by_hand() -> None:
-    arch = architecture(hidden=())
+    arch = architecture(hidden_sizes=())
     learner = make(arch, QObjective(True, None, 0.25, 2, None))
     theta, targets = np.zeros((2, NUMBERS * CHOICES + CHOICES), np.float32)
     theta[-CHOICES:], targets[-CHOICES:] = [1, 2, 8, 4], [1, 16, 32, 64]  # biases: what actions are worth anywhere
@@ -90,8 +90,8 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "masked dueling": {"masked": True, "shared": True},
     "a mask alone": {"masked": True, "alone": True},
-    "linear dueling": {"hidden": (), "shared": True},
-    "wide": {"hidden": (64, 64), "activation": "relu"},
+    "linear dueling": {"hidden_sizes": (), "shared": True},
+    "wide": {"hidden_sizes": (64, 64), "activation": "relu"},
 }
 
 
@@ -150,7 +150,7 @@ def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layout, head = Layout.of(spaces.Dict(BOARDS[name]), {}, ()), make_head(spaces.Discrete(CHOICES))
-    given: dict[str, Any] = {"hidden": (20, 7), "activation": "relu", "shared": True, "encoder": "mlp"}
+    given: dict[str, Any] = {"hidden_sizes": (20, 7), "activation": "relu", "shared": True, "encoder": "mlp"}
     arch = Architecture.for_spaces(layout, head, lstm=False, initial_log_std=0.0, **given)
     assert arch.inputs.sparse is not None
     generator, (U, B) = np.random.default_rng(4), (3, 150)

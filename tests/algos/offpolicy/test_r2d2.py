@@ -30,7 +30,7 @@ GAMMA = np.float32(0.9)
 
 def architecture(lstm: bool = True, observation: spaces.Space[Any] | None = None) -> Architecture:
     observation = observation or spaces.Box(-1, 1, (3,), np.float32)
-    rest: dict[str, Any] = {"hidden": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
+    rest: dict[str, Any] = {"hidden_sizes": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
     head = make_head(spaces.Discrete(3))
     return Architecture.for_spaces(Layout.of(observation, {}, ()), head, encoder="auto", lstm=lstm, **rest)
 
@@ -214,8 +214,8 @@ def test_what_may_not_be_taken_is_never_the_best_and_counts_in_no_mean() -> None
 
 
 def test_memory_solves_recall(tmp_path: Path) -> None:
-    shape = ["algo.num_steps=6", "algo.sequence_length=6", "algo.burn_in=3", "algo.n_step=2", "algo.hidden=[32]"]
-    pace = ["algo.warmup=400", "algo.epsilon_steps=2500", "algo.updates_per_step=0.05", "algo.target_every=20"]
+    shape = ["algo.num_steps=6", "algo.sequence_length=6", "algo.burn_in=3", "algo.n_step=2", "algo.hidden_sizes=[32]"]
+    pace = ["algo.learning_starts=400", "algo.epsilon_steps=2500", "algo.updates_per_step=0.05", "algo.target_every=20"]
     rest = ["env.kwargs.delay=1", "vec.num_envs=16", "algo.learning_rate=3e-3", "algo.eval_episodes=100"]
     words = ["algo=r2d2", "env=recall", *shape, *pace, *rest]
     algo: Any = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=tmp_path)

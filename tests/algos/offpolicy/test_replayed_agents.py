@@ -16,28 +16,41 @@ from paddock.config.experiment import build_algorithm, read_plain
 from paddock.envs.errors import ConfigError
 
 SMALL = [
-    *("env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]"),
-    *("algo.row_every=40", "algo.eval_every=80", "algo.eval_episodes=2", "algo.capacity=160", "algo.warmup=50"),
+    *("env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=4", "algo.hidden_sizes=[8]"),
+    *(
+        "algo.log_every_steps=40",
+        "algo.eval_every_steps=80",
+        "algo.eval_episodes=2",
+        "algo.buffer_size=160",
+        "algo.learning_starts=50",
+    ),
     *("algo.batch_size=8", "checkpoint.every_s=0"),
 ]
 SPLIT = "algo.policies={first: [a, c], second: [b, d]}"
 DQN = ["algo=dqn", "algo.target_every=3", "algo.epsilon_steps=100"]
 # Sequences of 2 + 4 + 1 turns from every fourth one on.
 R2D2 = ["algo=r2d2", "algo.target_every=3", "algo.epsilon_steps=100", "algo.n_step=2", "algo.batch_size=4"]
-R2D2 += ["algo.burn_in=2", "algo.sequence_length=4", "algo.warmup=120", "algo.updates_per_step=0.25"]
+R2D2 += ["algo.burn_in=2", "algo.sequence_length=4", "algo.learning_starts=120", "algo.updates_per_step=0.25"]
 PQN = ["algo=pqn", "algo.epochs=2", "algo.minibatch_size=8", "algo.layer_norm=false", "algo.epsilon_steps=100"]
-OF_REPLAY = ("algo.capacity", "algo.warmup", "algo.batch_size")  # keys that PQN does not have
+OF_REPLAY = ("algo.buffer_size", "algo.learning_starts", "algo.batch_size")  # keys that PQN does not have
 VARIANTS = {
     "dqn": [*DQN, "env.id=agents:Mortals", "algo.n_step=3", "algo.priority_exponent=0.6"],
     "turns": [*DQN, "env.id=agents:Turns", "env.max_episode_steps=4", "algo.double=false"],
     "board": [*DQN, "env=tictactoe", "algo.n_step=2"],
-    "sac": ["algo=sac", "env.id=agents:Sizes", "algo.n_step=2", "algo.seat_feature=true"],
+    "sac": ["algo=sac", "env.id=agents:Sizes", "algo.n_step=2", "algo.agent_id_feature=true"],
     # Several policies: each for a role, of which one chooses and one gives numbers; or as they are named.
     "roles": ["algo=sac", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2", "algo.updates_per_step=0.3"],
-    "split": [*DQN, "env.id=agents:Mortals", SPLIT, "algo.priority_exponent=0.6", "algo.warmup=60"],
+    "split": [*DQN, "env.id=agents:Mortals", SPLIT, "algo.priority_exponent=0.6", "algo.learning_starts=60"],
     "seats": ["algo=td3", "env.id=agents:Sizes", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
     "memory": [*R2D2, "env.id=agents:Mortals", "algo.huber=1.0"],
-    "memories": [*R2D2, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2", "algo.warmup=60"],
+    "memories": [
+        *R2D2,
+        "env.id=agents:Mortals",
+        SPLIT,
+        "algo.rollouts=actors",
+        "vec.num_envs=2",
+        "algo.learning_starts=60",
+    ],
     "lambda": [*PQN, "env.id=agents:Mortals"],
     "lambda split": [*PQN, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
     "torch": ["algo=sac", "env.id=agents:Sizes", SPLIT, "algo.n_step=2", "algo.backend=torch", "algo.microbatches=2"],
@@ -193,9 +206,15 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
     ("words", "said"),
     [
         (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy acts for c, d; name them too"),
-        (["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.warmup=8"], "leaves nothing of first to draw; raise it by"),
-        (["algo=dqn", "env.id=agents:Mortals", "algo.capacity=79"], "algo.capacity=79 is less than 80, .*; raise it"),
-        (["algo=dqn", "env=cartpole", "algo.seat_feature=true"], "has one agent; leave it at false"),
+        (
+            ["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.learning_starts=8"],
+            "leaves nothing of first to draw; raise it by",
+        ),
+        (
+            ["algo=dqn", "env.id=agents:Mortals", "algo.buffer_size=79"],
+            "algo.buffer_size=79 is less than 80, .*; raise it",
+        ),
+        (["algo=dqn", "env=cartpole", "algo.agent_id_feature=true"], "has one agent; leave it at false"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:

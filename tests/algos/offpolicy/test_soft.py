@@ -43,7 +43,7 @@ def one_thread() -> Iterator[None]:
 
 def dense(of: Architecture, alpha: float = ALPHA, target: float = TARGET) -> DenseActorCritic:
     objective = ActorCriticObjective(SoftPolicy(alpha, True, target), 2, 0.25, target_every=1, actor_every=1)
-    return DenseActorCritic(of, 3, critic_hidden=of.hidden, objective=objective, adam_epsilon=1e-5, threads=1)
+    return DenseActorCritic(of, 3, critic_hidden=of.hidden_sizes, objective=objective, adam_epsilon=1e-5, threads=1)
 
 
 def soft(of: Architecture, alpha: float = ALPHA, target: float = TARGET, critics: int = 2, **changes: Any) -> Any:

@@ -19,8 +19,14 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.process import ChildProcess
 
 SMALL = [
-    *("vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]", "algo.row_every=16", "algo.eval_every=1000"),
-    *("algo.capacity=96", "algo.warmup=32", "algo.batch_size=8", "env.max_episode_steps=9"),
+    *(
+        "vec.num_envs=4",
+        "algo.num_steps=4",
+        "algo.hidden_sizes=[8]",
+        "algo.log_every_steps=16",
+        "algo.eval_every_steps=1000",
+    ),
+    *("algo.buffer_size=96", "algo.learning_starts=32", "algo.batch_size=8", "env.max_episode_steps=9"),
 ]
 Q = ["algo=dqn", "env=cartpole", "algo.backend=torch", "algo.target_every=3", "algo.epsilon_steps=100"]
 VARIANTS = {
@@ -35,7 +41,7 @@ VARIANTS = {
     "sac": ["algo=sac", "env=pendulum", "algo.backend=torch", "algo.updates_per_step=0.3"],
     "r2d2": [
         *("algo=r2d2", "env=cartpole", "algo.burn_in=2", "algo.sequence_length=4", "algo.n_step=2"),
-        *("algo.updates_per_step=0.1", "algo.warmup=48", "algo.target_every=3"),
+        *("algo.updates_per_step=0.1", "algo.learning_starts=48", "algo.target_every=3"),
     ],
 }
 

@@ -43,11 +43,13 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def architecture(observation: spaces.Space = VECTOR, hidden: tuple[int, ...] = (16, 8), **changes: Any) -> Architecture:
+def architecture(
+    observation: spaces.Space = VECTOR, hidden_sizes: tuple[int, ...] = (16, 8), **changes: Any
+) -> Architecture:
     layout = Layout.of(observation, {}, ())
     given: dict[str, Any] = {"encoder": "auto", "activation": "relu", "shared": False, "head": None} | changes
     head = given.pop("head") or make_head(spaces.Discrete(3))
-    return Architecture.for_spaces(layout, head, hidden=hidden, lstm=False, initial_log_std=0.0, **given)
+    return Architecture.for_spaces(layout, head, hidden_sizes=hidden_sizes, lstm=False, initial_log_std=0.0, **given)
 
 
 def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> TorchOffPolicyLearner:
@@ -218,7 +220,9 @@ def test_encoders_in_mixed_precision_come_near_full_precision() -> None:
 SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-2.0), 2, 0.25, target_every=1, actor_every=1)
 OBJECTIVES = {
     "SAC": SOFT,
-    "SAC, fixed alpha, one critic": replace(SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), critics=1),
+    "SAC, fixed alpha, one critic": replace(
+        SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), num_critics=1
+    ),
     "TD3": ActorCriticObjective(DeterministicPolicy(0.2, 0.25), 2, 0.25, target_every=2, actor_every=2),
     "DDPG": ActorCriticObjective(DeterministicPolicy(0.0, 0.0), 1, 0.25, target_every=1, actor_every=1),
 }
@@ -254,7 +258,7 @@ def moves(of: Architecture, U: int = 4, B: int = 40) -> Batch:
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_actors_and_critics_learn_what_dense_ones_do(objective: ActorCriticObjective) -> None:
     of = actor_of(objective)
-    dense = DenseActorCritic(of, 3, critic_hidden=of.hidden, objective=objective, adam_epsilon=1e-5, threads=1)
+    dense = DenseActorCritic(of, 3, critic_hidden=of.hidden_sizes, objective=objective, adam_epsilon=1e-5, threads=1)
     torchs = actor_critic(of, objective)
     assert_learned_alike(dense, torchs, [moves(of, U=3) for _ in range(2)])
     np.testing.assert_array_equal(torchs.weights(6).parameters, dense.weights(6).parameters)
@@ -275,7 +279,7 @@ def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spac
         id(each)
         for each in (whole.networks.actor.policy_encoder, *(one.observation_encoder for one in whole.networks._critics))
     }
-    assert len(encoders) == 1 + objective.critics  # each has its own
+    assert len(encoders) == 1 + objective.num_critics  # each has its own
 
 
 class HalfFrozen(nn.Sequential):
@@ -289,7 +293,7 @@ class HalfFrozen(nn.Sequential):
 @pytest.mark.parametrize("name", ["SAC", "TD3"])
 def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None:
     objective = OBJECTIVES[name]
-    own = actor_critic(actor_of(objective, network={"_target_": f"{__name__}.HalfFrozen"}), objective)
+    own = actor_critic(actor_of(objective, custom_encoder={"_target_": f"{__name__}.HalfFrozen"}), objective)
     each: list[Any] = [own.networks.actor.policy_encoder, *(one.observation_encoder for one in own.networks._critics)]
     before = [[part.detach().clone() for part in encoder.parameters()] for encoder in each]
     own.update(moves(own.architecture), 0.01)

@@ -194,7 +194,13 @@ def test_a_server_is_told_of_how_many_groups_it_has_a_part(serve: Any, servers: 
 
 
 PPO = ["algo=ppo", "vec.num_envs=6", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.groups=2"]
-PPO += ["budget.iterations=3", "compute=serial", "algo.eval_every=2", "algo.eval_episodes=2", "algo.eval_max_steps=40"]
+PPO += [
+    "budget.iterations=3",
+    "compute=serial",
+    "algo.eval_every_iterations=2",
+    "algo.eval_episodes=2",
+    "algo.eval_max_steps=40",
+]
 
 
 def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(

@@ -24,7 +24,7 @@ POLES = Poles(start=0.5, step=0.1, min=0.05, max=3.0, max_episode_steps=40)
 ES = ["algo=es", "env=cartpole", "algo.population=8", "algo.pairs_per_task=2", "algo.episode_cap=60"]
 POET = ["algo=poet", "env=poles", "env.max_episode_steps=40", "algo.population=4", "algo.transfer_every=2"]
 POET += ["algo.reproduce_every=2", "algo.reproduce_score=1", "algo.max_children=2", "algo.max_niches=2"]
-POET += ["algo.criterion_low=1", "algo.hidden=[4]"]
+POET += ["algo.criterion_low=1", "algo.hidden_sizes=[4]"]
 
 
 class Killed(BaseException):
@@ -81,7 +81,13 @@ def test_too_many_environments_for_a_server_are_refused_at_start(
 
 
 PPO = ["algo=ppo", "env=cartpole", "vec.num_envs=6", "algo.num_steps=32", "algo.minibatch_size=48", "algo.groups=3"]
-PPO += ["compute=serial", "algo.eval_every=5", "algo.eval_episodes=2", "algo.eval_max_steps=40", "checkpoint.every_s=0"]
+PPO += [
+    "compute=serial",
+    "algo.eval_every_iterations=5",
+    "algo.eval_episodes=2",
+    "algo.eval_max_steps=40",
+    "checkpoint.every_s=0",
+]
 
 
 @pytest.mark.nightly

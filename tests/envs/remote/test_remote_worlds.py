@@ -154,8 +154,8 @@ def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:
 # A run
 
 
-PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.eval_every=2"]
-SEATED = "algo.seat_feature=true"
+PPO = ["algo=ppo", "algo.num_steps=16", "algo.minibatch_size=32", "algo.epochs=1", "algo.eval_every_iterations=2"]
+SEATED = "algo.agent_id_feature=true"
 RUNS = {
     "seats in a Dict": ("tictactoe", [*PPO, SEATED]),
     "seats of ES": ("relay", ["algo=es", "algo.population=4", SEATED]),
@@ -175,19 +175,24 @@ def test_a_run_in_worlds_has_the_same_bytes_at_a_server(serve: Any, tmp_path: Pa
 
 def test_seats_that_cannot_be_told_are_refused(serve: Any) -> None:
     spec = WORLDS["roles"]
-    plain, telling = serve(spec).address, serve(replace(spec, seat_feature=True)).address
+    plain, telling = serve(spec).address, serve(replace(spec, agent_id_feature=True)).address
     here = {
         address: env_spec("paddock.envs.remote.single:make", kwargs={"address": address})
         for address in (plain, telling)
     }
     for address, recipe, joint, said in (
-        (plain, replace(here[plain], seat_feature=True), "game", "seats of vec.world are not told; leave it at false"),
-        (telling, replace(here[telling], seat_feature=True), None, "tells them already; leave it at false"),
-        (telling, spec, None, "tells agents their seats; say algo.seat_feature=true"),
+        (
+            plain,
+            replace(here[plain], agent_id_feature=True),
+            "game",
+            "seats of vec.world are not told; leave it at false",
+        ),
+        (telling, replace(here[telling], agent_id_feature=True), None, "tells them already; leave it at false"),
+        (telling, spec, None, "tells agents their seats; say algo.agent_id_feature=true"),
     ):
         with pytest.raises(ConfigError, match=said):
             remote(address, world=joint).check(recipe)
         with pytest.raises(ConfigError, match=said):
             remote(address, world=joint).make(recipe)
     remote(telling).check(here[telling])
-    remote(telling).check(replace(spec, seat_feature=True))
+    remote(telling).check(replace(spec, agent_id_feature=True))

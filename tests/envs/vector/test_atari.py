@@ -155,8 +155,8 @@ def test_a_recipe_that_ale_cannot_play_is_refused(changes: dict[str, Any], named
 
 def test_a_run_resumes_to_the_same_bytes_and_matches_single_games(tmp_path: Path) -> None:
     game = ["env=atari_nature", "env.kwargs.game=breakout", "vec.num_envs=2", "compute=serial"]
-    small = ["algo=ppo", "algo.hidden=[8]", "algo.num_steps=24", "algo.minibatch_size=16", "algo.epochs=1"]
-    little = ["algo.eval_every=2", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
+    small = ["algo=ppo", "algo.hidden_sizes=[8]", "algo.num_steps=24", "algo.minibatch_size=16", "algo.epochs=1"]
+    little = ["algo.eval_every_iterations=2", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
     line = [*game, *small, *little]
     for folder, bounds, vec in (("once", [4], "atari"), ("twice", [2, 4], "atari"), ("serial", [4], "serial")):
         for iterations in bounds:

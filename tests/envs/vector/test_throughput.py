@@ -18,7 +18,13 @@ ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "lea
 ACTING = {f"system/{name}" for name in ("env_s", "policy_s", "env_share", "policy_share", "eval_wait_s")}
 AHEAD = {"system/ahead_wait_s", "system/queue_wait_s"}
 WORKING = {"system/worker_s", "system/idle_share"}
-GRADIENTS = ["algo.hidden=[8]", "algo.num_steps=8", "vec.num_envs=2", "algo.eval_every=2", "algo.eval_episodes=2"]
+GRADIENTS = [
+    "algo.hidden_sizes=[8]",
+    "algo.num_steps=8",
+    "vec.num_envs=2",
+    "algo.eval_every_iterations=2",
+    "algo.eval_episodes=2",
+]
 
 
 @pytest.mark.parametrize(

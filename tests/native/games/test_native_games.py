@@ -131,5 +131,5 @@ def test_native_time_limits_are_the_lower_of_recipe_and_environment() -> None:
 
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path) -> None:
     words = ["algo=ppo", "env=sanity", "env.id=paddock.envs.sanity:paddock/Copy-v0", "compute=serial", "vec.num_envs=8"]
-    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
+    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden_sizes=[8]", "algo.eval_every_iterations=2"]
     assert_same_run_natively(words, "steps", 128, 256, tmp_path)

@@ -156,7 +156,7 @@ def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it() -> None:
 
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path) -> None:
     words = ["algo=ppo", "env=minigrid_empty", "+env.kwargs.max_steps=20", "compute=serial"]
-    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
+    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden_sizes=[8]", "algo.eval_every_iterations=2"]
     words += ["vec.num_envs=8", "env.id=minigrid:MiniGrid-Empty-Random-5x5-v0"]
     assert_same_run_natively(words, "steps", 256, 640, tmp_path)
 

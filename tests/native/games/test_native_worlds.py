@@ -127,7 +127,13 @@ def test_a_world_that_is_over_waits_for_its_reset(make: Any) -> None:
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path, game: str) -> None:
     recipe(game)
     words = ["algo=ppo", f"env={game}", "compute=serial", "vec.num_envs=4", "algo.num_steps=8"]
-    words += ["algo.minibatch_size=64", "algo.hidden=[8]", "algo.epochs=1", "algo.eval_every=2", "algo.eval_episodes=1"]
+    words += [
+        "algo.minibatch_size=64",
+        "algo.hidden_sizes=[8]",
+        "algo.epochs=1",
+        "algo.eval_every_iterations=2",
+        "algo.eval_episodes=1",
+    ]
     words += ["+env.max_episode_steps=20"] if game == "snake" else []
     assert_same_run_natively(words, "iterations", 1, 4, tmp_path)
 
@@ -142,7 +148,7 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"seat_feature": True}, "env.seat_feature: the native version of .* gives just what a seat sees"),
+        ({"agent_id_feature": True}, "env.agent_id_feature: the native version of .* gives just what a seat sees"),
         ({"kwargs": FIELD | {"longest": 9}}, "may take 45 cells, and half of a field of 9 x 8 is 36; take fewer"),
     ],
 )

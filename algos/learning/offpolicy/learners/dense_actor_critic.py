@@ -65,7 +65,7 @@ class DenseActorCritic(OffPolicyLearner):
         """Return what it begins with; see `CompiledActorCritic.read`."""
         shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
         actor = draw_uniform(shape.actor, generator)
-        critics = np.concatenate([draw_uniform(shape.critic, generator) for _ in range(self._objective.critics)])
+        critics = np.concatenate([draw_uniform(shape.critic, generator) for _ in range(self._objective.num_critics)])
         policy = self._objective.policy
         log_alpha = math.log(policy.alpha) if isinstance(policy, SoftPolicy) and policy.learned else 0.0
         state: dict[str, Any] = {}

@@ -238,12 +238,12 @@ class Critic(nn.Module):
     """
 
     def __init__(
-        self, architecture: Architecture, hidden: tuple[int, ...], actions: int, outputs: int, seed: int
+        self, architecture: Architecture, hidden_sizes: tuple[int, ...], actions: int, outputs: int, seed: int
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed % 2**63)
         first, width = first_layers(architecture, generator)
-        rest, wide = dense_layers(hidden, architecture.activation, width + actions, generator)
+        rest, wide = dense_layers(hidden_sizes, architecture.activation, width + actions, generator)
         self.observation_encoder, self.joint_encoder = nn.Sequential(*first), nn.Sequential(*rest)
         self.value_head = linear(wide, outputs, 1.0, generator)
 
@@ -284,11 +284,11 @@ class ActorCriticNetworks(Networks):
         outputs = head.width if head.columns else quantiles or 1
         self.levels = (torch.arange(outputs, device=self._device) + 0.5) / outputs  # [N], of quantiles
         generator = np.random.default_rng(seed % 2**63)
-        hidden, critics = architecture.hidden, range(objective.critics)
+        hidden_sizes, critics = architecture.hidden_sizes, range(objective.num_critics)
         with one_thread():
             self.actor = ActorCritic(architecture, seed, critic=False)
             self._critics = nn.ModuleList(
-                [Critic(architecture, hidden, self._actions, outputs, seed + k) for k in critics]
+                [Critic(architecture, hidden_sizes, self._actions, outputs, seed + k) for k in critics]
             )
         for network in (self.actor, *self._critics):
             draw_layers(network, generator)

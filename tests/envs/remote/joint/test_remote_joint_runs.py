@@ -105,7 +105,14 @@ def test_clients_of_a_lost_server_rejoin_all_worlds(serve: Any) -> None:
 
 # Runs
 
-PPO = ["algo=ppo", "vec.num_envs=4", "algo.num_steps=32", "algo.minibatch_size=32", "algo.epochs=1", "algo.hidden=[8]"]
+PPO = [
+    "algo=ppo",
+    "vec.num_envs=4",
+    "algo.num_steps=32",
+    "algo.minibatch_size=32",
+    "algo.epochs=1",
+    "algo.hidden_sizes=[8]",
+]
 PPO += ["compute=serial", "checkpoint.every_s=0"]
 
 
@@ -118,7 +125,7 @@ def there(address: str, agents: str, run: Path) -> list[str]:
 def test_a_client_with_all_seats_gets_the_bytes_of_its_own_worlds(serve: Any, tmp_path: Path) -> None:
     server = serve(RELAY, Serial(num_envs=4))
     more = ["budget.iterations=3", "algo.groups=2"]
-    here = [*PPO, *more, "env=relay", "vec=serial", "algo.eval_every=1000", f"run.dir={tmp_path / 'here'}"]
+    here = [*PPO, *more, "env=relay", "vec=serial", "algo.eval_every_iterations=1000", f"run.dir={tmp_path / 'here'}"]
     assert call_main(*here) == 0
     assert call_main(*there(server.address, "null", tmp_path / "there"), *more) == 0
     told = rows(tmp_path / "there")
@@ -188,12 +195,12 @@ def bidding(serve: Any) -> list[str]:
 
     threading.Thread(target=bid, daemon=True).start()
     joint = ["env=remote", "vec=remote", f"vec.address={server.address}", "vec.world=game", "vec.agents=[ann]"]
-    few = ["vec.num_envs=1", "algo.hidden=[8]", "algo.num_steps=8", "algo.row_every=10", "budget.steps=60"]
+    few = ["vec.num_envs=1", "algo.hidden_sizes=[8]", "algo.num_steps=8", "algo.log_every_steps=10", "budget.steps=60"]
     return [*joint, *few, "compute=serial"]
 
 
 def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(bidding: list[str], tmp_path: Path) -> None:
-    assert call_main("algo=dqn", "algo.warmup=20", *bidding, f"run.dir={tmp_path}") == 0
+    assert call_main("algo=dqn", "algo.learning_starts=20", *bidding, f"run.dir={tmp_path}") == 0
     state = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]
     acted, held = state["schedule"]["step"], int(state["replay"]["open"]["count"].sum())
     assert 60 <= acted < 8 * state["schedule"]["rollouts"]  # bids of three, one after another
