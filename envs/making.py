@@ -17,11 +17,11 @@ from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, Unregiste
 from gymnasium.wrappers import TimeLimit
 
 from paddock.envs.errors import ConfigError, PaddockError, closest, one_line, provide, require, resolve
+from paddock.envs.multiagent.adapter import find_owner, layers
+from paddock.envs.multiagent.make import names_factory
+from paddock.envs.multiagent.roles import Seats, seats_of
+from paddock.envs.multiagent.time_limit import MultiAgentTimeLimit
 from paddock.envs.stacks import Stack, find_stack
-from paddock.envs.worlds.adapter import find_owner, layers
-from paddock.envs.worlds.limit import Limited
-from paddock.envs.worlds.make import names_factory
-from paddock.envs.worlds.roles import Seats, seats_of
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +165,6 @@ def _warn(text: str) -> None:
 
 
 def _find_limit(env: Any) -> int | None:
-    limits = [layer.steps for layer in layers(env) if isinstance(layer, Limited)]
+    limits = [layer.steps for layer in layers(env) if isinstance(layer, MultiAgentTimeLimit)]
     limits += [layer._max_episode_steps for layer in layers(env) if isinstance(layer, TimeLimit)]
     return min(limits, default=None)

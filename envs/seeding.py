@@ -57,7 +57,7 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.step(action)
 
 
-class OwnGeneratorsOfWorld:
+class MultiAgentOwnGenerators:
     """The same for an environment of several agents, whatever its form."""
 
     def __init__(self, env: Any) -> None:

@@ -10,10 +10,10 @@ import gymnasium
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.frozen import freeze, thaw
 from paddock.envs.making import Made, look, make_by_id, restored_modes, wrap
+from paddock.envs.multiagent.make import adapt
+from paddock.envs.multiagent.roles import Role, Seats, group
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.worlds.make import adapt
-from paddock.envs.worlds.roles import Role, Seats, group
 
 # What may differ where rollouts are played, and of which kind it is.
 IN_TRAINING: dict[str, tuple[Any, str]] = {
@@ -45,7 +45,7 @@ class EnvSpec:
             other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
         metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
             where they lie in mappings.
-        agents: how many agents there are, where the environment does not say so itself; see `paddock.envs.worlds`.
+        agents: how many agents there are, where the environment does not say so itself; see `paddock.envs.multiagent`.
         agent_id_feature: whether observations of several agents tell their seat; see `AgentIdFeature`.
     """
 
@@ -85,7 +85,7 @@ class EnvSpec:
         self.in_training()
 
     def make(self, render_mode: str | None = None) -> Any:
-        """Build one environment: a `gymnasium.Env`, or where there are several agents an `paddock.envs.worlds.world.World`.
+        """Build one environment: a `gymnasium.Env`, or where there are several agents an `paddock.envs.multiagent.env.MultiAgentEnv`.
 
         Raises:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.

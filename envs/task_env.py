@@ -41,8 +41,8 @@ class TaskEnv(gymnasium.Env[Any, Any], ABC):
         """Return what is seen now."""
 
 
-class TaskWorld:
-    """An environment of several agents, in the form of `paddock.envs.worlds.world`, but for its `reset` and `step`."""
+class MultiAgentTaskEnv:
+    """An environment of several agents, in the form of `paddock.envs.multiagent.env`, but for its `reset` and `step`."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 

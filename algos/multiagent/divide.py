@@ -13,10 +13,10 @@ from paddock.algos.multiagent.parts import Parts, PolicyPart
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import seated, spaces_of, spaces_of_role
 from paddock.envs.errors import nearest, require
+from paddock.envs.multiagent.roles import Role
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
-from paddock.envs.worlds.roles import Role
 
 NAME = re.compile(r"[A-Za-z_][\w-]*")
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import blank
 from paddock.envs.errors import require
+from paddock.envs.multiagent.roles import SeatRows, narrow, widen
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import SeatRows, narrow, widen
 
 Value = TypeVar("Value")
 Rows = slice | NDArray[np.intp]

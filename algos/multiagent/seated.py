@@ -12,9 +12,9 @@ from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.inputs import blank
 from paddock.envs.errors import ConfigError, require
+from paddock.envs.multiagent.roles import SeatRows, narrow
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import SeatRows, narrow
 
 
 @final

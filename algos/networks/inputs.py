@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
+from paddock.envs.multiagent.roles import Role, SeatRows, widen
 from paddock.envs.spaces.features import Features, numbers_of
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import MASK
 from paddock.envs.spaces.parts import Leaf, Path, dotted, place
 from paddock.envs.spaces.sparse import SparseFeatures
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import Role, SeatRows, widen
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes

@@ -12,11 +12,11 @@ import paddock.envs.games
 import paddock.envs.sanity
 import paddock.envs.tasks  # noqa: F401, registers its environments, as those above do
 from paddock.envs.errors import require
+from paddock.envs.multiagent.roles import join_spaces
 from paddock.envs.native import minigrid
 from paddock.envs.native.originals import BOARDS, CONTROL, NATIVE, is_exact
 from paddock.envs.registration import ELSEWHERE, VERSIONS, NativeVersion
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import join_spaces
 
 
 @dataclass(frozen=True)

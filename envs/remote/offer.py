@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from paddock.envs.errors import ConfigError, require
+from paddock.envs.multiagent.roles import Role
 from paddock.envs.remote.spaces import build_space, describe_space
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.remote.versions import describe_others
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.storage import Layouts
-from paddock.envs.worlds.roles import Role
 
 REMOTE_ID = "paddock.envs.remote.single:Remote-v0"  # of the environment that stands for whatever a server offers
 FACTORY_ID = "paddock.envs.remote.single:make"  # the same for worlds too

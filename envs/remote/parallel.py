@@ -10,11 +10,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.vector.buffers import Refused, buffer_of
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.remote import check_meeting, make_endpoint
 from paddock.envs.vector.storage import allocate
-from paddock.envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
     from paddock.envs.remote.client.vector import RemoteVectorEnv
@@ -90,7 +90,7 @@ class RemoteParallelEnv:
         """Return the action space of an agent."""
         return self._spaces[agent][1]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         rows, infos = self._open().reset(seed=[seed], options=options)
         self.over = False

@@ -9,12 +9,12 @@ from typing import Any
 import gymnasium
 
 from paddock.envs.errors import require
+from paddock.envs.multiagent.adapter import SingleAgentEnv
 from paddock.envs.remote.offer import REMOTE_ID
 from paddock.envs.remote.parallel import RemoteParallelEnv
-from paddock.envs.worlds.adapter import SoleAgent
 
 
-class RemoteEnv(SoleAgent):
+class RemoteEnv(SingleAgentEnv):
     """The environment that a server offers; each step is a message there and one back."""
 
     def __init__(

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
-from paddock.envs.task_env import TaskWorld
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.task_env import MultiAgentTaskEnv
 
 RELAY = SanityTask(
     name="relay",
@@ -25,7 +25,7 @@ RELAY = SanityTask(
 LIVES = {"runner_0": ((0, 1), (2, 4)), "runner_1": ((0, 2),), "runner_2": ((0, 3),)}
 
 
-class Relay(TaskWorld):
+class Relay(MultiAgentTaskEnv):
     """Runners see a cue, -1 or 1, in every step they run, and answer 0 or 1; a life pays the share of right answers.
 
     Runners leave after 1, 2 and 3 steps; after the second the first one is back, for two more.
@@ -35,7 +35,7 @@ class Relay(TaskWorld):
         """Make the task."""
         super().__init__(dict.fromkeys(LIVES, spaces.Box(-1.0, 1.0, (1,), np.float32)), spaces.Discrete(2), render_mode)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start all runners."""
         self._begin(seed)
         self._now = 0

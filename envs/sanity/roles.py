@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.ranges import check_bool
 from paddock.envs.sanity.task import Bar, SanityTask, mean_return
-from paddock.envs.task_env import TaskWorld
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.task_env import MultiAgentTaskEnv
 
 ROLES = SanityTask(
     name="roles",
@@ -24,7 +24,7 @@ ROLES = SanityTask(
 )
 
 
-class Roles(TaskWorld):
+class Roles(MultiAgentTaskEnv):
     """Two agents see their numbers, 0 and 1, and are paid 1 for saying them; one step. After PufferLib's Multiagent."""
 
     def __init__(self, blind: bool = False, render_mode: str | None = None) -> None:
@@ -38,7 +38,7 @@ class Roles(TaskWorld):
         seen = dict.fromkeys(("player_0", "player_1"), spaces.Box(0.0, 1.0, (1,), np.float32))
         super().__init__(seen, spaces.Discrete(2), render_mode)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Show the numbers, as always."""
         self._begin(seed)
         return self._see(), {agent: {} for agent in self.agents}

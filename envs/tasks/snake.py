@@ -26,10 +26,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
-from paddock.envs.task_env import TaskWorld
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.task_env import MultiAgentTaskEnv
 
 FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
 SIGHT = 5  # cells that a snake sees in each direction
@@ -60,7 +60,7 @@ class Rules:
         require(most <= half, f"{what}, and half of a field of {self.width} x {self.height} is {half}; take fewer")
 
 
-class Snake(TaskWorld):
+class Snake(MultiAgentTaskEnv):
     """The world; see the top of this file for its rules, and `Rules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
@@ -76,7 +76,7 @@ class Snake(TaskWorld):
         seen = {f"snake_{k}": cells for k in range(self.rules.snakes)}
         super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)  # up, right, down, left
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begin with all snakes, each of one cell."""
         self._begin(seed)
         rules, self._steps = self.rules, 0

@@ -21,11 +21,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.ranges import Range, UnitFloat, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
-from paddock.envs.task_env import TaskWorld
+from paddock.envs.task_env import MultiAgentTaskEnv
 from paddock.envs.tasks.particles import Point, distance, draw_discs, move, push_apart
-from paddock.envs.worlds.world import Step, Told
 
 RADIUS = 0.15
 FORCE = 5.0
@@ -46,7 +46,7 @@ class SpreadRules:
         check_fields(self)
 
 
-class Spread(TaskWorld):
+class Spread(MultiAgentTaskEnv):
     """The world; see the top of this file for its rules, and `SpreadRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -62,7 +62,7 @@ class Spread(TaskWorld):
         seen = {f"agent_{k}": numbers for k in range(self.rules.N)}
         super().__init__(seen, spaces.Discrete(len(WAYS)), render_mode)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begin with agents at rest."""
         self._begin(seed)
         self._steps = 0

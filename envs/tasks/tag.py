@@ -22,11 +22,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from paddock.envs.multiagent.env import ByAgent, Step
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.registration import VERSIONS, NativeVersion, settings_of
-from paddock.envs.task_env import TaskWorld
+from paddock.envs.task_env import MultiAgentTaskEnv
 from paddock.envs.tasks.particles import MOST_EXPONENT, Point, distance, draw_discs, exponential, move, push_apart
-from paddock.envs.worlds.world import Step, Told
 
 MOST = 8  # of each kind
 OBSTACLE, REACH = 0.2, 0.9  # an obstacle's radius, and how far from the middle it may lie
@@ -62,7 +62,7 @@ class _Kind:
 HUNTER, PREY = _Kind("adversary", 0.075, 3.0, 1.0), _Kind("agent", 0.05, 4.0, 1.3)
 
 
-class Tag(TaskWorld):
+class Tag(MultiAgentTaskEnv):
     """The world; see the top of this file for its rules, and `TagRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -85,7 +85,7 @@ class Tag(TaskWorld):
         ]
         super().__init__(dict(zip(names, sights, strict=True)), spaces.Discrete(len(WAYS)), render_mode)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begin with all at rest."""
         self._begin(seed)
         self._steps = 0

@@ -8,13 +8,13 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from paddock.envs.multiagent.roles import SeatRows
 from paddock.envs.spaces.columns import DOUBTS, Fill
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.parts import Misfit, Read, Write
 from paddock.envs.spaces.views import select
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import RowIndex, numbers
-from paddock.envs.worlds.roles import SeatRows
 
 
 class Refused(Exception):

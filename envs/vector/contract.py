@@ -50,7 +50,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     bool (the world ended in the step) and `stray_reward` (rewards of agents that do not live). `final_obs` and
     `final_info["episode"]` are of a seat's life, and `l` counts the steps that took an action of it. A life ends before
     its world where its agent is terminated or truncated; its row is zeros then, and may be born again. All lives end
-    with their world, and restart in the same step (`paddock.envs.vector.worlds` has the table).
+    with their world, and restart in the same step (`paddock.envs.vector.multiagent_slots` has the table).
 
     Attributes:
         seats: rows of each environment; 1 but for worlds.

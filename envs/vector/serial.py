@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.envs.making import close_all
+from paddock.envs.multiagent.roles import seats_of
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import (
     Batch,
@@ -21,11 +22,10 @@ from paddock.envs.vector.contract import (
     read_episodes,
     read_values,
 )
+from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.slots import build
 from paddock.envs.vector.storage import Layouts, numbers
 from paddock.envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
-from paddock.envs.vector.worlds import slots_of
-from paddock.envs.worlds.roles import seats_of
 
 
 class SerialVectorEnv(VectorEnv):

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import PaddockError, one_line
 from paddock.envs.making import RAISED, close_all
+from paddock.envs.multiagent.adapter import find_owner, set_attribute
 from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
@@ -19,7 +20,6 @@ from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import RESERVED, add_info
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import Arrays, worlds_of
-from paddock.envs.worlds.adapter import find_owner, set_attribute
 
 NO_NUMBERS = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
 NOBODY = -1  # in place of the number of the environment at work

@@ -9,9 +9,9 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from paddock.envs.errors import require
+from paddock.envs.multiagent.roles import Role, SeatRows, Seats, join_spaces
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import Role, SeatRows, Seats, join_spaces
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones

@@ -14,7 +14,7 @@ from paddock.envs.spec import EnvSpec
 from .episodes import LIVES, Episode, play, shorten, tell_duration
 from .installed import Finding
 
-OWN_GENERATORS = "paddock.envs.seeding.OwnGenerators"  # for worlds, OwnGeneratorsOfWorld
+GENERATORS = "paddock.envs.seeding."
 EPISODES = 4  # at most, that are compared
 OTHER_SEED = 2**20  # of the environment beside
 ENOUGH = 10  # times that agents were shown what they had seen before, after which it is no chance
@@ -77,7 +77,7 @@ def _play_on(env: Any, steps: int) -> list[Episode]:
 
 def _check_seeds(spec: EnvSpec, lengths: list[int]) -> Iterator[tuple[str, Finding]]:
     """Compare episodes on the same seeds: in new environments, after other episodes, beside another environment."""
-    target = OWN_GENERATORS + ("OfWorld" if spec.seats > 1 else "")
+    target = GENERATORS + ("MultiAgentOwnGenerators" if spec.seats > 1 else "OwnGenerators")
     own = replace(spec, wrappers=(*spec.wrappers, {"_target_": target}))
     wrap = f"add the wrapper: 'env.wrappers=[{{_target_: {target}}}]'"
     before = _global_state()

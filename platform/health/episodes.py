@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from paddock.envs.multiagent.env import ByAgent, MultiAgentEnv, Step, takes_turns
 from paddock.envs.spaces.legal import MASK, sample_legal
-from paddock.envs.worlds.world import Step, Told, World, takes_turns
 
 CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
 LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # what is counted
@@ -51,7 +51,7 @@ class Alone:
     def action_space(self, agent: str) -> gymnasium.Space[Any]:
         return self._env.action_space
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         observation, info = self._env.reset(seed=seed)
         self.agents = [self.name]
         return {self.name: observation}, {self.name: info}
@@ -126,7 +126,7 @@ def _by_seat(told: Mapping[str, Any], agents: list[str]) -> dict[str, Any]:
     return {agent: told[agent] for agent in agents if agent in told}
 
 
-def _find_broken(world: World, seen: Mapping[str, Any], flagged: set[str], here: str) -> str:
+def _find_broken(world: MultiAgentEnv, seen: Mapping[str, Any], flagged: set[str], here: str) -> str:
     """Say why a world cannot be played on; "" if it can."""
     known, listed = set(world.possible_agents), list(world.agents)
     if strange := sorted(str(agent) for agent in listed if agent not in known):
@@ -139,7 +139,7 @@ def _find_broken(world: World, seen: Mapping[str, Any], flagged: set[str], here:
     return "" if blind is None else f"{here}: {blind} lives, and was given no observation"
 
 
-def _find_misfit(world: World, seen: Mapping[str, Any], here: str) -> str:
+def _find_misfit(world: MultiAgentEnv, seen: Mapping[str, Any], here: str) -> str:
     """Say what of the observations is not of their spaces; "" if nothing is."""
     known = [agent for agent in seen if agent in set(world.possible_agents)]
     wrong = {agent: find_misfit(world.observation_space(agent), seen[agent]) for agent in known}

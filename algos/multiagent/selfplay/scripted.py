@@ -17,10 +17,10 @@ from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
 from paddock.envs.errors import ConfigError
+from paddock.envs.multiagent.roles import Role
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import MASK
 from paddock.envs.spec import EnvSpec
-from paddock.envs.worlds.roles import Role
 
 Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 

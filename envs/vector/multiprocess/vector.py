@@ -30,13 +30,13 @@ from paddock.envs.vector.contract import (
     read_episodes,
     read_values,
 )
+from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
 from paddock.envs.vector.multiprocess.process import WorkerProcess, end
 from paddock.envs.vector.multiprocess.shared import Arena, Bell, SharedBuffers, check_platform
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import NEW, Table, worlds_of
-from paddock.envs.vector.worlds import slots_of
 
 
 class MultiprocessVectorEnv(VectorEnv):

@@ -19,6 +19,7 @@ from paddock.envs.errors import PaddockError, one_line
 from paddock.envs.parent import leave_to_parent
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError
+from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.multiprocess.shared import (
     ASK,
     DONE,
@@ -32,7 +33,6 @@ from paddock.envs.vector.multiprocess.shared import (
 )
 from paddock.envs.vector.slots import NOBODY, EnvSlots, build
 from paddock.envs.vector.storage import Layouts
-from paddock.envs.vector.worlds import slots_of
 
 WAIT_S = 60.0  # for an order, at a time
 

@@ -10,9 +10,9 @@ from test_agents import Truthful, config  # type: ignore[import-not-found]  # py
 from paddock.algos.learning.policy_episodes import Performance, perform
 from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.envs.errors import ConfigError
+from paddock.envs.multiagent.roles import narrow
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Serial
-from paddock.envs.worlds.roles import narrow
 
 MORTALS = config("agents:Mortals").env
 SKIRMISH = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)

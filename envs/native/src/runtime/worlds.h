@@ -1,4 +1,4 @@
-/* One step of a vector's worlds: who acts, ends and is born, as envs/vector/worlds.py has it. */
+/* One step of a vector's worlds: who acts, ends and is born, as envs/vector/multiagent_slots.py has it. */
 
 #ifndef PADDOCK_WORLDS_H
 #define PADDOCK_WORLDS_H

@@ -2,23 +2,23 @@
 
 from typing import Any, final
 
-from paddock.envs.worlds.adapter import Wrapper
-from paddock.envs.worlds.world import Step, Told, World
+from paddock.envs.multiagent.adapter import Wrapper
+from paddock.envs.multiagent.env import ByAgent, MultiAgentEnv, Step
 
 
 @final
-class Limited(Wrapper):
+class MultiAgentTimeLimit(Wrapper):
     """Truncates all living agents after `steps` steps, as Gymnasium's TimeLimit does; the episode ends then."""
 
-    def __init__(self, world: World, steps: int) -> None:
+    def __init__(self, world: MultiAgentEnv, steps: int) -> None:
         super().__init__(world)
         self.steps = steps
         self._passed = 0
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         self._passed = 0
-        started: tuple[Told, Told] = self.env.reset(seed=seed, options=options)
+        started: tuple[ByAgent, ByAgent] = self.env.reset(seed=seed, options=options)
         self._update()
         return started
 

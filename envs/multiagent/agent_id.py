@@ -5,8 +5,8 @@ from typing import Any, final
 import numpy as np
 from gymnasium import Space, spaces
 
-from paddock.envs.worlds.adapter import Wrapper
-from paddock.envs.worlds.world import Step, Told, World
+from paddock.envs.multiagent.adapter import Wrapper
+from paddock.envs.multiagent.env import ByAgent, MultiAgentEnv, Step
 
 KEY = "seat"
 
@@ -19,7 +19,7 @@ class AgentIdFeature(Wrapper):
     more, `seat`; anything else becomes a Dict of `observation` and `seat`.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MultiAgentEnv) -> None:
         """Take over a world."""
         super().__init__(world)
         self._seat = {agent: seat for seat, agent in enumerate(self.possible_agents)}
@@ -29,7 +29,7 @@ class AgentIdFeature(Wrapper):
         """Return the observation space of an agent."""
         return self._spaces[agent]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._update()
@@ -51,7 +51,7 @@ class AgentIdFeature(Wrapper):
         low, high = np.append(space.low, np.zeros(seats)), np.append(space.high, np.ones(seats))
         return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=np.dtype(space.dtype).type)
 
-    def _tell(self, observations: Told) -> dict[str, Any]:
+    def _tell(self, observations: ByAgent) -> dict[str, Any]:
         told: dict[str, Any] = {}
         for agent, seen in observations.items():
             inner, seat = self.env.observation_space(agent), self._seat[agent]

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from paddock.envs.making import RAISED, close_all
+from paddock.envs.multiagent.env import ByAgent, Step, takes_turns
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import add_info
 from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, raise_named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
 from paddock.envs.vector.table import worlds_of
-from paddock.envs.worlds.world import Step, Told, takes_turns
 
 STRAY = "stray_reward"  # of infos: rewards of agents that do not live
 
@@ -42,7 +42,7 @@ class Given:
     infos: dict[str, Any] = field(default_factory=dict)
 
 
-class WorldSlots(EnvSlots):
+class MultiAgentSlots(EnvSlots):
     """Consecutive worlds of several agents."""
 
     def _prepare(self, layouts: Layouts) -> None:
@@ -181,7 +181,7 @@ class WorldSlots(EnvSlots):
         if over:
             given.over.append(i)
 
-    def _say(self, said: Told, given: Given, at: int, size: int, base: int, finals: Any) -> None:
+    def _say(self, said: ByAgent, given: Given, at: int, size: int, base: int, finals: Any) -> None:
         """Enter the infos of the world whose first row is base, at the rows from `at` on."""
         for agent, info in said.items():
             if info and agent in self._seat:
@@ -219,7 +219,7 @@ class WorldSlots(EnvSlots):
         self._at_work[0] = NOBODY
         return infos
 
-    def _begin(self, i: int, observations: Told, said: Told, infos: dict[str, Any], at: int, size: int) -> None:
+    def _begin(self, i: int, observations: ByAgent, said: ByAgent, infos: dict[str, Any], at: int, size: int) -> None:
         """Enter the results of a reset."""
         env, k = self.envs[i - self._first], i - self._first
         self._turns[k] = takes_turns(env)
@@ -255,6 +255,6 @@ class WorldSlots(EnvSlots):
         return f"agent {self._agents[seat]} of world {world}", world
 
 
-def slots_of(layouts: Layouts) -> type[Slots] | type[WorldSlots]:
+def slots_of(layouts: Layouts) -> type[Slots] | type[MultiAgentSlots]:
     """Return what steps environments with so many seats."""
-    return Slots if layouts.seats == 1 else WorldSlots
+    return Slots if layouts.seats == 1 else MultiAgentSlots

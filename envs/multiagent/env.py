@@ -5,11 +5,11 @@ from typing import Any, Protocol, TypeGuard
 
 from gymnasium import Space
 
-Told = Mapping[str, Any]  # by agent
-Step = tuple[Told, Told, Told, Told, Told]  # observations, rewards, terminated, truncated, infos
+ByAgent = Mapping[str, Any]  # by agent
+Step = tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]  # observations, rewards, terminated, truncated, infos
 
 
-class World(Protocol):
+class MultiAgentEnv(Protocol):
     """An environment of several agents, as `pettingzoo.ParallelEnv` has it (Terry et al. 2021, arXiv:2009.14471).
 
     An agent's seat is its place in `possible_agents`. It lives from the step that first lists it in `agents` and gives
@@ -31,7 +31,7 @@ class World(Protocol):
     def action_space(self, agent: str) -> Space:
         """Return the action space of an agent."""
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode of the whole world; observations and infos of the agents that live."""
 
     def step(self, actions: dict[str, Any]) -> Step:
@@ -44,7 +44,7 @@ class World(Protocol):
         """Draw the world."""
 
 
-class TakesTurns(World, Protocol):
+class TakesTurns(MultiAgentEnv, Protocol):
     """A world in which not every living agent acts in every step."""
 
     @property
@@ -57,6 +57,6 @@ def offers(env: Any, *names: str) -> bool:
     return all(hasattr(env, name) for name in names)
 
 
-def takes_turns(world: World) -> TypeGuard[TakesTurns]:
+def takes_turns(world: MultiAgentEnv) -> TypeGuard[TakesTurns]:
     """Return whether an environment whose episode has begun lists its acting agents itself."""
     return offers(world, "acting")

@@ -79,7 +79,7 @@ def test_dictionaries_say_by_observations_who_acts(steps: Any) -> None:
     ]
 
 
-OWN = {"_target_": "paddock.envs.seeding.OwnGeneratorsOfWorld"}
+OWN = {"_target_": "paddock.envs.seeding.MultiAgentOwnGenerators"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 
-from paddock.envs.worlds.world import World, takes_turns
+from paddock.envs.multiagent.env import MultiAgentEnv, takes_turns
 
 
 class Adapter:
@@ -56,7 +56,7 @@ class Adapter:
 class Wrapper(Adapter):
     """Base of environments that wrap another multi-agent environment."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MultiAgentEnv) -> None:
         super().__init__(world, world.possible_agents)
 
     def _update(self) -> None:
@@ -65,10 +65,10 @@ class Wrapper(Adapter):
         self.acting = self.env.acting if takes_turns(self.env) else self.agents
 
 
-class SoleAgent(gymnasium.Env[Any, Any]):
+class SingleAgentEnv(gymnasium.Env[Any, Any]):
     """The one agent's environment; where the world ends and says nothing of the agent, its episode is truncated."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: MultiAgentEnv) -> None:
         """Take over a world of one agent."""
         self.env = world
         (self._agent,) = world.possible_agents
@@ -117,6 +117,6 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 def layers(env: Any) -> Iterator[Any]:
     """Yield an environment and what it wraps, one inside the other."""
     yield env
-    while isinstance(env, gymnasium.Wrapper | Adapter | SoleAgent):
+    while isinstance(env, gymnasium.Wrapper | Adapter | SingleAgentEnv):
         env = env.env
         yield env

@@ -11,10 +11,10 @@ from toy_worlds import Scripted
 from vector_cases import make_fixture  # noqa: F401
 
 from paddock.envs.errors import ConfigError
+from paddock.envs.multiagent.roles import narrow, widen
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import EnvError, Gymnasium, Multiprocess, Serial, Vector, VectorMisuse
 from paddock.envs.vector.contract import keyed_seed
-from paddock.envs.worlds.roles import narrow, widen
 
 W = 4  # worlds
 

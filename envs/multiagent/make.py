@@ -7,13 +7,13 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.worlds.adapter import SoleAgent
-from paddock.envs.worlds.dicts import BY_AGENT, Dicts
-from paddock.envs.worlds.limit import Limited
-from paddock.envs.worlds.seat import AgentIdFeature
-from paddock.envs.worlds.tuples import Tuples
-from paddock.envs.worlds.turns import CYCLE, Turns
-from paddock.envs.worlds.world import World, offers
+from paddock.envs.multiagent.adapter import SingleAgentEnv
+from paddock.envs.multiagent.aec import CYCLE, AECAdapter
+from paddock.envs.multiagent.agent_id import AgentIdFeature
+from paddock.envs.multiagent.env import MultiAgentEnv, offers
+from paddock.envs.multiagent.rllib import BY_AGENT, RLlibAdapter
+from paddock.envs.multiagent.time_limit import MultiAgentTimeLimit
+from paddock.envs.multiagent.tuples import TupleAdapter
 
 FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # without the version that an id of Gymnasium's ends in
 PARALLEL = ("possible_agents", "observation_space", "action_space", "reset", "step")  # what tells a ParallelEnv
@@ -26,7 +26,7 @@ def names_factory(id: str) -> bool:
 
 
 def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, agent_id_feature: bool = False) -> Any:
-    """Return a made environment as a `gymnasium.Env` of one agent or a `World` of several, truncated at a limit.
+    """Return a made environment as a `gymnasium.Env` of one agent or a `MultiAgentEnv` of several, truncated at a limit.
 
     Args:
         agents: how many agents a Gymnasium environment has, if not one.
@@ -41,7 +41,7 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
         limit = max_episode_steps if names_factory(id) else None
         if agents in (None, 1):
             return env if limit is None else TimeLimit(env, limit)
-        world: Any = Tuples(env, agents, id)
+        world: Any = TupleAdapter(env, agents, id)
     else:
         limit, world = max_episode_steps, _find_form(env, id)
         known = len(world.possible_agents)
@@ -49,17 +49,17 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
         own = f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
         require(agents in (None, known), own)
         if known == 1:
-            return SoleAgent(world) if limit is None else TimeLimit(SoleAgent(world), limit)
+            return SingleAgentEnv(world) if limit is None else TimeLimit(SingleAgentEnv(world), limit)
     world = AgentIdFeature(world) if agent_id_feature else world
-    return world if limit is None else Limited(world, limit)
+    return world if limit is None else MultiAgentTimeLimit(world, limit)
 
 
-def _find_form(env: Any, id: str) -> World:
+def _find_form(env: Any, id: str) -> MultiAgentEnv:
     """Return an environment of several agents in the form that all have here."""
     if offers(env, *CYCLE):
-        return Turns(env, env.possible_agents)
+        return AECAdapter(env, env.possible_agents)
     if isinstance(env, gymnasium.Env):
-        return Dicts(env)
+        return RLlibAdapter(env)
     if not offers(env, *PARALLEL):
         forms = "a gymnasium.Env, nor PettingZoo's ParallelEnv or AECEnv, nor RLlib's MultiAgentEnv"
         raise ConfigError(f"env.id={id} gives a {type(env).__name__}, which is neither {forms}; name a factory of one")

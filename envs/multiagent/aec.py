@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, final
 
-from paddock.envs.worlds.adapter import Adapter
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.multiagent.adapter import Adapter
+from paddock.envs.multiagent.env import ByAgent, Step
 
 CYCLE = ("possible_agents", "agent_iter", "observe", "last")  # what tells an AECEnv
 
 
 @final
-class Turns(Adapter):
+class AECAdapter(Adapter):
     """A world of turns: a step takes the action of one agent, and pays all of them what that step is worth to them.
 
     Agents that ended are stepped once more without an action, as that form has it, before the next one's turn.
     """
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         self.env.reset(seed=seed, options=options)
         self._look()
@@ -33,7 +33,7 @@ class Turns(Adapter):
         self._look()
         return observations, rewards, terminated, truncated, infos
 
-    def _seen(self, agents: Sequence[str]) -> Told:
+    def _seen(self, agents: Sequence[str]) -> ByAgent:
         """What they observe; an environment may fill one array for all."""
         return {agent: deepcopy(self.env.observe(agent)) for agent in agents}
 

@@ -7,12 +7,12 @@ import gymnasium
 from gymnasium import Space, spaces
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.worlds.adapter import Adapter
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.multiagent.adapter import Adapter
+from paddock.envs.multiagent.env import ByAgent, Step
 
 
 @final
-class Tuples(Adapter):
+class TupleAdapter(Adapter):
     """A world whose agents are `agent_0`, `agent_1` and so on; all end together unless it tells of each."""
 
     def __init__(self, env: gymnasium.Env, agents: int, id: str) -> None:
@@ -44,7 +44,7 @@ class Tuples(Adapter):
         """Return the action space of an agent."""
         return self._spaces[1][agent]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         observations, info = self.env.reset(seed=seed, options=options)
         self.agents = self.acting = list(self.possible_agents)

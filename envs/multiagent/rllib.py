@@ -4,15 +4,15 @@ from typing import Any, final
 
 from gymnasium import Space
 
-from paddock.envs.worlds.adapter import Adapter
-from paddock.envs.worlds.world import Step, Told
+from paddock.envs.multiagent.adapter import Adapter
+from paddock.envs.multiagent.env import ByAgent, Step
 
 ALL = "__all__"
 BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # what tells a MultiAgentEnv
 
 
 @final
-class Dicts(Adapter):
+class RLlibAdapter(Adapter):
     """An environment in which the agents that received an observation act next."""
 
     def __init__(self, env: Any) -> None:
@@ -28,7 +28,7 @@ class Dicts(Adapter):
         space: Space = self.env.action_spaces[agent]
         return space
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = self.acting = list(observations)
