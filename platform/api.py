@@ -19,17 +19,17 @@ from paddock.algos.protocol import KeepsNiches
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.spec import EnvSpec
 
-from .config.command import shown
+from .config.command import display_path
 from .config.compose import compose_sections
 from .config.experiment import SECTIONS
-from .config.overrides import spell_overrides, spell_run_dir
+from .config.overrides import format_main_command, format_run_dir
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_here
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
 from .evaluation.video import Film, draw_without_screen
-from .launch import in_own_folder, play, prepare, print_dry_run, spell_end
+from .launch import format_end, play, prepare, print_dry_run, retry_if_folder_taken
 from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
 from .runs.trust import trust as trust_run
@@ -61,7 +61,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
     except Unguarded as error:
         said = "the script calls paddock.run whenever it is imported, which workers do, too"
         raise Unguarded(f"{said}; call it below `if __name__ == '__main__':`") from error
-    return in_own_folder(lambda: _run(overrides, progress))
+    return retry_if_folder_taken(lambda: _run(overrides, progress))
 
 
 def _run(overrides: Sequence[str], progress: bool) -> "Run":
@@ -71,13 +71,13 @@ def _run(overrides: Sequence[str], progress: bool) -> "Run":
         print_dry_run(parts)
         return run
     try:
-        outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_left)
+        outcome, played = play(parts, command=format_main_command(overrides), progress=progress, leave=_left)
     except _Left as left:
         _leave(left.number)
     if progress and played:
-        print(spell_end(parts.path, outcome), flush=True)
+        print(format_end(parts.path, outcome), flush=True)
     if outcome.signal is not None and progress:
-        print(f"  paddock.load({str(parts.path)!r}) has it; the same call with {spell_run_dir(parts.path)!r} goes on")
+        print(f"  paddock.load({str(parts.path)!r}) has it; the same call with {format_run_dir(parts.path)!r} goes on")
     if outcome.caught is not None:  # also where the run has ended by itself: what comes after it is not to begin
         _leave(outcome.caught)
     return run
@@ -130,7 +130,7 @@ class Run:
         self.path = path
 
     def __repr__(self) -> str:
-        return f"paddock.load({str(shown(self.path))!r})"
+        return f"paddock.load({str(display_path(self.path))!r})"
 
     @property
     def config(self) -> dict[str, Any]:

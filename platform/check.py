@@ -24,7 +24,7 @@ from .config.build import build
 from .config.command import Readers, parse_overrides, read_count, run_command
 from .config.compose import compose_sections, composed
 from .config.experiment import read_plain
-from .config.niche import settle_niche
+from .config.niche import resolve_niche
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
 from .health.installed import Finding, in_words, last_line, print_findings
@@ -102,7 +102,7 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     overrides, options = parse_overrides("check", arguments, STEPS, ("algo", "env"))
     given = any(override.startswith("env=") for override in overrides)
     require(given, "no environment is named; give env=NAME, or algo=NAME")
-    recipe: Any = build("env", settle_niche(compose_sections(["env"], overrides)["env"]))
+    recipe: Any = build("env", resolve_niche(compose_sections(["env"], overrides)["env"]))
     what = f"env: {type(recipe).__name__} is a family of environments"
     require(isinstance(recipe, EnvSpec), f"{what}, and one is checked at a time; choose one, as env=terrain")
     return recipe, options.get("steps", 1000)
@@ -169,7 +169,7 @@ def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) 
     """A run that is killed in mid-iteration and goes on ends with the same bytes as one that is not."""
     _play([*words, f"run.dir={whole}"])
     after = iterations // 2
-    code = "import sys; from paddock.check import cut_short; cut_short(int(sys.argv[1]), sys.argv[2:])"
+    code = "import sys; from paddock.check import run_until_killed; run_until_killed(int(sys.argv[1]), sys.argv[2:])"
     child = start_python(code, str(after), *words, f"run.dir={killed}", stderr=subprocess.PIPE)
     _, said = child.communicate()
     if child.returncode != -signal.SIGKILL:
@@ -192,7 +192,7 @@ def _play(words: Sequence[str]) -> None:
         raise KeyboardInterrupt
 
 
-def cut_short(iteration: int, words: Sequence[str]) -> None:
+def run_until_killed(iteration: int, words: Sequence[str]) -> None:
     """Run an experiment in this process, which is killed while it is at the iteration after this one."""
     parts = prepare(words)
     plan = parts.algorithm.plan

@@ -16,11 +16,11 @@ from paddock.envs.errors import require
 from .config.command import (
     Readers,
     check_output,
+    display_path,
     parse,
     read_flag,
     read_names,
     run_command,
-    shown,
     split_overrides,
     write_output,
 )
@@ -188,7 +188,7 @@ def _matches(
     print("", *played.table(), "", sep="\n")
     for key, out in files.items():
         write_output(key, out, played.encode(out.suffix, told))
-        _print({key: shown(out)})
+        _print({key: display_path(out)})
     _print_speed(played.results.steps, played.results.seconds)
 
 

@@ -24,13 +24,13 @@ from paddock.algos.protocol import ChecksRoom, Describes
 from paddock.envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
-from .config.command import complain, shown, to_its_end
+from .config.command import display_path, print_error, run_and_flush
 from .config.compose import ACTIONS, composed, explained, make_argument_parser, parse_arguments
 from .config.experiment import Experiment, assemble, packages
 from .config.grid import compose_grid
 from .config.help import print_help
 from .config.hydra_private import run_hydra
-from .config.overrides import spell_run_dir, spell_sources
+from .config.overrides import format_run_dir, format_source_arguments
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import find_changes, resolve_vec, resume
 from .runs.checkpoint import StorageError, measure
@@ -43,7 +43,7 @@ from .sweep.claim import check_folder, claim_folder
 from .sweep.trial import find_reporter, is_trial
 from .tracking.console import Console
 from .tracking.messages import messages
-from .tracking.tracker import Shown, Tracker
+from .tracking.tracker import HasCommands, Tracker
 
 if TYPE_CHECKING:
     from .evaluation.initial import Origin
@@ -59,7 +59,7 @@ def main() -> int:
     Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk or that of its output is full or gone, 75 another
     process is at it, 128 + n stopped by signal n.
     """
-    return to_its_end(_launch)
+    return run_and_flush(_launch)
 
 
 def _launch() -> int:
@@ -81,14 +81,14 @@ def _launch() -> int:
             with explained(arguments):
                 run_hydra(arguments, make_argument_parser(), lambda config: None)
         else:
-            in_own_folder(lambda: _run(arguments, runs))
+            retry_if_folder_taken(lambda: _run(arguments, runs))
     except RunFailed as error:
-        code = complain(error, _exit_code(error, runs))
+        code = print_error(error, _exit_code(error, runs))
         if isinstance(error.__cause__, PoolError) and not multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code
     except PaddockError as error:
-        return complain(error, _exit_code(error, runs))
+        return print_error(error, _exit_code(error, runs))
     return 0
 
 
@@ -99,7 +99,7 @@ def _exit_code(error: PaddockError, runs: Sequence[Path]) -> int:
     return NO_WORKERS if others_too else error.exit_code
 
 
-def in_own_folder(begin: Callable[[], T]) -> T:
+def retry_if_folder_taken(begin: Callable[[], T]) -> T:
     """Return what beginning a run returns; begin again where another process took the folder that was chosen for it."""
     while True:
         with contextlib.suppress(FolderTaken):
@@ -210,9 +210,9 @@ def play(
             whole = known.metrics and start.unfinished is None  # else the row that comes next tells
             reached = parts.budget.spent(known.metrics, known.elapsed_s) if whole else None
             if reached is not None and folder.ended is not None:
-                console.message(f"{shown(parts.path)} has reached {reached} before; {remedy}")
+                console.message(f"{display_path(parts.path)} has reached {reached} before; {remedy}")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
-            what = f"run.dir={shown(parts.path)} holds a run that has ended, and no checkpoint to go on from"
+            what = f"run.dir={display_path(parts.path)} holds a run that has ended, and no checkpoint to go on from"
             require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in find_changes(parts) if start.metrics else ():
                 log.warning("%s: from here on numbers may differ", change)
@@ -223,7 +223,7 @@ def play(
             come = None if start.metrics else read_progress(parts.path).metrics.get("iteration")
             if come is not None:
                 why = f"it came to iteration {int(come)} and to no checkpoint"
-                log.info("%s starts again: %s", shown(parts.path), why)
+                log.info("%s starts again: %s", display_path(parts.path), why)
             beside = {"niche": parts.niche, "servers": _find_servers(parts), "repeats": repeats and str(repeats)}
             folder.begin(parts.config, command, beside, None if origin is None else origin.state_dict())
             if origin is not None:
@@ -299,7 +299,7 @@ def _session(
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
-    log.info("%s in %s, workers: %s", verb, shown(folder.path), parts.pool.describe())
+    log.info("%s in %s, workers: %s", verb, display_path(folder.path), parts.pool.describe())
     for wrapper in parts.config["env"].get("wrappers") or ():
         if str(wrapper["_target_"]).endswith(STATEFUL_WRAPPERS):
             remedy = "use algo.normalize_observations or algo.normalize_rewards where the algorithm has them"
@@ -327,7 +327,7 @@ def _session(
                 progress,
                 checkpoint_every_s=parts.config["checkpoint"]["every_s"],
                 signals=signals,
-                judge=reporter.judge if reporter else None,
+                find_stop_reason=reporter.report if reporter else None,
                 reached=reached,
             )
             tracker.sync()
@@ -338,7 +338,9 @@ def _session(
         line, details = split_details(error)
         with contextlib.suppress(StorageError):
             folder.finish(f"failed: {line}", progress.metrics)
-        where = f"the run so far is in {shown(folder.path)}" if folder.path.is_dir() else "its folder was deleted"
+        where = (
+            f"the run so far is in {display_path(folder.path)}" if folder.path.is_dir() else "its folder was deleted"
+        )
         failed = RunFailed(f"{line} ({where})\n{details}".rstrip())
         if error.exit_code == NO_ROOM:
             failed.exit_code = NO_ROOM
@@ -363,34 +365,36 @@ def print_dry_run(parts: Experiment) -> None:
         **(algorithm.describe() if isinstance(algorithm, Describes) else {}),
         **({} if origin is None else {"begins with": origin.describe()}),
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
-        "folder": shown(parts.path),
+        "folder": display_path(parts.path),
     }
     for name, text in lines.items():
         print(f"{name:12} {text}")
 
 
 def _print_end(parts: Experiment, outcome: Outcome, sweep: bool) -> None:
-    path = Path(shown(parts.path))
+    path = Path(display_path(parts.path))
     arguments = sys.argv[1:]
     if sweep:
-        arguments = [*spell_sources(HydraConfig.get()), *HydraConfig.get().overrides.task]
+        arguments = [*format_source_arguments(HydraConfig.get()), *HydraConfig.get().overrides.task]
     hint = "" if outcome.signal is not None else "  # raise its budget to go on"
-    print(spell_end(path, outcome))
+    print(format_end(path, outcome))
     print(f"  python -m paddock.evaluate {shlex.join([str(path), f'video={path}/episode.mp4'])}")
     print(f"  python -m paddock.plot {shlex.quote(str(path))}")
-    for command in (command for mirror in parts.mirrors if isinstance(mirror, Shown) for command in mirror.commands()):
+    for command in (
+        command for mirror in parts.mirrors if isinstance(mirror, HasCommands) for command in mirror.commands()
+    ):
         print(f"  {command}")
     print(f"  {_command(arguments, path)}{hint}")
 
 
-def spell_end(path: Path, outcome: Outcome) -> str:
+def format_end(path: Path, outcome: Outcome) -> str:
     """Return how a run ended, in a line."""
     end = "stopped by" if outcome.signal is not None else "ended by"
     iterations = int(outcome.metrics.get("iteration", 0))
-    return f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {shown(path)}"
+    return f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {display_path(path)}"
 
 
 def _command(arguments: Sequence[str], path: Path) -> str:
     """The command that goes on with a run which these arguments began."""
     kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
-    return f"python -m paddock {shlex.join([*kept, spell_run_dir(path)])}"
+    return f"python -m paddock {shlex.join([*kept, format_run_dir(path)])}"

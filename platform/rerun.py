@@ -15,14 +15,14 @@ from omegaconf import OmegaConf
 from paddock.envs.errors import nearest, require
 
 from . import CONF
-from .config.command import Readers, parse, run_command, shown
+from .config.command import Readers, display_path, parse, run_command
 from .config.compose import compose_sections
 from .config.experiment import assemble
 from .launch import play
 from .runs.folder import INITIAL, check_format, read_config, read_json
 from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
-from .runs.trust import import_from_where_it_began
+from .runs.trust import add_start_folder_to_path
 
 HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.
@@ -70,7 +70,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     run, out = run.absolute(), out.absolute()  # environments may change the working directory
     config = read_config(run)
     check_format(run)
-    import_from_where_it_began(run)
+    add_start_folder_to_path(run)
     config |= {
         "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
         "run": {"root": "runs", "name": None, "dir": str(out)},
@@ -130,7 +130,7 @@ def _command(arguments: Sequence[str]) -> bool:
     iterations = options.get("iterations", come)
     require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
     named = f"{run.resolve().name}-rerun"
-    beside = run.with_name(named) if run.name not in ("", "..") else Path(shown(run.resolve().with_name(named)))
+    beside = run.with_name(named) if run.name not in ("", "..") else Path(display_path(run.resolve().with_name(named)))
     out = options.get("out", beside)
     require(out.resolve() != run.resolve(), f"out={out} is the run itself; choose another folder")
     found = rerun(run, out, iterations, options.get("compute"))

@@ -55,9 +55,9 @@ def _status(arguments: Sequence[str]) -> None:
             busy.update(run_state.run.absolute().parents)
     short = over - busy
     if short:
-        from .sweep.claim import say_how_grids_go_on  # Hydra is slow to import, and most runs are fine
+        from .sweep.claim import print_resume_commands  # Hydra is slow to import, and most runs are fine
 
-        say_how_grids_go_on(sorted(short, reverse=True))
+        print_resume_commands(sorted(short, reverse=True))
     if any(run_state.state in WRONG for run_state in run_states):
         sys.stdout.flush()
         raise SystemExit(1)

@@ -18,7 +18,7 @@ from .config.command import Readers, parse, run_command
 from .config.experiment import build_mirrors
 from .runs import journal
 from .runs.folder import check_usable, read_config
-from .runs.trust import import_from_where_it_began
+from .runs.trust import add_start_folder_to_path
 from .tracking.tracker import Mirror
 
 HELP = """\
@@ -103,7 +103,7 @@ def _read_options() -> dict[str, dict[str, dict[str, Any]]]:
 def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str, Any]) -> list[Mirror]:
     """The mirrors to be made of a run: those that were chosen, or else its own."""
     config = read_config(run)
-    import_from_where_it_began(run)
+    add_start_folder_to_path(run)
     check_usable(run, config)
     require(any(True for _ in read_rows(run)), f"{run} has no iteration yet; wait for one")
     own = config.get("track") or {}

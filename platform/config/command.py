@@ -24,7 +24,7 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
     """Run a command on the process's arguments, or print its help page.
 
     Returns:
-        The exit code: the command's, or else 0 done, 2 bad input, or that of `to_its_end`.
+        The exit code: the command's, or else 0 done, 2 bad input, or that of `run_and_flush`.
     """
 
     def begin() -> int | None:
@@ -34,12 +34,12 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
         try:
             return command(arguments)
         except PaddockError as error:
-            return complain(error, 2)
+            return print_error(error, 2)
 
-    return to_its_end(begin)
+    return run_and_flush(begin)
 
 
-def to_its_end(command: Callable[[], int | None]) -> int:
+def run_and_flush(command: Callable[[], int | None]) -> int:
     """Run a command until all of its output is written.
 
     Returns:
@@ -60,7 +60,7 @@ def to_its_end(command: Callable[[], int | None]) -> int:
             raise
         _discard_output()
         what = f"{error.filename or 'the output'} cannot be written ({error.strerror})"
-        return complain(ConfigError(f"{what}; make room, or choose another disk"), NO_ROOM)
+        return print_error(ConfigError(f"{what}; make room, or choose another disk"), NO_ROOM)
     finally:
         if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
@@ -83,7 +83,7 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def complain(error: PaddockError, code: int) -> int:
+def print_error(error: PaddockError, code: int) -> int:
     """Print an error on the standard error stream, in one line after somebody else's traceback; return the code."""
     line, details = split_details(error)
     with contextlib.suppress(OSError):
@@ -196,6 +196,6 @@ def write_output(key: str, path: Path, content: bytes) -> None:
         raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another place") from error
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path as people write it: relative to the working directory, if it is below."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -25,7 +25,7 @@ from ..tracking.messages import early_warnings
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
 from .mistakes import one_line
-from .niche import name_niche, settle_niche
+from .niche import name_niche, resolve_niche
 
 if TYPE_CHECKING:
     from paddock.envs.vector import Vec
@@ -145,7 +145,7 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         remedy = f"the file that {group}= chooses has to begin with the line `# @package _global_`"
         raise ConfigError(f"{group} is not a section of the configuration; {remedy}")
     call_checked("", Configuration, config)
-    return config | {"env": settle_niche(config["env"], config["run"].get("dir"))}
+    return config | {"env": resolve_niche(config["env"], config["run"].get("dir"))}
 
 
 def _budget(section: Any) -> Budget:

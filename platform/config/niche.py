@@ -14,7 +14,7 @@ TARGET = "paddock.config.niche.read_recipe"  # as conf/env/niche.yaml names it
 SHOWN = 12  # numbers in a message
 
 
-def settle_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
+def resolve_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
     """Replace a section env that names a niche by its recipe, so that a run's folder describes itself.
 
     Args:

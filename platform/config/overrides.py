@@ -13,23 +13,23 @@ from .compose import hydra_overrides, parse_arguments
 from .help import split_sources
 
 
-def spell_overrides(overrides: Sequence[str]) -> str:
+def format_main_command(overrides: Sequence[str]) -> str:
     """Return the command that does what a call with these overrides does."""
     return shlex.join(["python", "-m", "paddock", *overrides])
 
 
-def spell_run_dir(path: Path) -> str:
+def format_run_dir(path: Path) -> str:
     """Return the override that names a run's folder."""
-    return spell_override("run.dir", path)
+    return format_override("run.dir", path)
 
 
-def spell_override(key: str, path: Path) -> str:
+def format_override(key: str, path: Path) -> str:
     """Return the override of a key by a path, in Hydra's quotes where it would read the path otherwise."""
     plain = re.fullmatch(r"[\w/.+%@-]+", str(path), re.ASCII)
     return f"{key}={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
 
 
-def spell_sources(
+def format_source_arguments(
     hydra: HydraConf | DictConfig, copy_of: Callable[[Path], Path | None] = lambda path: None
 ) -> list[str]:
     """Return the arguments of a job that say, as this process's own do, where its groups are, and its variables.

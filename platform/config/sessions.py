@@ -13,7 +13,7 @@ from ..runs.identity import changed_processors
 from ..runs.loop import Progress, restore
 from ..runs.provenance import changed_surroundings
 from .build import build
-from .command import shown
+from .command import display_path
 from .experiment import FILES, Experiment, build_algorithm, packages
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def resume(parts: Experiment) -> Progress:
         before, now = (config["vec"].get("num_envs") for config in (_read_old(parts), parts.config))
         if before == now:
             raise
-        what = f"run.dir={shown(parts.path)} holds a run in the midst of the episodes of {before} environments"
+        what = f"run.dir={display_path(parts.path)} holds a run in the midst of the episodes of {before} environments"
         remedy = "use the run's own value, or another run.dir="
         raise ConfigError(f"{what}: vec.num_envs was {before} and is now {now}; {remedy}") from error
 

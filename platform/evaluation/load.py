@@ -14,7 +14,7 @@ from ..config.experiment import build_algorithm
 from ..runs.checkpoint import CheckpointError, Checkpoints
 from ..runs.folder import check_format, read_config
 from ..runs.loop import Progress, restore
-from ..runs.trust import import_from_where_it_began
+from ..runs.trust import add_start_folder_to_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def build_here(run: Path) -> Any:
     """
     config = read_config(run, ("algo", "env", "vec"))
     check_format(run)
-    import_from_where_it_began(run)
+    add_start_folder_to_path(run)
     # Its own vec may need what only the machine of its training has.
     return build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))
 

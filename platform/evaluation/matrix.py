@@ -23,7 +23,7 @@ from paddock.envs.errors import require
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
 from ..reports.drawing import draw_cells, encode_picture
-from ..runs.late import matplotlib
+from ..runs.lazy_imports import matplotlib
 from ..tracking.console import LiveLine
 
 log = logging.getLogger(__name__)

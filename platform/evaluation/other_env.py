@@ -15,7 +15,7 @@ from paddock.envs.spec import EnvSpec
 from ..config.build import build
 from ..config.compose import compose_sections
 from ..config.mistakes import one_line
-from ..config.niche import settle_niche
+from ..config.niche import resolve_niche
 
 
 def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
             keys = [str(key) for key in section if key != "_target_"]
             hint = nearest(word.partition("=")[0], keys)
             raise ConfigError(f"env.{word} sets no key of this environment ({one_line(error)}); {hint}") from error
-    return settle_niche(cast(dict[str, Any], OmegaConf.to_container(known)))
+    return resolve_niche(cast(dict[str, Any], OmegaConf.to_container(known)))
 
 
 def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:

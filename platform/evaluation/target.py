@@ -14,7 +14,7 @@ from paddock.envs.spec import EnvSpec
 
 from ..config.build import build
 from ..config.niche import list_numbers
-from ..config.overrides import spell_override
+from ..config.overrides import format_override
 from ..runs.folder import read_config
 from ..runs.journal import EVALUATION_OF
 from ..runs.loop import Progress
@@ -75,7 +75,7 @@ def write_control(run: Path, target: EvaluationTarget) -> str:
     """Return the command that trains a strategy in a niche alone, for as many steps as its own agent."""
     algo = read_config(run)["algo"]
     settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
-    place = ["experiment=es_niche", spell_override("env.run", run), f"env.niche={target.niche.number}"]
+    place = ["experiment=es_niche", format_override("env.run", run), f"env.niche={target.niche.number}"]
     return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={target.niche.learned}", *settings])
 
 

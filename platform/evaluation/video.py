@@ -20,7 +20,7 @@ from paddock.algos.multiagent.episodes import play_episodes
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.vector.serial import SerialVectorEnv
 
-from ..runs.late import av
+from ..runs.lazy_imports import av
 from ..tracking.console import LiveLine
 
 CODECS = ("libx264", "libopenh264", "mpeg4")  # the first one there is; all browsers play all but the last

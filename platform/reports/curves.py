@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.late import matplotlib
+from ..runs.lazy_imports import matplotlib
 from ..runs.results import Columns
 from .drawing import mark_whole
 from .statistics import interquartile_mean, interval

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
-from ..runs.identity import experiment, short_name, spell_value
+from ..runs.identity import experiment_settings, format_value, short_name
 from ..runs.results import Columns, find_runs, find_sweeps, read_columns, read_states
 from ..runs.sweeps import find_differences
 from .curves import EVALUATION, TRAINING
@@ -34,7 +34,7 @@ class ReportedRun:
     @property
     def settings(self) -> dict[str, Any]:
         """What it computes, the seed excepted."""
-        return experiment(self.config)
+        return experiment_settings(self.config)
 
     @property
     def env(self) -> str:
@@ -219,7 +219,7 @@ def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) 
     envs = {name["env"] for name in names} if with_env else ()
     labels = []
     for name, keys in zip(names, find_differences(names, settings), strict=True):
-        told = [f"{key}={spell_value(value)}" for key, value in keys.items()]
+        told = [f"{key}={format_value(value)}" for key, value in keys.items()]
         more = [f"and {len(told) - MOST_KEYS} more"] if len(told) > MOST_KEYS else []
         labels.append(", ".join([name["algo"], *([name["env"]] if len(envs) > 1 else []), *told[:MOST_KEYS], *more]))
     return labels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.late import matplotlib
+from ..runs.lazy_imports import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

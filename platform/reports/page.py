@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..runs.late import matplotlib
+from ..runs.lazy_imports import matplotlib
 from .drawing import new_figure, open_axes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..runs.late import scipy
+from ..runs.lazy_imports import scipy
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]  # [..., R, N] -> [...]

@@ -56,7 +56,7 @@ def count_envs(config: Mapping[str, Any]) -> int | None:
     return config.get("vec", {}).get("num_envs") if counts else None
 
 
-def experiment(config: Mapping[str, Any]) -> dict[str, Any]:
+def experiment_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What makes runs samples of one experiment: all that decides their numbers but the seed, by dotted keys."""
     settings = {key: value for key, value in computation(config).items() if key != "seed"}
     count = count_envs(config)
@@ -79,7 +79,7 @@ def changed_processors(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     return [change for change in changed_keys(old, new) if change.split(" ")[0] in PROCESSORS]
 
 
-def spell_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value of a configuration, briefly."""
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -43,7 +43,7 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
     return row if whole else None
 
 
-def is_of_end(row: Mapping[str, Any]) -> bool:
+def is_final_evaluation(row: Mapping[str, Any]) -> bool:
     """Return whether a row of both journals is an evaluation alone, added at a run's end."""
     return EVALUATION_OF in row and "system/seconds" not in row
 

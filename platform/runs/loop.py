@@ -135,7 +135,7 @@ def run(
     *,
     checkpoint_every_s: float,
     signals: "Signals",
-    judge: Callable[[Metrics, float | None], str | None] | None = None,
+    find_stop_reason: Callable[[Metrics, float | None], str | None] | None = None,
     reached: str | None = None,
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
@@ -146,7 +146,7 @@ def run(
     Args:
         progress: where to resume, as returned by `restore`.
         signals: entered while this runs.
-        judge: called with every row and the spent share of the budget; returns why the run should end early, or None.
+        find_stop_reason: called with every row and the spent share of the budget; returns why the run should end early, or None.
         reached: the bound that an earlier session reached: only the final evaluation is left.
     """
     resumed_s = progress.elapsed_s
@@ -186,7 +186,7 @@ def run(
                 events,
             )
             metrics |= {name: _plain(value) for name, value in row.items() if not name.startswith("system/")}
-            verdict = judge(row, budget.share(row, progress.elapsed_s)) if judge is not None else None
+            verdict = find_stop_reason(row, budget.share(row, progress.elapsed_s)) if find_stop_reason else None
             spent, stopped = budget.spent(row, progress.elapsed_s), signals.caught
             if spent or verdict or stopped:
                 break

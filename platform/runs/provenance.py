@@ -32,7 +32,7 @@ GIT_S = 60.0  # to look through a large tree on a slow file system
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
-def spell_command(words: Sequence[str]) -> str:
+def format_command(words: Sequence[str]) -> str:
     """Return a process's command as people type it, without the paths of the interpreter and of Paddock's script."""
     python, rest = Path(words[0]).name, list(words[1:])
     if rest[:1] == ["-u"]:  # added by launchers
@@ -113,7 +113,7 @@ def _size(top: str, file: str) -> float:
 
 def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:
     """Write where the run in a folder comes from; see `RunFolder.begin`."""
-    process = spell_command(sys.orig_argv)
+    process = format_command(sys.orig_argv)
     provenance = {
         "format": FORMAT,
         **({"command": process} if command is None else {"command": command, "process": process}),

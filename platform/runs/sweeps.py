@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .identity import algorithm_name, env_name, flatten, short_name, spell_value
+from .identity import algorithm_name, env_name, flatten, format_value, short_name
 
 
 def sweep_name(run_dir: Path) -> str | None:
@@ -16,7 +16,7 @@ def sweep_name(run_dir: Path) -> str | None:
     return folder.name if of_hydra or searched else None
 
 
-def tell_apart(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
+def label_runs(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
     """What tells each run of a sweep from the others, in a few words; nothing of a run of its own.
 
     Args:
@@ -42,7 +42,7 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         {part: name for part, name in subject.items() if any(other[part] != name for other in subjects)} | differing
         for subject, differing in zip(subjects, find_differences(subjects, values), strict=True)
     ]
-    return [" ".join(f"{key}={spell_value(value)}" for key, value in of.items()) for of in told]
+    return [" ".join(f"{key}={format_value(value)}" for key, value in of.items()) for of in told]
 
 
 def find_differences(subjects: Sequence[object], values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .state import WRONG, RunState, log_tail
-from .sweeps import tell_apart
+from .sweeps import label_runs
 from .units import duration, short
 
 HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")
 NAME_WIDTH = 32  # longer names lose their middle, so that a line fits into 100 columns
-TOLD_WIDTH = 40  # longer words lose their end
+DIFFERENCES_WIDTH = 40  # longer words lose their end
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
@@ -20,7 +20,7 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     Args:
         lines: how many to show of what the job of a run printed that failed before it began.
     """
-    told = tell_apart({run_state.run: run_state.config for run_state in run_states})
+    told = label_runs({run_state.run: run_state.config for run_state in run_states})
     head, *rows = [HEAD, *(_cells(folder, run_state, told.get(run_state.run, "")) for run_state in run_states)]
     empty = () if any(told.values()) else (HEAD.index("with"),)
     widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(head, *rows, strict=True))]
@@ -42,7 +42,7 @@ def _cells(folder: Path, run_state: RunState, told: str) -> tuple[str, ...]:
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     return (
         _shorten(name),
-        told if len(told) <= TOLD_WIDTH else f"{told[: TOLD_WIDTH - 2]}..",
+        told if len(told) <= DIFFERENCES_WIDTH else f"{told[: DIFFERENCES_WIDTH - 2]}..",
         run_state.state,
         f"{metrics['iteration']:.0f}" if "iteration" in metrics else "",
         short(metrics["step"]) if "step" in metrics else "",

@@ -25,7 +25,7 @@ def trust(run: Path) -> None:
     _trusted.add(run.resolve())
 
 
-def import_from_where_it_began(run: Path) -> None:
+def add_start_folder_to_path(run: Path) -> None:
     """Let modules be imported from the folder that a run was started in, after all others.
 
     Raises:

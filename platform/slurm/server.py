@@ -10,7 +10,7 @@ from pathlib import Path
 from paddock.envs.errors import ConfigError, require
 
 from .. import ROOT
-from ..config.overrides import spell_override
+from ..config.overrides import format_override
 from .options import Resources
 from .queue import submit_commands
 
@@ -31,7 +31,7 @@ def submit_server(arguments: Sequence[str], address_file: str | None, resources:
     require(not missing, f"serve.submit=slurm needs {', '.join(missing)} on the PATH; {remedy}")
     path = Path(address_file).absolute()
     own = [one for one in arguments if not one.startswith(("serve.submit=", "serve.address_file=", "slurm."))]
-    command = [sys.executable, "-m", "paddock.serve", *own, spell_override("serve.address_file", path)]
+    command = [sys.executable, "-m", "paddock.serve", *own, format_override("serve.address_file", path)]
     found = shlex.quote(f"{ROOT}:{os.getcwd()}")
     setup = [f"export PYTHONPATH={found}${{PYTHONPATH:+:$PYTHONPATH}}", "export PYTHONSAFEPATH=1"]
     parameters = resources.parameters(f"paddock-{path.stem}", 1, setup)

@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from paddock.envs.errors import ConfigError, require
 
 from .. import ROOT
-from ..config.command import shown
+from ..config.command import display_path
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import read_json
 from ..runs.loop import RunFailed
@@ -32,7 +32,7 @@ from ..sweep.placement import Plan
 from .options import Resources
 from .queue import submit_commands
 from .snapshot import find_tree
-from .submitted import LOOK_S, SILENT, Queued, find_alive, read_settled
+from .submitted import LOOK_S, SILENT, Queued, find_active_job, read_states_after_delay
 
 PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
 
@@ -74,12 +74,16 @@ class SlurmLauncher(SweepLauncher):
             submissions = self.submit(plans)
         except OSError as error:
             remedy = "mend that, or choose another folder with hydra.sweep.dir="
-            raise ConfigError(f"{shown(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
+            raise ConfigError(f"{display_path(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
         for plan, submission in zip(plans, submissions, strict=True):
-            print(f"job {submission.job}: {shown(plan.run)}")
-        kept = f"as it is now, in {shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
+            print(f"job {submission.job}: {display_path(plan.run)}")
+        kept = (
+            f"as it is now, in {display_path(self._code)}"
+            if self._copies
+            else "as it will be: it is in no git work tree"
+        )
         print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
-        print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
+        print(f"  python -m paddock.status {shlex.quote(display_path(self._sweep))}")
         print(f"  scancel {submissions[0].array}")
         if self._keys.wait:
             self._wait([plan.run for plan in plans])
@@ -151,10 +155,10 @@ class SlurmLauncher(SweepLauncher):
         try:
             print("waiting for them; Ctrl-C leaves them running", flush=True)
             lost = dict[Path, float]()
-            run_states = read_settled(runs, lost)
+            run_states = read_states_after_delay(runs, lost)
             while any(run_state.state in ALIVE for run_state in run_states):
                 time.sleep(pause_s)
-                run_states = read_settled(runs, lost)
+                run_states = read_states_after_delay(runs, lost)
                 pause_s = min(1.2 * pause_s, LOOK_S[1])
         except KeyboardInterrupt:
             print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
@@ -176,7 +180,7 @@ class SlurmTarget:
 
     def start(self, plan: Plan) -> "Queued | None":
         """Submit a run unless it has a job in the queue; None where Slurm does not answer."""
-        alive = find_alive(plan.run)
+        alive = find_active_job(plan.run)
         if alive is None:
             self._launcher.submit([plan])
         return None if alive is not None and alive[1] == SILENT else Queued(plan.run)
@@ -187,7 +191,7 @@ class SlurmTarget:
 
 def _check_unclaimed(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        alive = find_alive(plan.run)
+        alive = find_active_job(plan.run)
         if alive is not None:
             remedy = f"wait for it, or scancel {alive[0]}"
             raise ConfigError(f"{plan.run} has been submitted as job {alive[0]}, which is {alive[1]}; {remedy}")

@@ -24,7 +24,7 @@ from ..sweep.placement import SHOWN, End
 from ..sweep.trial import LACKS
 
 LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
-SETTLE_S = 60.0  # until NFS shows what another machine has written
+NFS_DELAY_S = 60.0  # until NFS shows what another machine has written
 SILENT = "not known to have ended, as squeue does not answer"
 
 
@@ -44,7 +44,7 @@ class Queued:
             return None
         self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
         self._look_at = time.monotonic() + self._pause_s
-        [run_state] = read_settled([self._run], self._lost)
+        [run_state] = read_states_after_delay([self._run], self._lost)
         if run_state.state in ALIVE:
             return None
         submission, code = run_state.submission, {"done": 0, "failed": 1}.get(run_state.state, -1)
@@ -60,7 +60,7 @@ class Queued:
             subprocess.run(["scancel", submission.job], capture_output=True)
 
 
-def find_alive(run: Path) -> tuple[str, str] | None:
+def find_active_job(run: Path) -> tuple[str, str] | None:
     """Return the run's job and its state if it is, or may be, in the queue."""
     before = read_submission(run)
     if before is None:
@@ -72,7 +72,7 @@ def find_alive(run: Path) -> tuple[str, str] | None:
     return (before.job, state) if name == before.name and state in (*WAITING, *RUNNING) else None
 
 
-def read_settled(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState]:
+def read_states_after_delay(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState]:
     """Read the states of runs; one is lost only after a while, as its end may not show yet on this machine.
 
     Args:
@@ -86,6 +86,6 @@ def read_settled(runs: Sequence[Path], lost: dict[Path, float]) -> list[RunState
     lost.clear()
     lost.update(since)
     return [
-        dataclasses.replace(one, state="unknown") if now < since.get(one.run, -math.inf) + SETTLE_S else one
+        dataclasses.replace(one, state="unknown") if now < since.get(one.run, -math.inf) + NFS_DELAY_S else one
         for one in run_states
     ]

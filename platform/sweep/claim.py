@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from paddock.envs.errors import ConfigError, require
 
 from .. import CONF
-from ..config.command import shown
-from ..config.overrides import spell_override, spell_overrides
+from ..config.command import display_path
+from ..config.overrides import format_main_command, format_override
 from ..runs.folder import holds_run
 
 KEY = "hydra.sweep.dir"
@@ -42,11 +42,11 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
         made = [path, *above]
         with open_dict(sweep):
             sweep.hydra.sweep.dir = str(path)
-        arguments.overrides.append(spell_override(KEY, path))
+        arguments.overrides.append(format_override(KEY, path))
     try:
         yield
     except SystemExit:
-        say_how_grids_go_on([path])
+        print_resume_commands([path])
         raise
     finally:
         with contextlib.suppress(OSError):  # not empty
@@ -65,25 +65,25 @@ def check_folder(folder: str) -> None:
     require(folder != "", f"{KEY}= names no folder, and runs would be kept in /; give one, or leave it out")
     path = Path(folder)
     for parent in path.absolute().parents:
-        require(not holds_run(parent), f"{KEY}={shown(path)} lies in the folder of a run; choose another")
+        require(not holds_run(parent), f"{KEY}={display_path(path)} lies in the folder of a run; choose another")
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        said = f"{KEY}={shown(path)} cannot be written ({error.strerror})"
+        said = f"{KEY}={display_path(path)} cannot be written ({error.strerror})"
         raise ConfigError(f"{said}; choose another with {KEY}=") from error
 
 
-def say_how_grids_go_on(folders: Iterable[Path]) -> None:
+def print_resume_commands(folders: Iterable[Path]) -> None:
     """Print the command that resumes each grid that is in one of these folders."""
     for folder in dict.fromkeys(folders):
-        line = _spell_grid(folder)
+        line = _format_resume_command(folder)
         if line is not None:
             print(f"  {line}  # goes on with the grid", flush=True)
 
 
-def _spell_grid(folder: Path) -> str | None:
+def _format_resume_command(folder: Path) -> str | None:
     try:
         hydra = yaml.safe_load((folder / NOTE).read_text())["hydra"]
         own = [item for item in hydra["overrides"]["hydra"] if not item.startswith((f"{KEY}=", "hydra.mode="))]
@@ -94,8 +94,8 @@ def _spell_grid(folder: Path) -> str | None:
     flags = {"--config-dir": places.get("command-line"), "--config-path": places.get("main"), "--config-name": name}
     usual = {"--config-path": str(CONF), "--config-name": "config"}
     said = [word for flag, value in flags.items() if value not in (None, usual.get(flag)) for word in (flag, value)]
-    place = folder.absolute() if folder.absolute() == Path.cwd() else Path(shown(folder))
-    return spell_overrides([*said, *task, "--multirun", *own, spell_override(KEY, place)])
+    place = folder.absolute() if folder.absolute() == Path.cwd() else Path(display_path(folder))
+    return format_main_command([*said, *task, "--multirun", *own, format_override(KEY, place)])
 
 
 def _make_new(path: Path) -> Path:

@@ -23,12 +23,12 @@ from paddock.envs.ranges import PositiveInt, Range, check_fields
 
 from ..compute.recipes import Dask
 from ..config.build import call_checked
-from ..config.command import shown
+from ..config.command import display_path
 from ..runs.loop import RunFailed
 from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
 from ..runs.units import short
-from .placement import End, Here, LaunchTarget, OnWorkers, Plan, Running, plan_job, supervise
+from .placement import DaskTarget, End, LaunchTarget, LocalTarget, Plan, Running, plan_job, supervise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ class LocalKeys:
         known = all(gpu != "" if isinstance(gpu, str) else gpu >= 0 for gpu in self.gpus)
         require(known, f"gpus={list(self.gpus)} must be numbers from 0 on, or names of GPUs; [] shares out none")
 
-    def open(self) -> Here:
+    def open(self) -> LocalTarget:
         """Return the launch target."""
         room = len(self.gpus) or max(1, usable_cores() // self.cpus)
-        return Here(self.jobs or room, self.cpus, self.gpus)
+        return LocalTarget(self.jobs or room, self.cpus, self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class DaskKeys:
         Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
         self._recipe()
 
-    def open(self) -> OnWorkers:
+    def open(self) -> DaskTarget:
         """Connect to the workers.
 
         Raises:
@@ -78,7 +78,7 @@ class DaskKeys:
             pool = self._recipe().open({"paddock"})
         except PoolError as error:  # it names the keys of a run's pool
             raise PoolError(re.sub(r"(?<![\w=/.-])compute\.", "hydra.launcher.", str(error))) from error
-        return OnWorkers(pool, needs)
+        return DaskTarget(pool, needs)
 
     def _recipe(self) -> Dask:
         return Dask(
@@ -148,8 +148,8 @@ class SweepLauncher(Launcher):
         except BrokenPipeError:
             raise
         except OSError as error:
-            remedy = f"mend that, and the same command with hydra.sweep.dir={shown(sweep)} goes on"
-            raise RunFailed(f"the grid in {shown(sweep)} is stopped ({error.strerror}); {remedy}") from error
+            remedy = f"mend that, and the same command with hydra.sweep.dir={display_path(sweep)} goes on"
+            raise RunFailed(f"the grid in {display_path(sweep)} is stopped ({error.strerror}); {remedy}") from error
 
 
 class LocalLauncher(SweepLauncher):
@@ -173,10 +173,10 @@ def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
             plan = waiting.popleft()
             started = target.start(plan)
             if started is None:
-                raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
+                raise RunFailed(f"{display_path(plan.run)} is in use by another process; wait for it")
             running[plan.run] = started
             begun.append(plan.run)
-            print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
+            print(f"started {display_path(plan.run)}: {' '.join(plan.overrides)}", flush=True)
 
     def conclude(path: Path, end: End, stopping: bool) -> None:
         _tell(path, end, f"{next(ended)} of {len(plans)}")
@@ -195,9 +195,9 @@ def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
 def _tell(run: Path, end: End, count: str) -> None:
     if end.code:
         lines = "".join(f"\n    | {line}" for line in end.said)
-        print(f"{shown(run)} ended with exit code {end.code}  ({count}){lines}", file=sys.stderr, flush=True)
+        print(f"{display_path(run)} ended with exit code {end.code}  ({count}){lines}", file=sys.stderr, flush=True)
         return
     metrics = last_metrics(run)[0]
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     reached = "" if value is None else f", return {short(value)}"
-    print(f"ended {shown(run)}: {read_end(run) or 'done'}{reached}  ({count})", flush=True)
+    print(f"ended {display_path(run)}: {read_end(run) or 'done'}{reached}  ({count})", flush=True)

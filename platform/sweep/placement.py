@@ -23,7 +23,7 @@ from paddock.algos.pool.protocol import End as PoolEnd
 
 from ..config.compose import load_job
 from ..config.grid import SWEEP_FILE
-from ..config.overrides import spell_run_dir, spell_sources
+from ..config.overrides import format_run_dir, format_source_arguments
 from ..runs.loop import Signals
 from ..runs.state import is_locked
 
@@ -70,8 +70,8 @@ def plan_job(
         HydraConfig.instance().set_config(config)
     run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
     kept = [item for item in overrides if not item.startswith(LEFT_OUT)]
-    command = [sys.executable, "-u", "-m", "paddock", *spell_sources(config.hydra, copy_of)]
-    return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])
+    command = [sys.executable, "-u", "-m", "paddock", *format_source_arguments(config.hydra, copy_of)]
+    return Plan(overrides, run, [*command, *kept, format_run_dir(run)])
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class LaunchTarget(Protocol):
         ...
 
 
-class Here:
+class LocalTarget:
     """Processes on this machine, each with some cores and, in turn, a GPU."""
 
     stays = False
@@ -155,7 +155,7 @@ class _Process:
         self.process.terminate()
 
 
-class OnWorkers:
+class DaskTarget:
     """Processes beside the workers of a Dask scheduler, each a task that occupies what it needs.
 
     The run folders are on a file system that the workers share. A run whose worker dies resumes from its checkpoint on

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddock.envs.errors import ConfigError, nearest, one_line, require
 
-from ..runs.late import optuna
+from ..runs.lazy_imports import optuna
 
 SAMPLERS = {
     "tpe": "TPESampler",

@@ -73,7 +73,7 @@ def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
 
-def spell_parameters(parameters: Sequence[Parameter]) -> list[str]:
+def format_parameters(parameters: Sequence[Parameter]) -> list[str]:
     """Return what all trials of a study share: its parameters, their kinds, choices and conditions, without bounds."""
     return sorted(
         f"{one.name}={_spell(one.distribution)}" + (f" when {one.when[0]}={one.when[1]}" if one.when else "")

@@ -22,7 +22,7 @@ from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
-from ..runs.late import optuna
+from ..runs.lazy_imports import optuna
 from .samplers import make_pruner, make_sampler
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class StudySettings:
     command: str
     sources: Sequence[str]  # arguments that say where groups are found
     num_envs: int | None  # environments of each trial; None if that changes no number, or is drawn
-    parameters: Sequence[str]  # see `space.spell_parameters`
+    parameters: Sequence[str]  # see `space.format_parameters`
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:

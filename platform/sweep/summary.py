@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.command import shown
-from ..runs.late import optuna
+from ..config.command import display_path
+from ..runs.lazy_imports import optuna
 from .study import JOURNAL, StudySettings, hide_passwords
 from .trial import Note
 
@@ -35,9 +35,9 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     mattered = importances(study)
     if mattered:
         print("mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in mattered.items()))
-    where = shlex.quote(shown(folder))
+    where = shlex.quote(display_path(folder))
     print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
-    storage = f"--storage-class JournalFileStorage --storage {shlex.quote(shown(folder / JOURNAL))}"
+    storage = f"--storage-class JournalFileStorage --storage {shlex.quote(display_path(folder / JOURNAL))}"
     if about.storage is not None:
         storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)

@@ -26,16 +26,16 @@ from optuna.trial import Trial, TrialState
 from paddock.envs.errors import ConfigError, require
 
 from ..config.build import call_checked
-from ..config.command import shown
+from ..config.command import display_path
 from ..config.compose import hydra_overrides, job_config, load_job
 from ..config.grid import check_sweep_file
-from ..config.overrides import spell_sources
+from ..config.overrides import format_source_arguments
 from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
-from ..runs.provenance import spell_command
+from ..runs.provenance import format_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
-from .space import corners, read_space, spell_parameters, suggest
+from .space import corners, format_parameters, read_space, suggest
 from .study import (
     SETTINGS,
     StudySettings,
@@ -131,7 +131,7 @@ class OptunaSweeper(Sweeper):
             return
         self._create()
         study = open_study(self._folder)
-        print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
+        print(f"sweep {self._name}: {settings.n_trials} trials in {display_path(self._folder)}", flush=True)
         with contextlib.closing(self._open()) as target:
             session = SweepSession(study, self._folder, settings, target, self._plan)
             caught = self._run(session)
@@ -154,7 +154,7 @@ class OptunaSweeper(Sweeper):
         except (OSError, optuna.exceptions.StorageInternalError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
             remedy = "mend that, and the same command goes on"
-            raise RunFailed(f"the sweep in {shown(self._folder)} is stopped ({why}); {remedy}") from error
+            raise RunFailed(f"the sweep in {display_path(self._folder)} is stopped ({why}); {remedy}") from error
 
     def _make_name(self, config: DictConfig) -> str:
         """Return the same name for the same sweep, wherever and for however many trials it runs."""
@@ -184,7 +184,7 @@ class OptunaSweeper(Sweeper):
 
     def _print_space(self) -> None:
         print(f"study        {self._name}")
-        print(f"folder       {shown(self._folder)}")
+        print(f"folder       {display_path(self._folder)}")
         print(f"trials       {self._settings.n_trials}, by {self._settings.sampler}, pruned by {self._settings.pruner}")
         for parameter in self._parameters:
             when = f"  when {parameter.when[0]}={parameter.when[1]}" if parameter.when else ""
@@ -201,17 +201,17 @@ class OptunaSweeper(Sweeper):
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
             fixed=[item for item in self._fixed if not item.startswith(LEFT_OUT)],
-            command=hide_passwords(spell_command(sys.orig_argv)),
-            sources=spell_sources(self._config.hydra),
+            command=hide_passwords(format_command(sys.orig_argv)),
+            sources=format_source_arguments(self._config.hydra),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
-            parameters=spell_parameters(self._parameters),
+            parameters=format_parameters(self._parameters),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder):
                 known = (self._folder / SETTINGS).exists()
                 if known:
-                    check_same(StudySettings.read(self._folder), about, shown(self._folder))
+                    check_same(StudySettings.read(self._folder), about, display_path(self._folder))
                 storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
                 names: Any = {"storage": storage, "study_name": self._name}
@@ -219,14 +219,17 @@ class OptunaSweeper(Sweeper):
                 count = len(study.get_trials(deepcopy=False))
                 # Owners of trials are known from the folder: without it, those of others would be taken over.
                 elsewhere = settings.storage is not None and not known and count > 0
-                what = f"the study {self._name} has trials already, whose runs are not in {shown(self._folder)}"
+                what = f"the study {self._name} has trials already, whose runs are not in {display_path(self._folder)}"
                 require(not elsewhere, f"{what}; name their folder by hydra.sweep.dir=, or another study=")
                 runs = not known and any(self._folder.glob("[0-9]*/config.yaml"))
-                require(not runs, f"{shown(self._folder)} holds other runs; choose another folder by hydra.sweep.dir=")
+                require(
+                    not runs,
+                    f"{display_path(self._folder)} holds other runs; choose another folder by hydra.sweep.dir=",
+                )
                 about.write(self._folder)
         except OSError as error:
             remedy = "choose another folder with hydra.sweep.dir="
-            raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
+            raise ConfigError(f"{display_path(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
         """Draw what a trial lacks; return what is drawn, and how to start it."""

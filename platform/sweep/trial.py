@@ -71,7 +71,7 @@ class Reporter:
         # Optuna prunes by a single objective.
         self._off = self._frozen.state.is_finished() or len(self._metrics) > 1
 
-    def judge(self, row: Mapping[str, float], share: float | None) -> str | None:
+    def report(self, row: Mapping[str, float], share: float | None) -> str | None:
         """Report an evaluation if the row has one; return why the run should stop, or None.
 
         Args:

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from paddock.envs.errors import PaddockError, nearest
 from paddock.envs.process import keep_from_forks
 
-from ..config.command import shown
+from ..config.command import display_path
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, supervise
@@ -185,7 +185,7 @@ class SweepSession:
         if lacking is not None:
             key, name = lacking
             like = "it was no number" if name in metrics else f"hydra.sweeper.{key}: {nearest(name, metrics)}"
-            why = f"its run in {shown(run)} ended without {name}; {like}"
+            why = f"its run in {display_path(run)} ended without {name}; {like}"
             # As long as no trial has had its metrics, the name is taken for wrong.
             return self._fail(trial, why, [], others_too=name not in metrics and not self._has_had_metrics())
         for text, constraint in constraints.items():

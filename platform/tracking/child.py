@@ -144,14 +144,14 @@ def serve(connection: Connection) -> None:
     try:
         # Libraries remove their files in exit handlers, which do not run.
         with (
-            in_turn(Path(inbox.settings["log"]), inbox.say),
+            wait_for_lock(Path(inbox.settings["log"]), inbox.say),
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         ):
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             importlib.import_module(f".{inbox.settings['module']}", __package__).mirror(inbox)
     except Exception as error:
         traceback.print_exc()
-        inbox.say(f"{FAILED}{in_a_line(error)}")
+        inbox.say(f"{FAILED}{first_line(error)}")
         code = 1
     with contextlib.suppress(OSError):
         sys.stderr.flush()
@@ -160,7 +160,7 @@ def serve(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def in_turn(file: Path, say: Say) -> Iterator[None]:
+def wait_for_lock(file: Path, say: Say) -> Iterator[None]:
     """Wait until the process of a killed run, which holds a lock on the same file, has written its rows."""
     with open(file, "ab") as lock:
         try:
@@ -171,6 +171,6 @@ def in_turn(file: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def in_a_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an exception, or its name."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -36,7 +36,7 @@ def early_warnings() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr or io.StringIO())
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
-    with _hearing(handler, logging.WARNING):
+    with _attached(handler, logging.WARNING):
         yield
 
 
@@ -50,10 +50,10 @@ def messages(console: Console) -> Iterator[Any]:
             show(self.format(record).partition("\n")[0])  # tracebacks are for the log
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_hearing(ToConsole(), logging.INFO))
+        stack.enter_context(_attached(ToConsole(), logging.INFO))
         early = logging.handlers.BufferingHandler(EARLY)
         waiting = stack.enter_context(contextlib.ExitStack())
-        waiting.enter_context(_hearing(early, logging.INFO))
+        waiting.enter_context(_attached(early, logging.INFO))
 
         def record(path: Path) -> None:
             handler = LogFile(path, delay=True)
@@ -61,13 +61,13 @@ def messages(console: Console) -> Iterator[Any]:
             for message in early.buffer:
                 handler.handle(message)
             waiting.close()
-            stack.enter_context(_hearing(handler, logging.INFO))
+            stack.enter_context(_attached(handler, logging.INFO))
 
         yield record
 
 
 @contextlib.contextmanager
-def _hearing(handler: logging.Handler, level: int) -> Iterator[None]:
+def _attached(handler: logging.Handler, level: int) -> Iterator[None]:
     """Give a handler our messages from a level on; then close it and restore the level."""
     own = logging.getLogger(NAME)
     before = own.level

@@ -24,7 +24,7 @@ Seconds = Annotated[float, Range("must be positive, and at most 1e6; try 30", ab
 
 
 @dataclass(kw_only=True, eq=False)
-class OfRun:
+class RunMirror:
     """Abstract mirror of the run in a folder."""
 
     name: ClassVar[str]  # what messages call it
@@ -40,7 +40,7 @@ class OfRun:
 
 
 @dataclass(kw_only=True, eq=False)
-class InChild(OfRun):
+class ProcessMirror(RunMirror):
     """Abstract mirror in a process that `open` starts."""
 
     init_timeout_s: Seconds

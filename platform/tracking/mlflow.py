@@ -14,10 +14,10 @@ from paddock.envs.errors import install, require
 
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import algorithm_name, flatten
-from ..runs.journal import EVALUATION_OF, is_of_end
-from ..runs.late import mlflow  # by the process alone
-from .child import Inbox, MirrorProcess, in_a_line
-from .mirrors import InChild, find_policy, find_videos, require_package
+from ..runs.journal import EVALUATION_OF, is_final_evaluation
+from ..runs.lazy_imports import mlflow  # by the process alone
+from .child import Inbox, MirrorProcess, first_line
+from .mirrors import ProcessMirror, find_policy, find_videos, require_package
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,7 +31,7 @@ RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 @dataclass(kw_only=True, eq=False)
-class Mlflow(InChild):
+class Mlflow(ProcessMirror):
     """An MLflow run, over environment steps, fed row by row to a child process.
 
     Without a tracking URI, here or in the environment, runs are kept in a database beside their folders. A resumed run
@@ -77,7 +77,7 @@ def mirror(inbox: Inbox) -> None:
         client = mlflow.MlflowClient(tracking_uri=uri)
         run = open_run(client, settings, folder)
     except Exception as error:
-        raise RuntimeError(f"no run at {uri}: {in_a_line(_first_cause(error))}") from error
+        raise RuntimeError(f"no run at {uri}: {first_line(_first_cause(error))}") from error
     inbox.say(f"MLflow: run {run} of experiment {settings['experiment']} at {uri}")
     del os.environ[RETRIES]
     os.environ |= retries
@@ -92,7 +92,7 @@ def mirror(inbox: Inbox) -> None:
             for file in files:
                 client.log_artifact(run, str(file), kind)
     except Exception as error:  # of any storage; the rows are kept
-        inbox.say(f"MLflow goes without the run's files ({in_a_line(error)})")
+        inbox.say(f"MLflow goes without the run's files ({first_line(error)})")
     client.set_terminated(run, "KILLED" if inbox.killed else "FINISHED")
 
 
@@ -155,7 +155,7 @@ def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: P
 
 def _named_by(row: Mapping[str, float]) -> str:
     """Return the metric that identifies a row."""
-    return EVALUATION_OF if is_of_end(row) else "iteration"
+    return EVALUATION_OF if is_final_evaluation(row) else "iteration"
 
 
 def _requests(rows: Iterable[Mapping[str, float]]) -> Iterator[list[Metric]]:

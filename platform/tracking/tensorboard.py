@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .mirrors import OfRun, require_package
+from .mirrors import RunMirror, require_package
 
 
 @dataclass(kw_only=True, eq=False)
-class TensorBoard(OfRun):
+class TensorBoard(RunMirror):
     """Event files in RUN/tensorboard, over environment steps; see it with `tensorboard --logdir RUN`.
 
     A resumed run adds a file that makes TensorBoard discard the steps that follow. Values are float32.

@@ -50,7 +50,7 @@ class Mirror(Protocol):
 
 
 @runtime_checkable
-class Shown(Protocol):
+class HasCommands(Protocol):
     """A mirror that commands can show or upload."""
 
     def commands(self) -> list[str]:

@@ -16,10 +16,10 @@ import psutil
 
 from ..runs.checkpoint import write_atomically
 from ..runs.identity import algorithm_name
-from ..runs.journal import is_of_end
-from ..runs.late import wandb  # by the process alone
-from .child import Inbox, MirrorProcess, in_a_line
-from .mirrors import InChild, find_policy, find_videos, require_package
+from ..runs.journal import is_final_evaluation
+from ..runs.lazy_imports import wandb  # by the process alone
+from .child import Inbox, MirrorProcess, first_line
+from .mirrors import ProcessMirror, find_policy, find_videos, require_package
 
 NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
@@ -28,7 +28,7 @@ GRACE_S = 15.0  # beyond init_timeout_s, of which wandb gives its service ten
 
 
 @dataclass(kw_only=True, eq=False)
-class Wandb(InChild):
+class Wandb(ProcessMirror):
     """A Weights & Biases run, over environment steps, fed row by row to a child process.
 
     Its own `_step` is ten times the iteration, and one more for each evaluation that the run's end adds.
@@ -85,13 +85,13 @@ def mirror(inbox: Inbox) -> None:
     step, added = None, 0
     for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
         # W&B ignores rows of a step that it has, as a resumed run writes them again, and merges rows of one step.
-        added = added + 1 if is_of_end(row) else 0
+        added = added + 1 if is_final_evaluation(row) else 0
         step = PLACES * int(row["iteration"]) + added
         run.log(row, step=step)
     try:
         keep_files(run, Path(inbox.settings["run_dir"]), step)
     except Exception as error:  # a full disk, or a file that has gone; the rows are kept
-        inbox.say(f"W&B goes without the run's files ({in_a_line(error)})")
+        inbox.say(f"W&B goes without the run's files ({first_line(error)})")
     finish(run, inbox)
 
 
@@ -103,7 +103,7 @@ def start(inbox: Inbox) -> Any:
             try:
                 run = init("online", inbox.settings)
             except Exception as error:  # no key, a bad key, no network, a project that may not be written
-                reason = in_a_line(error)
+                reason = first_line(error)
                 with contextlib.suppress(Exception):  # of a service that was killed
                     wandb.teardown()  # it would hold the run's id
             else:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from paddock.config.command import check_output, complain, to_its_end
+from paddock.config.command import check_output, print_error, run_and_flush
 from paddock.envs.errors import ConfigError, PaddockError, install, one_line, require
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,21 +81,21 @@ def interpreter(text: str) -> str:
 def require_package(module: str, extra: str) -> None:
     """End the script in one line where a module is missing, which an extra of ours installs; before it is imported."""
     if find_spec(module) is None:
-        sys.exit(complain(ConfigError(f"{module} is not installed; {install(extra)}"), 2))
+        sys.exit(print_error(ConfigError(f"{module} is not installed; {install(extra)}"), 2))
 
 
 def run_script(main: Callable[[], int | None]) -> int:
     """Run a script's main to its end, with mistakes told in one line.
 
     Returns:
-        The exit code: what main says, which is 1 below a target; 2 for a mistake, or that of `to_its_end`.
+        The exit code: what main says, which is 1 below a target; 2 for a mistake, or that of `run_and_flush`.
     """
     try:
-        return to_its_end(main)
+        return run_and_flush(main)
     except PaddockError as error:
-        return complain(error, 2)
+        return print_error(error, 2)
     except (HydraException, OmegaConfBaseException, OSError) as error:
-        return complain(ConfigError(one_line(error)), 2)
+        return print_error(ConfigError(one_line(error)), 2)
 
 
 def describe_machine() -> str:

@@ -195,7 +195,7 @@ def test_full_disk_is_known_from_the_exit_code_of_a_job(
     (tmp_path / "submission.json").write_text(json.dumps(noted))
     (tmp_path / "config.yaml").touch()
     wait_until(lambda: at_slurm.state(job) == "FAILED")
-    monkeypatch.setattr("paddock.slurm.submitted.SETTLE_S", 0.0)
+    monkeypatch.setattr("paddock.slurm.submitted.NFS_DELAY_S", 0.0)
     assert wait_until(Queued(tmp_path).ended) == End(NO_ROOM, ["no room"])
 
 

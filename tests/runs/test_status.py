@@ -286,7 +286,7 @@ def test_run_is_lost_only_after_a_while(
     run = submitted(make_run(tmp_path / "run"), "7_0", said="no more room")
     job = looks.Queued(run)
     ends = []
-    for clock.now in (1002, 1002 + looks.SETTLE_S / 2, 1002 + looks.SETTLE_S):
+    for clock.now in (1002, 1002 + looks.NFS_DELAY_S / 2, 1002 + looks.NFS_DELAY_S):
         ends.append(job.ended())
     assert ends[:2] == [None, None] and ends[2] is not None and ends[2].code == -1
     job = looks.Queued(run)

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from paddock.config.overrides import spell_run_dir
+from paddock.config.overrides import format_run_dir
 from paddock.envs.errors import ConfigError
 from paddock.sweep.samplers import SAMPLERS, make_sampler
 from paddock.sweep.space import Parameter, corners, read_space, suggest
@@ -66,7 +66,7 @@ def test_quoted_choices_are_kept_as_written() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "lr=0.1", "schön", "x,y", "e\\'f"])
 def test_any_folder_name_survives_the_command_line(name: str) -> None:
-    override = OverridesParser.create().parse_override(spell_run_dir(Path("/runs") / name))
+    override = OverridesParser.create().parse_override(format_run_dir(Path("/runs") / name))
     assert (override.key_or_group, override.value()) == ("run.dir", f"/runs/{name}")
 
 

@@ -20,7 +20,7 @@ from paddock.algos.pool.protocol import Done, Needs, PoolError
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.errors import NO_ROOM, NO_WORKERS
 from paddock.runs.loop import RunFailed
-from paddock.sweep.placement import End, OnWorkers, Plan
+from paddock.sweep.placement import DaskTarget, End, Plan
 from paddock.sweep.study import open_study
 from paddock.sweep.sweeper import OptunaSweeper
 from paddock.sweep.trial import Note, Reporter
@@ -216,7 +216,7 @@ def test_failed_pool_costs_no_trial_a_retry(tmp_path: Path) -> None:
         def close(self) -> None: ...
 
     sweep = write_sweep(tmp_path / "sweep", trials=1)
-    target = OnWorkers(Gone(), Needs())  # type: ignore[arg-type]
+    target = DaskTarget(Gone(), Needs())  # type: ignore[arg-type]
     with pytest.raises(PoolError, match="lost the scheduler"):
         make_session(sweep, target, lambda trial: [], n_trials=2, retries=0).run()
     note = Note.read(sweep / "1")
@@ -245,7 +245,7 @@ def test_unreachable_study_disables_pruning_only(tmp_path: Path, caplog: pytest.
     (sweep / "study.journal").rename(tmp_path / "gone")
     (sweep / "study.journal").mkdir()
     for percent in (10, 20):
-        assert reporter.judge({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
+        assert reporter.report({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
     assert caplog.text.count("out of reach") == 1
 
 
@@ -258,6 +258,6 @@ def test_evaluation_is_reported_at_the_share_of_its_policy(tmp_path: Path) -> No
     reporter = Reporter(sweep / str(trial.number), note)
     for iteration, late, value in ((10, 10, 1.0), (20, 10, 2.0), (30, 20, 3.0), (30, 30, 4.0)):
         row = {"iteration": iteration, "step": 1, "eval/return_mean": value, "eval/of_iteration": late}
-        assert reporter.judge(row, iteration / 100) is None
+        assert reporter.report(row, iteration / 100) is None
     reported = study.get_trials()[trial.number].intermediate_values
     assert reported == {p: 1.0 if p <= 10 else 3.0 if p <= 20 else 4.0 for p in range(1, 31)}

@@ -17,7 +17,7 @@ import pytest
 from conftest import TINY, call_main, wait_until
 from mirrored import history, mlflow, row, rows_of, tensorboard, wandb, wandb_home_fixture  # noqa: F401
 
-from paddock.tracking.child import in_turn
+from paddock.tracking.child import wait_for_lock
 from paddock.tracking.console import Console
 from paddock.tracking.tracker import Tracker
 
@@ -148,11 +148,11 @@ def test_process_of_a_resumed_run_waits_for_the_killed_one(tmp_path: Path) -> No
     began = threading.Event()
 
     def begin() -> None:
-        with in_turn(tmp_path / "mirror.log", said.put):
+        with wait_for_lock(tmp_path / "mirror.log", said.put):
             began.set()
 
     resumed = threading.Thread(target=begin)
-    with in_turn(tmp_path / "mirror.log", said.put):
+    with wait_for_lock(tmp_path / "mirror.log", said.put):
         resumed.start()
         assert "waiting for the process of the session before" in said.get(timeout=60)
         assert not began.is_set()

@@ -11,7 +11,7 @@ import numpy as np
 
 from paddock.envs.errors import require
 
-from ...runs.late import matplotlib
+from ...runs.lazy_imports import matplotlib
 from ..drawing import COLORS, draw_cells, mark_whole, new_figure, open_axes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...runs.late import matplotlib
+from ...runs.lazy_imports import matplotlib
 from ..curves import FEW_POINTS
 from ..drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
 from ..lineage import PopulationHistory, Span, trace_back

@@ -13,7 +13,7 @@ from paddock.envs.errors import require
 from paddock.envs.family import Family
 
 from ...config.build import build
-from ...runs.late import matplotlib
+from ...runs.lazy_imports import matplotlib
 from ..drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
 from ..lineage import History, Life, order_lines
 from .grounds import draw_grounds

@@ -14,10 +14,10 @@ import numpy as np
 
 from paddock.envs.errors import ConfigError, PaddockError
 
-from ...runs.late import matplotlib
-from ...runs.provenance import spell_command
+from ...runs.lazy_imports import matplotlib
+from ...runs.provenance import format_command
 from ...runs.state import WRONG
-from ...runs.sweeps import tell_apart
+from ...runs.sweeps import label_runs
 from ...runs.units import duration, short
 from ..data import Entry, Group
 from ..histories import read_pictures
@@ -157,7 +157,7 @@ def _find_videos(run: Path) -> list[Path]:
 
 def list_runs(entries: Sequence[Entry], metric: str) -> Html:
     """Return a table of runs with their states, and their differences in a sweep."""
-    told = tell_apart({entry.run.path: entry.run.config for entry in entries})
+    told = label_runs({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:
         state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
@@ -199,7 +199,7 @@ def list_commands(entries: Sequence[Entry]) -> Html:
         edits = f", with edits that code.diff has in {edited} of the folders" if edited else ""
         first = same[0].provenance
         machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
-        commands = dict.fromkeys(spell_command(shlex.split(entry.provenance.get("command", "?"))) for entry in same)
+        commands = dict.fromkeys(format_command(shlex.split(entry.provenance.get("command", "?"))) for entry in same)
         parts.append(heading(f"Commit {commit[:12]}"))
         parts.append(paragraph(f"{commit}{edits}; first on {machine}, {first.get('started', '?')}"))
         parts.append(code(*list(commands)[:MOST_RUNS]))

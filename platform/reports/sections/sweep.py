@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...runs.late import matplotlib
+from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
 from ...sweep.study import StudySettings, open_study, read_trials
 from ...sweep.summary import as_command, best_trials, count_ends

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
-class Late(ModuleType):
+class LazyModule(ModuleType):
     """A module that is imported when it is first asked for something; its submodules too."""
 
     def __getattr__(self, name: str) -> Any:
@@ -35,5 +35,5 @@ if TYPE_CHECKING:
     import scipy.stats
     import wandb
 else:
-    av, matplotlib, mlflow = Late("av"), Late("matplotlib"), Late("mlflow")
-    optuna, scipy, wandb = Late("optuna"), Late("scipy"), Late("wandb")
+    av, matplotlib, mlflow = LazyModule("av"), LazyModule("matplotlib"), LazyModule("mlflow")
+    optuna, scipy, wandb = LazyModule("optuna"), LazyModule("scipy"), LazyModule("wandb")
