@@ -23,9 +23,9 @@ from paddock.algos.networks.dense.library import find_problem
 from paddock.algos.networks.dense.shape import Floats, LossSettings
 from paddock.envs.errors import require
 from paddock.envs.native.forward import expand
+from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.features import numbers_of
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import dotted
 from paddock.envs.spaces.sparse import SparseRows
 from paddock.envs.vector.contract import EnvError
 

@@ -13,7 +13,7 @@ from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.inputs import Inputs
 from paddock.envs.errors import ConfigError, require, resolve
 from paddock.envs.frozen import thaw
-from paddock.envs.spaces.parts import Leaf
+from paddock.envs.spaces.codecs import Leaf
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

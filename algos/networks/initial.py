@@ -18,7 +18,7 @@ from paddock.algos.networks.heads import Binary, Head, LeafHead, Numbers, SoftGa
 from paddock.algos.networks.inputs import Inputs, seen
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.native.networks import DenseLayout
-from paddock.envs.spaces.parts import place
+from paddock.envs.spaces.codecs import at_path
 
 Floats = NDArray[np.float32]
 
@@ -266,18 +266,18 @@ def _observations(inputs: Inputs) -> str:
     if inputs.plain:
         return f"{inputs.dtype} {list(inputs.shape)}"
     leaves = (
-        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{place(leaf.path)}" for leaf in seen(inputs.layout)
+        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{at_path(leaf.path)}" for leaf in seen(inputs.layout)
     )
     return ", ".join(leaves)
 
 
 def _actions(leaf: LeafHead) -> str:
     if leaf.sizes:
-        return f"choices {list(leaf.sizes)}{place(leaf.path)}"
+        return f"choices {list(leaf.sizes)}{at_path(leaf.path)}"
     if isinstance(leaf, Binary):
-        return f"{leaf.components} bits{place(leaf.path)}"
+        return f"{leaf.components} bits{at_path(leaf.path)}"
     bounds = [list(dict.fromkeys(bound)) if len(set(bound)) == 1 else list(bound) for bound in (leaf.low, leaf.high)]
-    return f"{leaf.components} numbers between {bounds[0]} and {bounds[1]}{place(leaf.path)}"
+    return f"{leaf.components} numbers between {bounds[0]} and {bounds[1]}{at_path(leaf.path)}"
 
 
 def _numbers(head: Head) -> str | None:

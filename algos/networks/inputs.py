@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
 from paddock.envs.multiagent.roles import Role, SeatRows, widen
+from paddock.envs.spaces.codecs import Leaf, Path, at_path, dotted
 from paddock.envs.spaces.features import Features, numbers_of
 from paddock.envs.spaces.layout import Layout
 from paddock.envs.spaces.legal import MASK
-from paddock.envs.spaces.parts import Leaf, Path, dotted, place
 from paddock.envs.spaces.sparse import SparseFeatures
 from paddock.envs.spec import EnvSpec
 
@@ -192,10 +192,10 @@ class Inputs:
         for leaf in masks(self.layout):
             columns = self.head.columns.get(leaf.path[1:], slice(0, 0))
             fits = count_of(columns) == leaf.count and leaf.dtype[1:] in ("i1", "u1", "b1")
-            each = [f"{count_of(part)} for the action{place(path)}" for path, part in self.head.columns.items()]
+            each = [f"{count_of(part)} for the action{at_path(path)}" for path, part in self.head.columns.items()]
             require(
                 fits,
-                f"env: the mask{place(leaf.path)} has {leaf.count} numbers of {leaf.dtype} and is about no choice; "
+                f"env: the mask{at_path(leaf.path)} has {leaf.count} numbers of {leaf.dtype} and is about no choice; "
                 f"allowed: {', '.join(each) or 'none, since nothing is chosen'}, as bits; or env.without=[{MASK}]",
             )
             found.append((leaf, columns))

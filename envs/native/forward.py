@@ -14,7 +14,7 @@ from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
 from paddock.envs.native.functions import activate
 from paddock.envs.native.networks import DenseLayout, Normalizer, Rows, sum_in_order
-from paddock.envs.spaces.parts import Array
+from paddock.envs.spaces.codecs import Array
 from paddock.envs.spaces.sparse import SparseFeatures, SparseRows
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h

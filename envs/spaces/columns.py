@@ -1,4 +1,4 @@
-"""Many arrays or choices at once into rows, which takes less for each than one by one."""
+"""Write many arrays or choices into rows at once, which is faster than one by one."""
 
 from collections.abc import Callable, Sequence
 from operator import index
@@ -6,37 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from paddock.envs.spaces.parts import Array, Choice, NumbersPart, Part, Views, finder
+from paddock.envs.spaces.codecs import Array, Codec, DiscreteCodec, NumericCodec, Views, out_of_range_check
 
 Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
-DOUBTS = (AttributeError, TypeError, ValueError, LookupError)  # what a fill raises of elements that it does not take
+FILL_ERRORS = (
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+)  # what a fill raises of elements that it does not take
 
-LARGE = 1024  # bytes of a part; above, a copy costs more than a step of Python
+LARGE = 1024  # bytes per element, above which the copy itself dominates
 
 
-def filler(part: Part, view: Views) -> Fill | None:
-    """Return a function that writes an element into each of many rows; None for structures, and for images.
+def filler(codec: Codec, view: Views) -> Fill | None:
+    """Return a function that writes one element into each of many rows; None for structures and images.
 
-    It takes arrays of the declared shape, and of a dtype that can be cast, and whole numbers. For everything else it
-    raises one of DOUBTS: the writer says what is wrong. Elements before it may have been written.
+    It takes arrays of the declared shape and a castable dtype, and integers. For other elements it raises one of
+    FILL_ERRORS, possibly after writing some; the codec's writer then reports the cause.
     """
-    if isinstance(part, NumbersPart):
-        return _fill_numbers(part, view)
-    return _fill_choices(part, view) if isinstance(part, Choice) else None
+    if isinstance(codec, NumericCodec):
+        return _fill_numbers(codec, view)
+    return _fill_choices(codec, view) if isinstance(codec, DiscreteCodec) else None
 
 
-def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
+def _fill_numbers(codec: NumericCodec, view: Array) -> Fill | None:
     shape, dtype = view.shape[1:], np.dtype(view.dtype.str)
     if not shape or dtype.itemsize * int(np.prod(shape)) > LARGE:
         return None
     first, rest, straight = {shape[0]}, shape[1:], view.flags.c_contiguous
-    casting: Any = "same_kind" if dtype.kind == "f" else "safe"  # by which integers wrap around
-    has_other = finder(part, len(view)) if part.kind == "choices" else None
+    casting: Any = "same_kind" if dtype.kind == "f" else "safe"  # with which integers would wrap around
+    has_other = out_of_range_check(codec, len(view)) if codec.kind == "choices" else None
 
     def fill(rows: Any, elements: Sequence[Any]) -> None:
-        if set(map(len, elements)) != first:  # or one's surplus could fill what another lacks
+        if set(map(len, elements)) != first:  # else one element's surplus could fill another's gap
             raise ValueError
-        # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
+        # Concatenating takes a third of the time of stacking, and a wrong shape does not broadcast.
         if straight and isinstance(rows, slice):
             each = view[rows]
             np.concatenate(elements, out=each.reshape(-1, *rest), casting=casting)
@@ -46,13 +51,13 @@ def _fill_numbers(part: NumbersPart, view: Array) -> Fill | None:
                 raise ValueError
             view[rows] = each = joined.reshape(-1, *shape)
         if has_other is not None and has_other(each):
-            part.fit(each, each.shape[:1])  # says which
+            codec.convert(each, each.shape[:1])  # names the element
 
     return fill
 
 
-def _fill_choices(part: Choice, view: Array) -> Fill:
-    low, high = part.start, part.start + part.size - 1
+def _fill_choices(codec: DiscreteCodec, view: Array) -> Fill:
+    low, high = codec.start, codec.start + codec.size - 1
 
     def fill(rows: Any, elements: Sequence[Any]) -> None:
         chosen = list(map(index, elements))

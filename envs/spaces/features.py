@@ -1,37 +1,33 @@
-"""Rows as numbers for dense networks: what each leaf becomes, laid out once."""
+"""Convert rows to the features of dense networks, by a mapping that is laid out once."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
-from paddock.envs.spaces.parts import Array, Leaf
+from paddock.envs.spaces.codecs import Array, Leaf
 
-Spread = Callable[[Array, Array], object]  # (a leaf's numbers [B, n], where its features go [B, width])
+Spread = Callable[[Array, Array], object]  # (a leaf's numbers [B, n], output for its features [B, width])
 
 
 class Features:
-    """The features of some leaves of rows, side by side in the order of the leaves.
+    """Features of the leaves of rows, concatenated in the order of the leaves.
 
-    Numbers as they are, pixels between 0 and 1, choices one-hot, bits as 0 and 1, a length as one bit for each item
-    that there is; text has none.
+    Real numbers are copied, pixels scaled to [0, 1], choices one-hot encoded, bits 0 or 1; a length becomes one bit per
+    item that is present; text has no features.
 
     Attributes:
-        width: F, how many there are.
-        is_real: [F] bool, which are real numbers, and thus worth normalizing.
+        width: F, number of features.
+        is_real: [F] bool, features that are real numbers (and can be normalized).
     """
 
     def __init__(self, leaves: Sequence[Leaf], itemsize: int) -> None:
-        """Lay the features out.
-
-        Args:
-            itemsize: bytes of a row.
-        """
+        """Lay out the features of `leaves` in rows of `itemsize` bytes."""
         shown = [(leaf, width) for leaf in leaves if (width := width_of(leaf))]
         self.width = sum(width for _, width in shown)
         self.is_real = np.concatenate([np.zeros(0, np.bool_), *[np.full(n, leaf.kind == "real") for leaf, n in shown]])
         ends = np.cumsum([width for _, width in shown]).tolist()
-        # By the name of a field that has a leaf's numbers: where its features go, and how.
+        # For each leaf: the field of its numbers, the slice of its features, and the conversion.
         self._steps = [
             (str(k), slice(end - width, end), _spread(leaf))
             for k, ((leaf, width), end) in enumerate(zip(shown, ends, strict=True))
@@ -48,17 +44,17 @@ class Features:
         self._straight = len(reals) == len(leaves) and itemsize == 4 * self.width
 
     def __call__(self, octets: Array) -> Array:
-        """Map rows as bytes [B, itemsize], uint8 and contiguous, to [B, F] float32; a view where nothing changes."""
+        """Map contiguous uint8 rows [B, itemsize] to [B, F] float32; a view if no conversion is needed."""
         if self._straight:
             return octets.view(np.float32)
         out, numbers = np.empty((len(octets), self.width), np.float32), octets.view(self._numbers)[:, 0]
-        for name, place, spread in self._steps:
-            spread(numbers[name], out[:, place])
+        for name, columns, spread in self._steps:
+            spread(numbers[name], out[:, columns])
         return out
 
 
 def numbers_of(leaf: Leaf, octets: Array) -> Array:
-    """View a leaf's numbers [B, n] in rows of bytes [B, itemsize]."""
+    """Return a view of a leaf's numbers [B, n] in rows of bytes [B, itemsize]."""
     dtype = np.dtype(leaf.dtype)
     return octets[:, leaf.offset : leaf.offset + leaf.count * dtype.itemsize].view(dtype)
 
@@ -69,12 +65,12 @@ def width_of(leaf: Leaf) -> int:
         return 0
     if leaf.kind in ("choice", "tag", "length"):
         return leaf.count * leaf.sizes[0]
-    # Of no choices, a MultiDiscrete([]), there is nothing to divide by.
+    # An empty MultiDiscrete([]) has no sizes to divide by.
     return leaf.count // max(len(leaf.sizes), 1) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
 
 
 def divisor_of(leaf: Leaf) -> int:
-    """Return by what a leaf's numbers are divided as they become features."""
+    """Return the divisor that scales a leaf's numbers to features."""
     if leaf.kind == "pixels":
         return leaf.greatest
     return max(leaf.sizes[0] - 1, 1) if leaf.kind == "links" else 1
@@ -89,12 +85,10 @@ def _spread(leaf: Leaf) -> Spread:
             np.concatenate([np.arange(n) + start for n, start in zip(sizes, leaf.starts, strict=True)]), repeats
         )
         if len(sizes) == repeats == 1:
-            return lambda numbers, out: _copy(
-                numbers == value, out
-            )  # a comparison into floats takes three times as long
+            return lambda numbers, out: _copy(numbers == value, out)  # comparing into floats takes three times as long
         own = np.tile(np.repeat(np.arange(len(sizes)), sizes), repeats)
-        place = np.repeat(np.arange(repeats) * len(sizes), sizes.sum()) + own
-        return lambda numbers, out: _copy(numbers.take(place, axis=1) == value, out)
+        source = np.repeat(np.arange(repeats) * len(sizes), sizes.sum()) + own
+        return lambda numbers, out: _copy(numbers.take(source, axis=1) == value, out)
     if leaf.kind == "length":
         items = np.arange(leaf.sizes[0])
         return lambda numbers, out: np.greater(numbers[:, :, None], items, out=out.reshape(*numbers.shape, -1))

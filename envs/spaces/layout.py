@@ -1,8 +1,7 @@
-"""Layout: how an element of any Gymnasium space lies in a row of bytes, and comes out of it again.
+"""Layout: the encoding of an element of any Gymnasium space as a row of bytes, and back.
 
-A batch of elements is one array of rows then, whatever their structure, and one copy moves it. PufferLib's emulation
-(Suarez 2024, arXiv:2406.12905) had the idea; here nested structures are read back as they were, and nothing is cast in
-silence.
+A batch of elements of any structure is one array of rows, moved by one copy, as in PufferLib's emulation (Suarez 2024,
+arXiv:2406.12905). Unlike there, nested structures are restored exactly, and nothing is cast silently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,104 +13,118 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.spaces.codecs import (
+    Array,
+    Codec,
+    DiscreteCodec,
+    Kind,
+    Leaf,
+    NumericCodec,
+    Path,
+    Read,
+    Views,
+    Write,
+    dotted,
+)
 from paddock.envs.spaces.columns import Fill, filler
 from paddock.envs.spaces.features import Features
-from paddock.envs.spaces.parts import Array, Choice, Kind, Leaf, NumbersPart, Part, Path, Read, Views, Write, dotted
-from paddock.envs.spaces.structures import Record
-from paddock.envs.spaces.varying import Graph, Items, OneOf, Text
+from paddock.envs.spaces.structures import RecordCodec
+from paddock.envs.spaces.varying import GraphCodec, OneOfCodec, SequenceCodec, TextCodec
 
 Bounds = Mapping[str, int | Sequence[int]]
-Key = Literal["env.bounds", "env.action_bounds"]  # of the configuration: what sets the bounds, and errors name
+Key = Literal["env.bounds", "env.action_bounds"]  # configuration key of the bounds
 
 
 @dataclass(frozen=True)
 class Layout:
     """A space as rows of bytes.
 
-    Rows are an array [...] of opaque voids; a Box alone is `plain`, and its rows are arrays [..., *shape]. Bytes between
-    the leaves are zeros, so that equal elements have equal bytes.
+    Rows are an array [...] of opaque voids; a single Box is `plain`, and its rows are arrays [..., *shape]. Padding
+    bytes are zeros, so that equal elements have equal bytes.
     """
 
-    leaves: tuple[Leaf, ...]  # where the numbers lie, in order
+    leaves: tuple[Leaf, ...]  # in order
     itemsize: int  # bytes of a row
-    plain: bool  # whether the space is a Box
-    space: Space = field(compare=False, repr=False)  # without what was left out
-    _root: Part = field(compare=False, repr=False)
+    plain: bool  # the space is a single Box
+    space: Space = field(compare=False, repr=False)  # without the components in `without`
+    _root: Codec = field(compare=False, repr=False)
 
     @classmethod
     def of(cls, space: Space, bounds: Bounds, without: Sequence[str], key: Key = "env.bounds") -> "Layout":
         """Lay out a space.
 
         Args:
-            bounds: by the dotted path of what varies in size, how much of it there is at the most: items of a Sequence,
-                characters of a text of a custom class, (nodes, edges) of a Graph. The path of a space that is
-                nothing else is "element".
-            without: dotted paths of parts to leave out.
-            key: what sets the bounds.
+            space: any Gymnasium space.
+            bounds: largest size by the dotted path of each component of variable size: items of a Sequence, characters
+                of a custom text space, (nodes, edges) of a Graph. The path of the root is "element".
+            without: dotted paths of components to leave out.
+            key: configuration key of the bounds, for messages.
 
         Raises:
-            ConfigError: a space without a bound or of an unknown class, or a path that there is not.
+            ConfigError: a space has no bound or an unknown class, or a path does not exist.
         """
         builder = _Builder(dict(bounds), set(without), key)
         kept, root = builder.build(space, (), ())
         builder.finish()
         leaves = tuple(root.leaves(0))
-        require(bool(leaves), f"nothing of {space} is left; leave out less by env.without")
+        require(bool(leaves), f"nothing of {space} is left; shorten env.without")
         return cls(leaves, root.dtype.itemsize, isinstance(kept, spaces.Box), kept, root)
 
     @property
     def row(self) -> np.dtype[Any]:
-        """Dtype of an array of rows."""
+        """Return the dtype of an array of rows."""
         return self._root.dtype if self.plain else np.dtype(f"V{self.itemsize}")
 
     def zeros(self, *shape: int) -> Array:
-        """New rows of zeros."""
+        """Return new rows of zeros."""
         return np.zeros(shape, self.row)
 
     def fields(self, rows: Array) -> Views:
-        """Return views on the leaves of rows [...]: arrays [..., *shape] in dicts and tuples like the space's.
+        """Return views of the leaves of rows [...]: arrays [..., *shape] in the space's structure of dicts and tuples.
 
-        A Sequence has "length" and "items", a OneOf "tag" and its options by number, a Graph "num_nodes", "nodes", and
-        where it has edges "num_edges" (-1: none given), "edges" and "edge_links".
+        A Sequence has "length" and "items", a OneOf "tag" and its options by index, a Graph "num_nodes", "nodes" and,
+        if it has edges, "num_edges" (-1: no edges given), "edges" and "edge_links".
         """
         return self._root.views(rows if self.plain else rows.view(self._root.dtype))
 
     def writer(self, rows: Array) -> Write:
-        """Return a function `write(index, element)` made for these rows; it raises Misfit for other elements."""
+        """Return a function `write(index, element)` for these rows; it raises SpaceMismatch for invalid elements."""
         return self._root.writer(self.fields(rows))
 
     def filler(self, rows: Array) -> Fill | None:
-        """Return a function `fill(index, elements)` for many rows; None for structures. See `columns.filler`."""
+        """Return a function `fill(index, elements)` that writes many rows (`columns.filler`); None for structures."""
         return filler(self._root, self.fields(rows))
 
     def reader(self, rows: Array) -> Read:
-        """Return a function `read(index)` that returns the element there, apart from the rows; a Discrete as an int."""
+        """Return a function `read(index)` that returns a copy of the element there; a Discrete as an int."""
         return self._root.reader(self.fields(rows))
 
     def batch(self, rows: Array) -> Any:
-        """Rows [N] in Gymnasium's batch form: views, and tuples of elements for what varies in size."""
+        """Return rows [N] in Gymnasium's batch form: views, or tuples for elements of variable size."""
         return self._root.batch(self.fields(rows))
 
     def pack(self, batch: Any, rows: Array, choices: bool = False) -> None:
-        """Write a batch in Gymnasium's form into rows [N]; raises Misfit.
+        """Write a batch in Gymnasium's form into rows [N]; raises SpaceMismatch.
 
         Args:
-            choices: whether choices have to be those of the space, as in observations.
+            batch: elements in Gymnasium's batch form.
+            rows: the destination.
+            choices: check that choices are in range, as for observations.
         """
         self._root.pack(self.fields(rows), batch, choices)
 
     @property
     def is_real(self) -> Array:
-        """[F] bool: which features are real numbers, and thus worth normalizing."""
+        """Return the features that are real numbers (and can be normalized), [F] bool."""
         return self._features.is_real
 
     def features(self, rows: Array) -> Array:
-        """Return rows [...] as numbers for a dense network, [..., F] float32; see `Features`."""
+        """Return the features [..., F] float32 of rows [...] for a dense network (`Features`)."""
         lead = rows.shape[: rows.ndim - len(self._root.dtype.shape)] if self.plain else rows.shape
         return self._features(self.octets(rows)).reshape(*lead, -1)
 
     def octets(self, rows: Array) -> Array:
-        """Return rows as bytes [B, itemsize], without a copy where they are contiguous."""
+        """Return rows as bytes [B, itemsize]; contiguous rows are not copied."""
         return np.ascontiguousarray(rows).view(np.uint8).reshape(-1, self.itemsize)
 
     @cached_property
@@ -119,63 +132,64 @@ class Layout:
         return Features(self.leaves, self.itemsize)
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state without cached properties."""
         return {key: value for key, value in self.__dict__.items() if key != "_features"}
 
 
 class _Builder:
-    """Walks a space and lays out its parts."""
+    """Recursive builder of a space's codecs."""
 
     def __init__(self, bounds: dict[str, Any], without: set[str], key: Key) -> None:
         self.bounds, self.without, self.key = bounds, without, key
         self.varying: set[str] = set()  # paths that take a bound
         self.paths: set[str] = set()  # paths that can be left out
-        self.unbounded: list[str] = []  # what to say of those that lack a bound
+        self.unbounded: list[str] = []  # messages about missing bounds
 
-    def build(self, space: Space, path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
-        """Return the space without what is left out, and its layout."""
+    def build(self, space: Space, path: Path, lead: tuple[int, ...]) -> tuple[Space, Codec]:
+        """Return the space without the components that are left out, and its codec."""
         match space:
             case spaces.Dict():
                 return self._record(space, dict(space.spaces.items()), path, lead)
             case spaces.Tuple():
                 return self._record(space, dict(enumerate(space.spaces)), path, lead)
             case spaces.Discrete():
-                return space, Choice(path, np.dtype(space.dtype), lead, int(space.n), int(space.start))
+                return space, DiscreteCodec(path, np.dtype(space.dtype), lead, int(space.n), int(space.start))
             case spaces.MultiDiscrete():
                 sizes, starts = (
                     tuple(np.broadcast_to(of, space.nvec.shape).ravel().tolist()) for of in (space.nvec, space.start)
                 )
-                return space, NumbersPart(path, "choices", np.dtype(space.dtype), lead, space.shape, sizes, starts)
+                return space, NumericCodec(path, "choices", np.dtype(space.dtype), lead, space.shape, sizes, starts)
             case spaces.MultiBinary():
-                return space, NumbersPart(path, "bits", np.dtype(space.dtype), lead, space.shape)
+                return space, NumericCodec(path, "bits", np.dtype(space.dtype), lead, space.shape)
             case spaces.Box():
                 dtype, greatest = np.dtype(space.dtype), _greatest(space)
-                return space, NumbersPart(path, _kind(space), dtype, lead, space.shape, greatest=greatest)
+                return space, NumericCodec(path, _kind(space), dtype, lead, space.shape, greatest=greatest)
             case spaces.Text():
-                return space, Text(path, lead, space.max_length)
+                return space, TextCodec(path, lead, space.max_length)
             case spaces.OneOf():
                 built = [self.build(option, (*path, k), lead) for k, option in enumerate(space.spaces)]
-                return spaces.OneOf([kept for kept, _ in built]), OneOf(path, lead, [part for _, part in built])
+                return spaces.OneOf([kept for kept, _ in built]), OneOfCodec(path, lead, [part for _, part in built])
             case spaces.Sequence():
                 most, key = self._bound(space, path, int)
                 kept, item = self.build(space.feature_space, (*path, "items"), (*lead, most))
-                return spaces.Sequence(kept, stack=space.stack), Items(path, lead, most, key, item, space.stack)
+                return spaces.Sequence(kept, stack=space.stack), SequenceCodec(path, lead, most, key, item, space.stack)
             case spaces.Graph():
                 (nodes, edges), key = self._bound(space, path, tuple)
                 _, node = self.build(space.node_space, (*path, "nodes"), (*lead, nodes))
                 edge = None
                 if space.edge_space is not None:
                     _, edge = self.build(space.edge_space, (*path, "edges"), (*lead, edges))
-                return space, Graph(path, lead, (nodes, edges), key, node, edge)
-        # Somebody's own class, such as MiniGrid's MissionSpace: of its elements we know what NumPy calls them.
+                return space, GraphCodec(path, lead, (nodes, edges), key, node, edge)
+        # A custom class of texts, such as MiniGrid's MissionSpace.
         if space.dtype is not None and np.dtype(space.dtype).kind == "U":
-            return space, Text(path, lead, self._bound(space, path, int)[0])
+            return space, TextCodec(path, lead, self._bound(space, path, int)[0])
         raise ConfigError(
             f"{_named(path)} is a {type(space).__name__}, whose elements have no known form; "
             f"{self._leave_out(path)}wrap the environment"
         )
 
     def finish(self) -> None:
-        """Raise ConfigError for a path that there was not; if there is none, for what lacks a bound."""
+        """Raise ConfigError for an unknown path or a missing bound."""
         for path in sorted(self.bounds.keys() - self.varying):
             raise ConfigError(
                 f"{self.key}.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
@@ -185,7 +199,7 @@ class _Builder:
         for text in self.unbounded:
             raise ConfigError(text)
 
-    def _record(self, space: Space, parts: dict[Any, Space], path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
+    def _record(self, space: Space, parts: dict[Any, Space], path: Path, lead: tuple[int, ...]) -> tuple[Space, Codec]:
         self.paths |= {_key((*path, key)) for key in parts}
         built = {
             key: self.build(part, (*path, key), lead)
@@ -195,19 +209,19 @@ class _Builder:
         kept = {key: space for key, (space, _) in built.items()}
         of = {key: part for key, (_, part) in built.items()}
         if isinstance(space, spaces.Dict):
-            return spaces.Dict(list(kept.items())), Record(path, of, None)  # in the order they had
-        return spaces.Tuple(list(kept.values())), Record(path, of, len(parts))
+            return spaces.Dict(list(kept.items())), RecordCodec(path, of, None)  # in the original order
+        return spaces.Tuple(list(kept.values())), RecordCodec(path, of, len(parts))
 
     def _bound(self, space: Space, path: Path, kind: type) -> tuple[Any, str]:
-        """Return how much there is at the most, and the whole key that says so."""
+        """Return a component's bound and its configuration key."""
         at = _key(path)
         key = f"{self.key}.{at}"
         self.varying.add(at)
         form = "[nodes, edges]" if kind is tuple else "n"
         if at not in self.bounds:
             self.unbounded.append(
-                f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; say how much there is "
-                f"at the most by +{key}={form}, or {self._leave_out(path)}wrap the environment"
+                f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; set an upper bound by "
+                f"+{key}={form}, or {self._leave_out(path)}wrap the environment"
             )
         bound = self.bounds.get(at, (1, 1) if kind is tuple else 1)
         given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]
@@ -217,7 +231,7 @@ class _Builder:
         return (tuple(given) if kind is tuple else given[0]), key
 
     def _leave_out(self, path: Path) -> str:
-        """Return a remedy for a part of an observation: an environment wants actions whole."""
+        """Return a remedy for a component of an observation; actions cannot be left out."""
         at = _key(path)
         return f"leave it out by env.without=[{at}], or " if self.key == "env.bounds" and at in self.paths else ""
 

@@ -1,4 +1,4 @@
-"""Random actions that a mask allows, for who steps environments without a policy."""
+"""Random actions that an action mask allows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,20 +8,21 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-MASK = "action_mask"  # the observation in which policies look for masks
+MASK = "action_mask"  # observation key of masks
 
 
 def sample_legal(space: gymnasium.Space[Any], mask: Any) -> Any:
-    """Draw a legal action, by the action space's own generator.
+    """Sample a legal action with the action space's generator.
 
     Args:
-        mask: as observations have it (see `paddock.envs.masks.ActionMask`), or as `space.sample` takes it; None: all is legal.
+        space: the action space.
+        mask: in the form of `paddock.envs.masks.ActionMask` or of `space.sample`; None: all actions are legal.
     """
     return space.sample(mask=_by_parts(space, mask))
 
 
 def _by_parts(space: gymnasium.Space[Any], mask: Any) -> Any:
-    """Return a mask in the form that Gymnasium's spaces sample by."""
+    """Convert a mask to the form of `Space.sample`."""
     if mask is None:
         return None
     match space:
@@ -36,7 +37,7 @@ def _by_parts(space: gymnasium.Space[Any], mask: Any) -> Any:
             flat = np.asarray(mask, np.int8)
             if flat.shape == space.shape:
                 return flat
-            pairs = flat.reshape(*space.shape, 2)  # whether it may be 0, and whether it may be 1
+            pairs = flat.reshape(*space.shape, 2)  # 0 is legal, 1 is legal
             return np.where(pairs.all(-1), 2, pairs[..., 1]).astype(np.int8)
         case spaces.Dict():
             return {key: _by_parts(part, mask.get(key)) for key, part in space.spaces.items()}

@@ -1,6 +1,6 @@
-"""Rows whose features are almost all zeros: which are not, and what they are.
+"""Sparse features: the columns and values of those that are not zero.
 
-Choices are one-hot: of the hundreds of numbers that a dense network sees of a gridworld, one in seven is not 0.
+Choices are one-hot encoded, so about one in seven of a gridworld's features is not zero.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.envs.spaces.codecs import Array, Leaf
 from paddock.envs.spaces.features import Features, divisor_of, width_of
-from paddock.envs.spaces.parts import Array, Leaf
 
-SHARE = 4  # features to each that is a number and nearly never 0, from which on it is worth it
-FEWEST = 64  # features
+SHARE = 4  # smallest ratio of features to dense numbers at which sparse features pay off
+FEWEST = 64  # features below which they do not
 TYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")  # of features.h, as are KINDS
 KINDS = ("one-hot", "scaled", "length")
 NUMBER = np.dtype(  # `struct number` of features.h
@@ -24,24 +24,21 @@ NUMBER = np.dtype(  # `struct number` of features.h
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """R rows of numbers in compressed form (CSR): of those that are not 0, in each row the columns and the values."""
+    """R rows of numbers in compressed sparse row (CSR) form."""
 
-    starts: NDArray[np.int64]  # [R + 1], where each row's begin
-    index: NDArray[np.uint16]  # [numbers], rising in each row
+    starts: NDArray[np.int64]  # [R + 1], start of each row
+    index: NDArray[np.uint16]  # [numbers], columns, rising in each row
     value: NDArray[np.float32] | None  # [numbers]; None: all are 1
 
     @classmethod
     def of(cls, numbers: Array, ones: bool = False) -> "SparseRows":
-        """Return those of a matrix [R, F].
-
-        Args:
-            ones: whether all are 0 or 1.
-        """
+        """Return the sparse form of a matrix [R, F]; with `ones`, all entries are 0 or 1."""
         rows, index = np.nonzero(numbers)
         starts = np.searchsorted(rows, np.arange(len(numbers) + 1))
         return cls(starts.astype(np.int64), index.astype(np.uint16), None if ones else numbers[rows, index])
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return len(self.starts) - 1
 
     def head(self, count: int) -> "SparseRows":
@@ -49,11 +46,11 @@ class SparseRows:
         return SparseRows(self.starts[: count + 1], self.index, self.value)
 
     def part(self, rows: slice) -> "SparseRows":
-        """Return rows that lie side by side, in the same memory."""
+        """Return consecutive rows as views."""
         return SparseRows(self.starts[rows.start : rows.stop + 1], self.index, self.value)
 
     def pick(self, rows: NDArray[np.int64]) -> "SparseRows":
-        """Return some rows, in the order given."""
+        """Return chosen rows in the given order."""
         counts = (self.starts[1:] - self.starts[:-1])[rows]
         at = np.concatenate([np.arange(self.starts[r], self.starts[r + 1]) for r in rows]).astype(np.int64)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -68,15 +65,15 @@ class SparseRows:
 
 @dataclass(frozen=True)
 class SparseFeatures:
-    """Map from rows of bytes to the features of some leaves, without the zeros among them."""
+    """Map from rows of bytes to the nonzero features of their leaves."""
 
     leaves: tuple[Leaf, ...]
     itemsize: int  # bytes of a row
-    legal: int = -1  # the byte from which on it says which choices are legal; -1: it does not, in bytes side by side
+    legal: int = -1  # offset of the legal-choice mask, in consecutive bytes; -1: no mask
 
     @classmethod
     def of(cls, leaves: Sequence[Leaf], itemsize: int, legal: int = -1) -> "SparseFeatures | None":
-        """Return it where most features are zeros, as those of choices and bits are; else None."""
+        """Return the map if most features are zeros, as those of choices and bits are; else None."""
         shown = tuple(leaf for leaf in leaves if width_of(leaf))
         width = sum(width_of(leaf) for leaf in shown)
         known = all(leaf.dtype.lstrip("<|").replace("b1", "u1") in TYPES for leaf in shown)
@@ -85,7 +82,7 @@ class SparseFeatures:
 
     @cached_property
     def numbers(self) -> Array:
-        """Place and feature of each number, in the order of their features."""
+        """Return the offset and the feature of each number, in the order of the features."""
         found, first = [], 0
         for leaf in self.leaves:
             each = np.dtype(leaf.dtype).itemsize
@@ -106,16 +103,16 @@ class SparseFeatures:
 
     @cached_property
     def most(self) -> int:
-        """Features of a row that may be other than 0."""
+        """Return the largest number of nonzero features in a row."""
         return int(np.where(self.numbers["kind"] == KINDS.index("length"), self.numbers["size"], 1).sum())
 
     @cached_property
     def ones(self) -> bool:
-        """Whether all that are not 0 are 1."""
+        """Return whether all nonzero features are 1."""
         return not (self.numbers["kind"] == KINDS.index("scaled")).any()
 
     def spread(self, octets: Array) -> Array:
-        """Map rows of bytes [B, itemsize] to features [B, F], zeros and all."""
+        """Map rows of bytes [B, itemsize] to dense features [B, F]."""
         return self._features(octets)
 
     @cached_property

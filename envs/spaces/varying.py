@@ -1,4 +1,4 @@
-"""Spaces that vary in size within a bound: text, one of several spaces, items, graphs."""
+"""Codecs of spaces whose elements vary in size within a bound: Text, OneOf, Sequence and Graph."""
 
 import abc
 from collections.abc import Iterator, Sequence
@@ -7,110 +7,125 @@ from typing import Any, final
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from paddock.envs.spaces.parts import (
+from paddock.envs.spaces.codecs import (
     Array,
+    Codec,
     Index,
     Leaf,
-    Misfit,
-    NumbersPart,
-    Part,
+    NumericCodec,
     Path,
     Read,
-    Source,
+    SourceBuilder,
+    SpaceMismatch,
     Views,
     Write,
-    place,
+    at_path,
 )
-from paddock.envs.spaces.structures import Record
+from paddock.envs.spaces.structures import RecordCodec
 from paddock.envs.spaces.views import copied, first, flatten, select
 
 INTEGER = np.dtype(np.int64)
 
 
-class Varying(Part):
-    """A space that differs in size or structure from row to row: written, read and batched one by one.
+class VaryingCodec(Codec):
+    """Codec of a space whose elements differ in size or structure: written, read and batched one by one.
 
     Attributes:
-        record: what it is made of.
+        record: codec of its components.
     """
 
-    record: Record
+    record: RecordCodec
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
+        """See `Codec.leaves`."""
         return self.record.leaves(offset)
 
     def views(self, array: Array) -> Views:
+        """See `Codec.views`."""
         return self.record.views(array)
 
-    def emit(self, source: Source, value: str, views: Views) -> None:
+    def emit(self, source: SourceBuilder, value: str, views: Views) -> None:
+        """See `Codec.emit`."""
         source.add(f"{source.bind(self.write(views))}(index, {value})")
 
     @abc.abstractmethod
     def write(self, views: Views) -> Write:
-        """A function that writes one element at an index; it raises Misfit."""
+        """Return a function that writes one element at an index; it raises SpaceMismatch."""
 
     def batch(self, views: Views) -> Any:
+        """See `Codec.batch`."""
         read = self.reader(views)
         return tuple([read(row) for row in range(len(first(views)))])
 
     def pack(self, views: Views, batch: Any, choices: bool = False) -> None:
+        """See `Codec.pack`."""
         write, rows = self.write(views), len(first(views))
         if not isinstance(batch, Sequence | np.ndarray) or len(batch) != rows:
             got = f"{len(batch)}" if isinstance(batch, Sequence | np.ndarray) else f"{type(batch).__name__}"
-            raise Misfit(f"{got}{place(self.path)} where a sequence of {rows} is declared")
+            raise SpaceMismatch(f"{got}{at_path(self.path)} where a sequence of {rows} is declared")
         for row, element in enumerate(batch):
             write(row, element)
 
 
 @final
-class Text(Varying):
-    """A text of at most so many characters; what is shorter ends in zeros."""
+class TextCodec(VaryingCodec):
+    """Codec of a text of at most `most` characters; shorter texts are padded with zeros."""
 
     def __init__(self, path: Path, lead: tuple[int, ...], most: int) -> None:
+        """Lay out at most `most` characters."""
         self.path, self.most = path, most
-        self.dtype = np.dtype((f"U{max(most, 1)}", lead))  # NumPy has no texts of none
+        self.dtype = np.dtype((f"U{max(most, 1)}", lead))  # NumPy has no zero-length text dtype
 
     def leaves(self, offset: int) -> Iterator[Leaf]:
+        """See `Codec.leaves`."""
         yield Leaf(self.path, "text", offset, self.dtype.base.str, self.dtype.shape)
 
     def views(self, array: Array) -> Views:
+        """See `Codec.views`."""
         return array
 
     def write(self, views: Views) -> Write:
+        """See `VaryingCodec.write`."""
+
         def write(index: Index, element: Any) -> None:
             if not isinstance(element, str):
-                raise Misfit(f"{type(element).__name__}{place(self.path)} where a text is declared")
+                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)} where a text is declared")
             if len(element) > self.most:
-                raise Misfit(f"{len(element)} characters{place(self.path)} where {self.most} at most are declared")
+                raise SpaceMismatch(
+                    f"{len(element)} characters{at_path(self.path)} where {self.most} at most are declared"
+                )
             views[index] = element
 
         return write
 
     def reader(self, views: Views) -> Read:
+        """See `Codec.reader`."""
         item = views.item
         return lambda index: item(index)
 
 
 @final
-class OneOf(Varying):
-    """A OneOf: which alternative it is, and all of them one after another; those it is not are zeros."""
+class OneOfCodec(VaryingCodec):
+    """Codec of a OneOf: the index of the chosen space, then all spaces; those not chosen are zeros."""
 
-    def __init__(self, path: Path, lead: tuple[int, ...], options: Sequence[Part]) -> None:
+    def __init__(self, path: Path, lead: tuple[int, ...], options: Sequence[Codec]) -> None:
+        """Lay out the index of the chosen option and all options."""
         self.path = path
-        self.tag = NumbersPart((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
-        self.record = Record(path, {"tag": self.tag, **dict(enumerate(options))}, None)
+        self.tag = NumericCodec((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
+        self.record = RecordCodec(path, {"tag": self.tag, **dict(enumerate(options))}, None)
         self.options, self.dtype = list(options), self.record.dtype
 
     def write(self, views: Views) -> Write:
+        """See `VaryingCodec.write`."""
         tag = views["tag"]
-        writes = [part.writer(views[k]) for k, part in enumerate(self.options)]
+        writes = [codec.writer(views[k]) for k, codec in enumerate(self.options)]
         arrays = [list(flatten(views[k])) for k in range(len(writes))]
 
         def write(index: Index, element: Any) -> None:
             chosen = element[0] if isinstance(element, tuple | list) and len(element) == 2 else None
             if not isinstance(chosen, int | np.integer) or not 0 <= chosen < len(writes):
                 got = repr(chosen) if chosen is not None else f"{type(element).__name__}"
-                raise Misfit(f"{got}{place(self.path)} where one of {len(writes)} with its value is declared")
+                raise SpaceMismatch(f"{got}{at_path(self.path)} where one of {len(writes)} with its value is declared")
             clear(arrays[tag[index]], index)
             writes[chosen](index, element[1])
             tag[index] = chosen
@@ -118,36 +133,43 @@ class OneOf(Varying):
         return write
 
     def reader(self, views: Views) -> Read:
-        tag, reads = views["tag"], [part.reader(views[k]) for k, part in enumerate(self.options)]
+        """See `Codec.reader`."""
+        tag, reads = views["tag"], [codec.reader(views[k]) for k, codec in enumerate(self.options)]
 
         def read(index: Index) -> Any:
-            chosen = tag[index]  # an int64, as Gymnasium's own samples have it
+            chosen = tag[index]  # an int64, as in Gymnasium's samples
             return chosen, reads[chosen](index)
 
         return read
 
 
 @final
-class Items(Varying):
-    """A Sequence of at most so many items; those there are not are zeros."""
+class SequenceCodec(VaryingCodec):
+    """Codec of a Sequence of at most `most` items; missing items are zeros."""
 
-    def __init__(self, path: Path, lead: tuple[int, ...], most: int, key: str, item: Part, stacked: bool) -> None:
-        """Args:
-        key: of the configuration, which sets the bound.
-        item: with the bound at the end of its lead.
-        stacked: an element is a batch of items in Gymnasium's form, and not a tuple.
+    def __init__(self, path: Path, lead: tuple[int, ...], most: int, key: str, item: Codec, stacked: bool) -> None:
+        """Lay out a length and the items.
+
+        Args:
+            path: keys and positions of the space.
+            lead: bounds of the enclosing sequences.
+            most: the bound.
+            key: configuration key that sets the bound, for messages.
+            item: codec of one item, with the bound at the end of its lead.
+            stacked: elements are batches in Gymnasium's form instead of tuples.
         """
         self.path, self.most, self.key, self.item, self.stacked = path, most, key, item, stacked
-        self.length = NumbersPart((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
-        self.record = Record(path, {"length": self.length, "items": item}, None)
+        self.length = NumericCodec((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
+        self.record = RecordCodec(path, {"length": self.length, "items": item}, None)
         self.dtype = self.record.dtype
 
     def write(self, views: Views) -> Write:
+        """See `VaryingCodec.write`."""
         length, items, write_item = views["length"], views["items"], self.item.writer(views["items"])
         arrays = list(flatten(items))
 
         def write(index: Index, element: Any) -> None:
-            count = self.item.rows_in(element) if self.stacked else len(element)
+            count = self.item.count_rows(element) if self.stacked else len(element)
             if count > self.most:
                 raise _overflow(count, "items", self)
             before = int(length[index])
@@ -164,6 +186,7 @@ class Items(Varying):
         return write
 
     def reader(self, views: Views) -> Read:
+        """See `Codec.reader`."""
         length, items, read_item = views["length"], views["items"], self.item.reader(views["items"])
 
         def read(index: Index) -> Any:
@@ -176,42 +199,49 @@ class Items(Varying):
 
 
 @final
-class Graph(Varying):
-    """A Graph of at most so many nodes and edges: both as items in Gymnasium's batch form, and pairs of nodes."""
+class GraphCodec(VaryingCodec):
+    """Codec of a bounded Graph: nodes and edges as items in Gymnasium's batch form, and edge links as node pairs."""
 
     def __init__(
-        self, path: Path, lead: tuple[int, ...], most: tuple[int, int], key: str, node: Part, edge: Part | None
+        self, path: Path, lead: tuple[int, ...], most: tuple[int, int], key: str, node: Codec, edge: Codec | None
     ) -> None:
-        """Args:
-        key: of the configuration, which sets the bound.
-        node, edge: each with its bound at the end of its lead; no edge where the space has none.
+        """Lay out numbers of nodes and edges, their items and the links.
+
+        Args:
+            path: keys and positions of the space.
+            lead: bounds of the enclosing sequences.
+            most: the bounds of nodes and edges.
+            key: configuration key that sets the bounds, for messages.
+            node: codec of a node, with its bound at the end of its lead.
+            edge: codec of an edge, likewise; None if the space has no edges.
         """
         self.path, self.most, self.key, self.node, self.edge = path, most, key, node, edge
         one = ((most[0],), (0,))
-        parts: dict[str | int, Part] = {
-            "num_nodes": NumbersPart((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
+        codecs: dict[str | int, Codec] = {
+            "num_nodes": NumericCodec((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
             "nodes": node,
         }
         if edge is not None:
-            # -1: none are given, which is not the same as an empty array of them.
-            parts["num_edges"] = NumbersPart((*path, "num_edges"), "length", INTEGER, lead, (), (most[1],), (0,))
-            parts["edges"] = edge
+            # -1: the element has no edges, which differs from an empty array of edges.
+            codecs["num_edges"] = NumericCodec((*path, "num_edges"), "length", INTEGER, lead, (), (most[1],), (0,))
+            codecs["edges"] = edge
             links = np.dtype(np.int32)
-            parts["edge_links"] = NumbersPart((*path, "edge_links"), "links", links, (*lead, most[1]), (2,), *one)
-        self.record = Record(path, parts, None)
+            codecs["edge_links"] = NumericCodec((*path, "edge_links"), "links", links, (*lead, most[1]), (2,), *one)
+        self.record = RecordCodec(path, codecs, None)
         self.dtype = self.record.dtype
 
     def write(self, views: Views) -> Write:
+        """See `VaryingCodec.write`."""
         arrays = list(flatten(views))
 
         def write(index: Index, element: Any) -> None:
             if not isinstance(element, GraphInstance):
-                raise Misfit(f"{type(element).__name__}{place(self.path)} where a GraphInstance is declared")
+                raise SpaceMismatch(f"{type(element).__name__}{at_path(self.path)} where a GraphInstance is declared")
             at = deeper(index)
-            nodes = self.node.rows_in(element.nodes)
+            nodes = self.node.count_rows(element.nodes)
             if element.edges is not None and self.edge is None:
-                raise Misfit(f"edges{place(self.path)} where none are declared")
-            edges = -1 if self.edge is None or element.edges is None else self.edge.rows_in(element.edges)
+                raise SpaceMismatch(f"edges{at_path(self.path)} where none are declared")
+            edges = -1 if self.edge is None or element.edges is None else self.edge.count_rows(element.edges)
             if nodes > self.most[0]:
                 raise _overflow(nodes, "nodes", self)
             if edges > self.most[1]:
@@ -223,12 +253,14 @@ class Graph(Varying):
                 views["num_edges"][index] = edges
                 if edges >= 0:
                     self.edge.pack(select(views["edges"], (*at, slice(0, edges))), element.edges, choices=True)
-                    links = self.record.parts["edge_links"]
+                    links = self.record.codecs["edge_links"]
                     links.pack(views["edge_links"][(*at, slice(0, edges))], element.edge_links)
 
         return write
 
     def reader(self, views: Views) -> Read:
+        """See `Codec.reader`."""
+
         def read(index: Index) -> GraphInstance:
             at, nodes = deeper(index), int(views["num_nodes"][index])
             edges = int(views["num_edges"][index]) if self.edge is not None else -1
@@ -242,7 +274,7 @@ class Graph(Varying):
 
 
 def deeper(index: Index) -> tuple[int, ...]:
-    """Return an index to which an item's place can be added."""
+    """Return an index as a tuple, to which an item's position can be appended."""
     return index if isinstance(index, tuple) else (index,)
 
 
@@ -252,6 +284,8 @@ def clear(arrays: Sequence[Array], index: Any) -> None:
         array[index] = "" if array.dtype.kind == "U" else 0
 
 
-def _overflow(count: int, what: str, part: "Items | Graph") -> Misfit:
-    """More came than the bound holds."""
-    return Misfit(f"{count} {what}{place(part.path)} where {part.most} at most are declared; raise {part.key}")
+def _overflow(count: int, what: str, codec: "SequenceCodec | GraphCodec") -> SpaceMismatch:
+    """Return the error for an element above its bound."""
+    return SpaceMismatch(
+        f"{count} {what}{at_path(codec.path)} where {codec.most} at most are declared; raise {codec.key}"
+    )

@@ -1,15 +1,15 @@
-"""Trees of arrays: views of the parts of a space in rows of bytes."""
+"""Trees of arrays: views of a space's components in rows of bytes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from paddock.envs.spaces.parts import Array, Views
+from paddock.envs.spaces.codecs import Array, Views
 
 
 def flatten(tree: Any) -> Iterator[Array]:
-    """Return the arrays of views, in order."""
+    """Yield the arrays of a tree in order."""
     if isinstance(tree, Mapping):
         for part in tree.values():
             yield from flatten(part)
@@ -21,17 +21,17 @@ def flatten(tree: Any) -> Iterator[Array]:
 
 
 def first(tree: Views) -> Array:
-    """Return the first array of views."""
+    """Return the first array of a tree."""
     return next(flatten(tree))
 
 
 def select(views: Views, index: Any) -> Views:
-    """Return views at an index into each array."""
+    """Index every array of a tree."""
     return _each_array(views, lambda view: view[index])
 
 
 def copied(views: Views) -> Views:
-    """Return the same tree with arrays of its own."""
+    """Return a tree with copies of its arrays."""
     return _each_array(views, np.copy)
 
 

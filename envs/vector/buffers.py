@@ -9,9 +9,9 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from paddock.envs.multiagent.roles import SeatRows
-from paddock.envs.spaces.columns import DOUBTS, Fill
+from paddock.envs.spaces.codecs import Read, SpaceMismatch, Write
+from paddock.envs.spaces.columns import FILL_ERRORS, Fill
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import Misfit, Read, Write
 from paddock.envs.spaces.views import select
 from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import RowIndex, numbers
@@ -57,7 +57,7 @@ class Buffer:
             try:
                 self._fill(rows, elements)
                 return
-            except DOUBTS:
+            except FILL_ERRORS:
                 pass  # one by one, they say what is wrong
         write_each(self._write, rows, elements)
 
@@ -98,7 +98,7 @@ class Buffer:
         packed = self._layout.zeros(count)
         try:
             self._layout.pack(actions, packed)  # whatever choices they are: those of agents that do not act count not
-        except Misfit as misfit:
+        except SpaceMismatch as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
         self._rows[rows] = packed

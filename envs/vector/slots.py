@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from paddock.envs.errors import PaddockError, one_line
 from paddock.envs.making import RAISED, close_all
 from paddock.envs.multiagent.adapter import find_owner, set_attribute
-from paddock.envs.spaces.parts import Misfit
+from paddock.envs.spaces.codecs import SpaceMismatch
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
@@ -335,7 +335,7 @@ def raise_named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> NoRet
 
 def raise_misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> NoReturn:
     """Raise EnvError for an observation of environment i that cannot be written."""
-    if not isinstance(refused.cause, Misfit):
+    if not isinstance(refused.cause, SpaceMismatch):
         raise_named(refused.cause, spec, i, "step")
     what = f"{who} ({spec.id}) returned an observation with {refused.cause}"
     raise EnvError(f"{what}; mend the environment or its observation_space") from None

@@ -18,8 +18,8 @@ from paddock.algos.multiagent.seated import SeatedPolicy
 from paddock.algos.networks.inputs import blank, spaces_of, spaces_of_role
 from paddock.algos.protocol import ReadsInputs, can_draw
 from paddock.envs.errors import ConfigError, require
+from paddock.envs.spaces.codecs import SpaceMismatch
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import Misfit
 from paddock.envs.spec import EnvSpec
 
 Seed = int | np.random.Generator | None
@@ -128,7 +128,7 @@ class TrainedPolicy:
                 layout.writer(rows)(0, read)
             else:
                 layout.pack(read, rows, choices=True)
-        except Misfit as error:
+        except SpaceMismatch as error:
             raise ConfigError(f"observation: {error}") from error
         return rows, batch is None
 

@@ -11,8 +11,8 @@ from gymnasium import Space, spaces
 from gymnasium.spaces import GraphInstance
 
 from paddock.envs.errors import ConfigError
+from paddock.envs.spaces.codecs import SpaceMismatch
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import Misfit
 
 DTYPES = ("u1", "i1", "u2", "i4", "i8", "f2", "f4", "f8", "?")
 SHAPES = ((), (1,), (3,), (2, 3), (5, 6, 1))
@@ -234,7 +234,7 @@ def test_a_wrong_element_is_refused_with_its_place(name: str) -> None:
     layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
     write = layout.writer(layout.zeros(1))
     write(0, ELEMENT)
-    with pytest.raises(Misfit) as error:
+    with pytest.raises(SpaceMismatch) as error:
         write(0, ELEMENT | wrong)
     assert str(error.value) == message
 
@@ -253,7 +253,7 @@ def test_numbers_that_are_no_choices_are_refused_alone_and_among_many(wrong: lis
         lambda one: layout.pack(np.array([[1, 7], one]), rows, choices=True),
     ):
         enter([0, 5])
-        with pytest.raises(Misfit, match=r"^-?\d at \[[01]\] where (0 to 1|5 to 7) is declared$"):
+        with pytest.raises(SpaceMismatch, match=r"^-?\d at \[[01]\] where (0 to 1|5 to 7) is declared$"):
             enter(wrong)
 
 
@@ -262,7 +262,7 @@ REFUSED = {
         spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
         {},
         [],
-        "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
+        "the space at s is a Sequence, whose elements vary in size; set an upper bound by "
         "+env.bounds.s=n, or leave it out by env.without=[s], or wrap the environment",
     ),
     "a sequence that is left out by a mistyped name": (
@@ -281,7 +281,7 @@ REFUSED = {
         spaces.Dict(camera=spaces.Discrete(2)),
         {},
         ["camera"],
-        "nothing of Dict('camera': Discrete(2)) is left; leave out less by env.without",
+        "nothing of Dict('camera': Discrete(2)) is left; shorten env.without",
     ),
 }
 

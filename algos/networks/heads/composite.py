@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Head, LeafHead, Path, sum_terms
+from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import dotted
 from paddock.envs.spaces.views import flatten
 
 if TYPE_CHECKING:

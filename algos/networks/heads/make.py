@@ -13,8 +13,8 @@ from paddock.algos.networks.heads.deterministic import Binary, Bounded, Unbounde
 from paddock.algos.networks.heads.head import Head, LeafHead, Path
 from paddock.algos.networks.heads.numbers import Numbers, has_width
 from paddock.envs.errors import ConfigError, nearest, require, resolve
+from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.layout import Layout
-from paddock.envs.spaces.parts import dotted
 
 ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 HEADS = "paddock.algos.networks.heads"

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Path
+from paddock.envs.spaces.codecs import dotted
 from paddock.envs.spaces.legal import MASK
-from paddock.envs.spaces.parts import dotted
 from paddock.envs.vector.contract import EnvError
 
 LOWEST = float(np.finfo(np.float32).min)  # the score of a choice that may not be taken: its probability is exactly 0

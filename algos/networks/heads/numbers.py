@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paddock.algos.networks.heads.head import Floats, Graph, LeafHead, Path
 from paddock.envs.errors import require
 from paddock.envs.native.functions import quick_log
-from paddock.envs.spaces.parts import dotted
+from paddock.envs.spaces.codecs import dotted
 
 AnyNumbers = TypeVar("AnyNumbers", bound="Numbers")
 

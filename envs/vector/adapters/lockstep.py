@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
-from paddock.envs.spaces.parts import Misfit
+from paddock.envs.spaces.codecs import SpaceMismatch
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, check_open, describe, read_mask
@@ -139,7 +139,7 @@ class LockStepVectorEnv(VectorEnv):
         rows = self._layout.zeros(self.num_envs)
         try:
             self._layout.pack(observation, rows, choices=True)
-        except Misfit as misfit:
+        except SpaceMismatch as misfit:
             what = f"{self._id} returned observations with {misfit}"
             raise EnvError(f"{what}; mend the environment or its observation_space") from None
         return rows if self._packed else self._layout.batch(rows)
