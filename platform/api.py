@@ -24,7 +24,7 @@ from .config.compose import compose_sections
 from .config.experiment import SECTIONS
 from .config.overrides import format_main_command, format_run_dir
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
-from .evaluation.load import build_here
+from .evaluation.load import build_on_cpu
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
@@ -225,7 +225,7 @@ class Run:
         """
         if render_mode == "rgb_array":
             draw_without_screen()
-        algorithm = build_here(self.path)
+        algorithm = build_on_cpu(self.path)
         if isinstance(algorithm, KeepsNiches):
             algorithm, _ = load_algorithm(self.path)
         elif niche is not None:

@@ -166,7 +166,7 @@ def _matches(
     seeds = fresh_seeds(seed, episodes // 2)
     iteration = int(progress.metrics["iteration"])
     settings: dict[str, Any] = {"stochastic": stochastic, "workers": workers, "max_steps": max_steps}
-    played = play_matches(algorithm, run, iteration, seeds, players, everybody=matrix is not None, **settings)
+    played = play_matches(algorithm, run, iteration, seeds, players, round_robin=matrix is not None, **settings)
     told = {
         "run": str(run),
         "env": algorithm.env.fields,
@@ -182,7 +182,7 @@ def _matches(
     )
     _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
     _print({"actions": played.actions()})
-    if alike := played.alike():
+    if alike := played.deterministic_opponents():
         same = "does the same every time: where a game has no chance in it, all of two such on the same sides are equal"
         _print({"": f"each of {', '.join(alike)} {same}"})
     print("", *played.table(), "", sep="\n")

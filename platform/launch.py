@@ -283,9 +283,9 @@ def _begin(parts: Experiment) -> "Origin | None":
     """Let the algorithm start from the policy that `init_from` names, if it does."""
     if parts.config["init_from"] is None:
         return None
-    from .evaluation.initial import begin  # Gymnasium is slow to import, and help needs none
+    from .evaluation.initial import load_initial_policy  # Gymnasium is slow to import, and help needs none
 
-    return begin(parts)
+    return load_initial_policy(parts)
 
 
 def _session(

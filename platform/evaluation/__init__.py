@@ -1,1 +1,1 @@
-"""Whose policy plays, on what, and filmed how."""
+"""Evaluation of trained policies: target, environment, opponents and video."""

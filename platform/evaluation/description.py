@@ -1,7 +1,4 @@
-"""Statistics of an evaluation: `describe` has a line for each in words, `as_plain` a key of the JSON.
-
-Interquartile means and bootstrap intervals are in `paddock.reports.statistics`.
-"""
+"""Results of an evaluation as lines of text (`describe`) and as JSON (`as_plain`)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +13,13 @@ from .fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation
 
 
 def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
-    """Return the lines of text by their names.
+    """Return the lines of text by name.
 
     Args:
-        options: as the command was given them.
-        env: its words about the environment.
+        run: the run's folder.
+        options: of the command.
+        env: overrides of the environment.
+        result: of the evaluation.
     """
     returns, lengths, n = result.returns, result.lengths, len(result.returns)
     lines: dict[str, Any] = {
@@ -28,45 +27,45 @@ def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: 
         "policy": _name_policy(options.get("which", "last"), result),
         **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
         **({} if result.target is None else result.target.describe()),
-        "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
+        "episodes": f"{n:,} on fresh seeds, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
-        "95 % of mean": "not known from one episode"
+        "95 % of mean": "unknown for one episode"
         if n == 1
         else f"[{', '.join(map(_show, result.interval))}], by {RESAMPLES:,} bootstrap resamples",
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
         **describe_lives(result),
-        **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
+        **{f"mean {name}": _show(_mean(values)) for name, values in result.metrics.items()},
     }
     if options.get("stochastic"):
-        lines["actions"] = "drawn, as in training"
+        lines["actions"] = "sampled, as in training"
     if result.cut:
         limit = options.get("max_steps", MAX_STEPS)
-        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; raise it to see them end"
+        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; increase it to let them end"
     if result.film is not None:
         film = result.film
-        note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
+        note = "; MPEG-4, as PyAV lacks H.264 here: browsers may not play it" if film.codec == "mpeg4" else ""
         lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
     return lines
 
 
 def describe_lives(result: Evaluation) -> dict[str, str]:
-    """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
+    """Return lines about team returns and lives with several agents, none with one."""
     if not result.lives:
         return {}
-    each, whose = np.concatenate(result.lives), np.concatenate(result.seats)
+    each, seats = np.concatenate(result.lives), np.concatenate(result.seats)
     teams = [returns.sum() for returns in result.lives]
     roles = result.env.roles if len(result.env.roles) > 1 else ()
     return {
         "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
-        "lives": _name_returns(each),
-        **{f"of {role.name}": _name_returns(each[np.isin(whose, role.seats)]) for role in roles},
+        "lives": _describe_returns(each),
+        **{f"of {role.name}": _describe_returns(each[np.isin(seats, role.seats)]) for role in roles},
     }
 
 
 def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[str, Any]:
-    """Return all that an evaluation has found, as strict JSON has it."""
+    """Return the results of an evaluation as strict JSON."""
     target = result.target
     found = {
         "run": str(run),
@@ -84,7 +83,7 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
         "lengths": result.lengths.tolist(),
         **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
         **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
-        "metrics": {name: told.tolist() for name, told in result.told.items()},
+        "metrics": {name: values.tolist() for name, values in result.metrics.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
     }
@@ -92,7 +91,7 @@ def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[
 
 
 def describe_moment(progress: Progress) -> str:
-    """Say when in a run its policy was as it is played."""
+    """Describe the iteration and step of a run's progress."""
     return f"at iteration {progress.metrics['iteration']:,} ({progress.metrics['step']:,} steps)"
 
 
@@ -102,17 +101,17 @@ def _name_policy(which: str, result: Evaluation) -> str:
     return f"{which}, at iteration {result.iteration:,} (of a run {describe_moment(result.progress)})"
 
 
-def _name_returns(each: NDArray[np.float64]) -> str:
-    """Say what lives came to."""
+def _describe_returns(each: NDArray[np.float64]) -> str:
+    """Summarize the returns of lives."""
     if not len(each):
         return "none"
-    found = f"{len(each):,}, of return {_show(each.mean())} on average"
+    found = f"{len(each):,}, mean return {_show(each.mean())}"
     return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
 
 
-def _mean(told: NDArray[np.float64]) -> float:
-    """The mean of what was told; NaN where nothing was."""
-    known = told[~np.isnan(told)]
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean without NaN; NaN if there is nothing else."""
+    known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 

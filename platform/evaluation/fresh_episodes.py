@@ -1,4 +1,4 @@
-"""Fresh episodes of a run's policy, which training and its evaluations never saw."""
+"""Evaluation of a run's policy on fresh seeds, which training and its own evaluations never use."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from ..reports.statistics import interval, mean
 from ..runs.folder import read_config
 from ..runs.loop import Progress
 from .load import load
-from .other_env import place, read_env
+from .other_env import build_matching_env, read_env
 from .target import EvaluationTarget, find_env, find_policy, find_target
 from .video import Film, film_episode
 
@@ -40,9 +40,9 @@ RESAMPLES = 10_000  # of the bootstrap
 class Evaluation:
     """Results of E fresh episodes."""
 
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several agents the mean over seats
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; with several agents the mean over agents
     lengths: NDArray[np.int64]  # [E], steps
-    told: dict[str, NDArray[np.float64]]  # [E] each, metrics of the environment; NaN where max_steps came first
+    metrics: dict[str, NDArray[np.float64]]  # [E] each, reported by the environment; NaN where max_steps cut it off
     interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
     cut: int  # episodes cut off by max_steps
     seconds: float
@@ -51,18 +51,19 @@ class Evaluation:
     env: EnvSpec
     film: Film | None  # of episode 0, if a video was asked for
     target: EvaluationTarget | None  # agent and niche of a POET run
-    lives: list[NDArray[np.float64]]  # [E], of several agents: the return of each life
-    seats: list[NDArray[np.int64]]  # [E], and its agent
+    lives: list[NDArray[np.float64]]  # [E], with several agents: the return of each life
+    seats: list[NDArray[np.int64]]  # [E], agent index of each life
 
     @property
     def mean(self) -> float:
-        """The mean return."""
+        """Return the mean return."""
         return float(self.returns.mean())
 
     def __repr__(self) -> str:
+        """Return the mean return with its interval, in one line."""
         low, high = self.interval
-        of = f"{self.mean:.2f}, 95 % [{low:.2f}, {high:.2f}]"
-        return f"<Evaluation of iteration {self.iteration}: mean return {of}, {len(self.returns)} episodes>"
+        mean = f"{self.mean:.2f}, 95 % [{low:.2f}, {high:.2f}]"
+        return f"<Evaluation of iteration {self.iteration}: mean return {mean}, {len(self.returns)} episodes>"
 
 
 def evaluate(
@@ -80,21 +81,24 @@ def evaluate(
     agent: int | None = None,
     on: Path | None = None,
 ) -> Evaluation:
-    """Play episodes that training and its evaluations never saw; the same arguments give the same bits.
+    """Evaluate a run's policy on fresh seeds; the same arguments give bit-identical results.
 
     Args:
-        run: the run's folder; it is only read, and may be in use.
-        episodes: E, played until the environment ends them, or for `max_steps`.
-        stochastic: sample actions; the policy needs a distribution of them.
-        workers: processes that play; None: this one alone.
-        env: another environment, as on the command line: `env=NAME`, `env.KEY=VALUE`.
+        run: the run's folder, which is only read; training may still be running.
+        episodes: number of episodes E.
         seed: episode k depends on (seed, k) alone.
-        which: last, or best if the algorithm keeps it.
-        video: an MP4 of episode 0.
-        niche, agent, on: see `find_target`.
+        which: `last`, or `best` if the algorithm keeps it.
+        max_steps: longer episodes are cut off here.
+        stochastic: sample actions from the policy's distribution.
+        workers: number of worker processes; None evaluates in this process.
+        video: path of an MP4 of episode 0.
+        env: overrides for another environment: `env=NAME`, `env.KEY=VALUE`.
+        niche: number of a POET niche to play in; None is the newest active one.
+        agent: number of the niche whose agent plays.
+        on: another run, whose niche is used.
 
     Raises:
-        PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
+        PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot render.
     """
     seeds = fresh_seeds(seed, episodes)
     check_max_steps(max_steps)
@@ -105,12 +109,12 @@ def evaluate(
     target = find_target(algorithm, run, niche, agent, on)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
     if env:
-        require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
-        spec = place(algorithm, read_env(read_config(run)["env"], env))
+        require(target is None, f"{env[0]}: {run} is evaluated in niches; choose one with niche= and on=")
+        spec = build_matching_env(algorithm, read_env(read_config(run)["env"], env))
     else:
         spec = find_env(algorithm, run, target)
-    drawn = "has no distribution of actions to draw from; leave stochastic= out"
-    require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {drawn}")
+    reason = "has no action distribution to sample from; leave stochastic= out"
+    require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {reason}")
     what = Performance(spec, policy, max_steps, stochastic)
     film = None if video is None else film_episode(what, seeds[0], video)
     started = time.perf_counter()
@@ -119,13 +123,13 @@ def evaluate(
     if video is not None and film is not None:
         write_output("video", video, film.content)
     returns, lengths = played.returns, played.lengths
-    told = dict(zip(spec.metrics, played.told.T, strict=True))
+    metrics = dict(zip(spec.metrics, played.told.T, strict=True))
     low, high = interval(returns[:, None], mean, seed=seed, resamples=RESAMPLES)
     cut = cut_off(lengths, max_steps, spec)
     return Evaluation(
         returns,
         lengths,
-        told,
+        metrics,
         (float(low), float(high)),
         cut,
         seconds,
@@ -146,28 +150,28 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     try:
         cloudpickle.dumps(what)
-    except Exception as error:  # of whatever a policy is made of
-        why = f"{type(what.policy).__name__} cannot be sent to another process ({type(error).__name__}: {error})"
-        raise ConfigError(f"workers={workers}: {why}; leave workers= out") from error
+    except Exception as error:  # pickling a policy's attributes may raise anything
+        reason = f"{type(what.policy).__name__} cannot be pickled ({type(error).__name__}: {error})"
+        raise ConfigError(f"workers={workers}: {reason}; leave workers= out") from error
     size = -(-len(seeds) // (workers if goes_natively(what) else 4 * workers))
-    parts: dict[int, Any] = {}
+    shares: dict[int, Any] = {}
     with closing(
         recipe.open({"paddock", what.env.id.partition(":")[0]} if ":" in what.env.id else {"paddock"})
     ) as pool:
         shared: Broadcast[Sequence[Performance]] = pool.broadcast([what])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(perform_share, tasks):
-            (parts[done.index],) = value_of(done)
-    return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
+            (shares[done.index],) = value_of(done)
+    return Episodes.join([shares[index] for index in sorted(shares)], len(what.env.metrics))
 
 
 def fresh_seeds(seed: int, episodes: int) -> list[int]:
-    """Return the seeds of fresh episodes: that of episode k depends on (seed, k) alone."""
-    require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
-    require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
+    """Return the seeds of fresh episodes; the seed of episode k depends on (seed, k) alone."""
+    require(episodes >= 1, f"episodes={episodes} must be at least 1; a typical value is 20")
+    require(0 <= seed < 2**63, f"seed={seed} must be an integer in [0, 2^63)")
     return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
 
 
 def check_max_steps(max_steps: int) -> None:
-    """Raise ConfigError unless an episode has a step before it is cut off; native code would take 0 for no limit."""
-    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")
+    """Raise ConfigError unless `max_steps` is positive; native code treats 0 as no limit."""
+    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; the default is {MAX_STEPS}")

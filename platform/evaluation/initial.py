@@ -1,4 +1,4 @@
-"""The policy that a run begins with where `init_from` names another run, and what the run's folder keeps of it."""
+"""Initial policy of a run with `init_from`, taken from another run, and its copy in the run's folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,45 +18,45 @@ from .load import load
 
 @dataclass(frozen=True)
 class Origin:
-    """A policy, and where it is from."""
+    """Initial policy and its provenance."""
 
     policy: Initial
-    facts: Mapping[str, Any]  # the run, what learned it and where, and how far it had come
+    facts: Mapping[str, Any]  # run, algorithm, environment, iteration and step
 
     def describe(self) -> str:
-        """Return it in a line."""
+        """Return a one-line description."""
         run, algorithm, env, iteration, step = self.facts.values()
         return f"the policy of {run}: {algorithm} on {env}, iteration {iteration:,}, {step:,} steps"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a run's folder keeps of it, whatever becomes of the run that it is from."""
+        """Return the copy that the run's folder keeps, so that the source run may be deleted."""
         return {"policy": self.policy.state_dict(), "facts": dict(self.facts)}
 
 
-def begin(parts: Experiment) -> Origin | None:
-    """Let the algorithm of a run that has not begun start from the policy that `init_from` names; None: from its own.
+def load_initial_policy(experiment: Experiment) -> Origin | None:
+    """Load the policy that `init_from` names into the algorithm of a new run; return None without `init_from`.
 
     Raises:
-        PaddockError: there is no such policy, or the algorithm cannot start from it.
+        PaddockError: the policy does not exist, or the algorithm cannot start from it.
     """
-    given = parts.config["init_from"]
+    given = experiment.config["init_from"]
     if given is None:
         return None
     try:
-        # Begun before, and killed before its first checkpoint: with what it had then.
-        kept = parts.path / INITIAL
+        # A run that was killed before its first checkpoint restarts from the copy in its own folder.
+        kept = experiment.path / INITIAL
         origin = _read(kept if kept.exists() else Path(given))
-        _taking(parts.algorithm).start_from(origin.policy)
+        _require_takes_policy(experiment.algorithm).start_from(origin.policy)
     except (ConfigError, CheckpointError, FolderError) as error:
         raise ConfigError(f"init_from={given}: {error}") from error
     return origin
 
 
 def _read(source: Path) -> Origin:
-    """The policy of a run's newest checkpoint, or one that a run began with, in its file."""
+    """Read the policy of a run's newest checkpoint, or the initial policy stored in a run's folder."""
     if source.is_file():
         run = next((str(folder) for folder in source.parents if (folder / "config.yaml").exists()), "a run's folder")
-        require(source.name == INITIAL, f"it is a file; name {run}, or the {INITIAL} that a run began with")
+        require(source.name == INITIAL, f"it is a file; name {run}, or a run's {INITIAL}")
         state = read(source)
         return Origin(restore(state["policy"]), state["facts"])
     config = read_config(source)
@@ -68,11 +68,11 @@ def _read(source: Path) -> Origin:
         "iteration": int(progress.metrics["iteration"]),
         "step": int(progress.metrics["step"]),
     }
-    return Origin(_taking(algorithm).initial_policy(), facts)
+    return Origin(_require_takes_policy(algorithm).initial_policy(), facts)
 
 
-def _taking(algorithm: Any) -> TakesPolicy:
+def _require_takes_policy(algorithm: Any) -> TakesPolicy:
     if not isinstance(algorithm, TakesPolicy):
-        known = "algorithms that define initial_policy and start_from (algos/protocol.py) can"
-        raise ConfigError(f"{type(algorithm).__name__} neither gives nor takes a policy; {known}")
+        remedy = "define initial_policy and start_from (algos/protocol.py)"
+        raise ConfigError(f"{type(algorithm).__name__} does not support init_from; {remedy}")
     return algorithm

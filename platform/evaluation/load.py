@@ -1,4 +1,4 @@
-"""The algorithm of a run, loaded on this machine, whatever machine it learned on."""
+"""Loading of a run's algorithm on this machine's CPU, independent of the hardware that trained it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,46 +18,46 @@ from ..runs.trust import add_start_folder_to_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsMany(Serial):
-    """Environments that are never stepped, so that there may be more than one process would step."""
+class UnsteppedSerial(Serial):
+    """Serial vectorization without a limit on `num_envs`, since these environments are never stepped."""
 
     num_envs: PositiveInt
 
 
 def load(run: Path) -> tuple[Any, Progress]:
-    """Load the algorithm of a run from its newest whole checkpoint, to act on this machine's CPU, and its progress.
+    """Load a run's algorithm and progress from its newest intact checkpoint, to act on this machine's CPU.
 
     Raises:
-        FolderError: there is no run.
-        CheckpointError: there is no checkpoint, or none is whole.
+        FolderError: the run does not exist.
+        CheckpointError: there is no intact checkpoint.
     """
-    algorithm = build_here(run)
+    algorithm = build_on_cpu(run)
     checkpoints = Checkpoints(run / "checkpoints", keep=read_config(run, ("checkpoint",))["checkpoint"]["keep"])
     require(
         bool(checkpoints.paths()), f"{run} has no checkpoint yet; a run saves every checkpoint.every_s and at its end"
     )
     try:
         progress = restore(algorithm, checkpoints)
-    except CheckpointError:  # a run that is going on may just have replaced them
+    except CheckpointError:  # a running training process may have just replaced them
         progress = restore(algorithm, checkpoints)
-    # If a signal ended the wait for an evaluation, the state is that of the row which lacks it.
+    # If a signal interrupted the wait for an evaluation, the checkpoint belongs to the unfinished row.
     return algorithm, replace(progress, metrics=progress.metrics | (progress.unfinished or {}))
 
 
-def build_here(run: Path) -> Any:
+def build_on_cpu(run: Path) -> Any:
     """Build the algorithm of a run in its initial state, on this machine's CPU.
 
     Raises:
-        FolderError: there is no run.
+        FolderError: the run does not exist.
     """
     config = read_config(run, ("algo", "env", "vec"))
     check_format(run)
     add_start_folder_to_path(run)
-    # Its own vec may need what only the machine of its training has.
-    return build_algorithm(_at_home(config), SerialPool(), AsMany(num_envs=config["vec"].get("num_envs", 1)))
+    # The run's own vec may need hardware or servers that this machine lacks.
+    return build_algorithm(_on_cpu(config), SerialPool(), UnsteppedSerial(num_envs=config["vec"].get("num_envs", 1)))
 
 
-def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
+def _on_cpu(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with everything on the CPU, in this process."""
     ours = {"device": "cpu", "compiled": False, "learners": 1, "microbatches": 1, "threads": 1}
     algo = {
@@ -65,5 +65,5 @@ def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in config["algo"].items()
     }
     if isinstance(algo.get("member"), Mapping):
-        algo["member"] = _at_home({"algo": algo["member"]})["algo"]
+        algo["member"] = _on_cpu({"algo": algo["member"]})["algo"]
     return {**config, "algo": algo}

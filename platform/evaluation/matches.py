@@ -1,4 +1,4 @@
-"""Matches of a run's policies against each other and against others: wins, draws, Elo ratings, as numbers and text."""
+"""Matches between a run's policies and other players: wins, draws and Elo ratings."""
 
 import csv
 import io
@@ -32,30 +32,30 @@ FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """What P players came to against each other."""
+    """Results of matches between P players."""
 
     players: tuple[MatchPlayer, ...]
     results: matches.Results
-    ratings: Ratings | None  # None: not all met all
-    drawn: tuple[bool, ...]  # of each player, whether its actions were drawn; of a scripted one, if it can
+    ratings: Ratings | None  # None unless it was a round robin
+    sampled: tuple[bool, ...]  # [P], whether actions are sampled; True for scripted players
 
     def actions(self) -> str:
-        """Say how learned policies chose their actions."""
-        certain = [player.name for player in self.players if player.certain]
-        if len(certain) == sum(player.learned for player in self.players):
-            return "the most likely ones, of learned policies, which have no distribution to draw from"
-        if not any(drawn for player, drawn in zip(self.players, self.drawn, strict=True) if player.learned):
-            return "the most likely ones, of learned policies"
-        but = f"; the most likely ones of {', '.join(certain)}, without a distribution to draw from" if certain else ""
-        return f"drawn, as in training, of learned policies{but}"
+        """Describe how learned policies chose their actions."""
+        deterministic = [player.name for player in self.players if player.deterministic]
+        if len(deterministic) == sum(player.learned for player in self.players):
+            return "deterministic: the learned policies have no action distribution"
+        if not any(sampled for player, sampled in zip(self.players, self.sampled, strict=True) if player.learned):
+            return "deterministic"
+        rest = f"; deterministic for {', '.join(deterministic)}, without a distribution" if deterministic else ""
+        return f"sampled, as in training{rest}"
 
-    def alike(self) -> list[str]:
-        """Return the learned policies that did the same every time, where two such met or more: see `docs/selfplay`."""
-        same = [k for k, player in enumerate(self.players) if player.learned and not self.drawn[k]]
-        return [self.players[k].name for k in same if self.results.games[k, same].any()]
+    def deterministic_opponents(self) -> list[str]:
+        """Return the deterministic policies that met another one: all their games are alike."""
+        fixed = [k for k, player in enumerate(self.players) if player.learned and not self.sampled[k]]
+        return [self.players[k].name for k in fixed if self.results.games[k, fixed].any()]
 
     def table(self) -> Iterator[str]:
-        """Lines of text: each player with what it came to in all its games, the highest rating first."""
+        """Yield lines of text: each player's totals over all its games, the highest rating first."""
         results, ratings = self.results, self.ratings
         wide = max(6, *(len(player.name) for player in self.players))
         elo = "" if ratings is None else f"  {'elo':>6}  {'95 %':^16}"
@@ -63,15 +63,15 @@ class Matches:
         order = range(len(self.players)) if ratings is None else np.argsort(-ratings.elo, kind="stable")
         for k in order:
             games, won, drawn = (int(of[k].sum()) for of in (results.games, results.wins, results.draws))
-            said = ""
+            elo = ""
             if ratings is not None:
                 interval = f"[{ratings.low[k]:.0f}, {ratings.high[k]:.0f}]"
-                said = f"  {ratings.elo[k]:6.0f}  {interval:^16}"
+                elo = f"  {ratings.elo[k]:6.0f}  {interval:^16}"
             shares = "  ".join(f"{_share(n, games):>6}" for n in (won, drawn, games - won - drawn, won + drawn / 2))
-            yield f"{self.players[k].name:{wide}}{said}  {games:>6,}  {shares}"
+            yield f"{self.players[k].name:{wide}}{elo}  {games:>6,}  {shares}"
 
     def plain(self) -> dict[str, Any]:
-        """All of it, as strict JSON has it."""
+        """Return the results as strict JSON."""
         results = self.results
         rated = [
             {}
@@ -85,27 +85,28 @@ class Matches:
                     "name": player.name,
                     "iteration": player.iteration,
                     **({"population": player.population} if player.population else {}),
-                    **({"drawn": drawn} if player.learned else {}),
-                    **of,
+                    **({"drawn": sampled} if player.learned else {}),
+                    **rating,
                 }
-                for player, drawn, of in zip(self.players, self.drawn, rated, strict=True)
+                for player, sampled, rating in zip(self.players, self.sampled, rated, strict=True)
             ],
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
             **{name: finite(getattr(results, name).tolist()) for name in ("points", "returns")},
         }
 
-    def encode(self, suffix: str, told: Mapping[str, Any]) -> bytes:
+    def encode(self, suffix: str, report: Mapping[str, Any]) -> bytes:
         """Return the content of a file of one of `FORMATS`.
 
         Args:
-            told: what JSON has, of which this is part.
+            suffix: one of `FORMATS`.
+            report: content of the JSON file, which includes these results.
         """
         if suffix == ".json":
-            return json.dumps(told, indent=2).encode()
-        return self._csv() if suffix == ".csv" else encode_picture(draw_points(told, ""), suffix)
+            return json.dumps(report, indent=2).encode()
+        return self._csv() if suffix == ".csv" else encode_picture(draw_points(report, ""), suffix)
 
     def _csv(self) -> bytes:
-        """Share of points of each row's player against each column's, beside ratings."""
+        """Write each row player's share of points against each column player, next to its rating."""
         text, plain = io.StringIO(), self.plain()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["player", "elo", "low", "high", *(player.name for player in self.players)])
@@ -121,50 +122,52 @@ def play_matches(
     seeds: Sequence[int],
     words: Sequence[str],
     *,
-    everybody: bool,
+    round_robin: bool,
     stochastic: bool | None,
     workers: int | None,
     max_steps: int,
 ) -> Matches:
-    """Let a run's policies play against each other and against others, on this machine.
+    """Play a run's policies against each other and against other players, on this machine.
 
     Args:
-        run: where the algorithm is from, for messages.
-        iteration: that its policy is of.
-        seeds: of games; each two play two from each seed, on exchanged sides.
-        words: others, as `find_players` takes them.
-        everybody: the versions that it keeps play too, and all against all; else its policy against each other.
-        stochastic: learned policies draw their actions; None: those that have a distribution of them.
-        workers: processes; None: this one alone.
-        max_steps: after which a game is cut off.
+        algorithm: as `load` returns it.
+        run: the algorithm's run, for messages.
+        iteration: iteration of its current policy.
+        seeds: of games; each pair plays two games per seed, with sides exchanged.
+        words: other players, as `find_players` takes them.
+        round_robin: every pair meets, kept versions included; otherwise the run's policy meets each other player.
+        stochastic: learned policies sample their actions; None: those with an action distribution do.
+        workers: number of worker processes; None plays in this process.
+        max_steps: longer games are cut off here.
 
     Raises:
-        PaddockError: it learned in no world, a player is none there, or one has nothing to draw from and is to.
+        PaddockError: the run is single-agent, a player does not exist or fit, or one cannot sample actions but must.
     """
-    in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
-    require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")
+    multiagent = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
+    require(multiagent, f"{run} is a single-agent run; matches need a run in a multi-agent environment")
     env = algorithm.env
-    own = players_of(algorithm, iteration, everybody)
+    own = players_of(algorithm, iteration, round_robin)
     players = (*own, *find_players(words, env))
     names = [player.name for player in players]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"players: {twice} plays already; name each once")
-    require(len(players) > 1, "players= names nobody, and the run keeps no earlier versions; such as players=random")
-    certain = [player.name for player in players if player.certain]
-    lacking = f"{', '.join(certain)} without a distribution of actions to draw from; leave stochastic= out"
-    require(not (stochastic and certain), f"stochastic=true: {lacking}")
+    require(len(players) > 1, "players= is empty, and the run keeps no earlier versions; try players=random")
+    deterministic = [player.name for player in players if player.deterministic]
+    lacking = f"{', '.join(deterministic)} has no action distribution to sample from; leave stochastic= out"
+    require(not (stochastic and deterministic), f"stochastic=true: {lacking}")
     pairs = list(itertools.combinations(range(len(players)), 2))
-    pairs = pairs if everybody else [(i, j) for i, j in pairs if i < len(own) <= j]
-    drawn = tuple(not player.learned or (stochastic is not False and not player.certain) for player in players)
-    who = matches.MatchPlayers(env, tuple(player.policy for player in players), drawn, max_steps)
+    pairs = pairs if round_robin else [(i, j) for i, j in pairs if i < len(own) <= j]
+    sampled = tuple(not one.learned or (stochastic is not False and not one.deterministic) for one in players)
+    seated = matches.MatchPlayers(env, tuple(player.policy for player in players), sampled, max_steps)
     with closing(_pool(env.id, words, workers)) as pool, closing(LiveLine(sys.stderr)) as line:
-        results = matches.play_all(who, pairs, seeds, pool, lambda n, of: line.show(f"played {n:,} of {of:,} matches"))
-    return Matches(players, results, rate(results.wins, results.draws) if everybody else None, drawn)
+        show = lambda n, total: line.show(f"played {n:,} of {total:,} matches")  # noqa: E731
+        results = matches.play_all(seated, pairs, seeds, pool, show)
+    return Matches(players, results, rate(results.wins, results.draws) if round_robin else None, sampled)
 
 
 def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
-    """Return who plays: processes, or this one, which has no start to wait for."""
+    """Open a pool of worker processes, or a serial one if `workers` is None."""
     if workers is None:
         return SerialPool()
     dotted = [*([id.partition(":")[0]] if ":" in id else []), *(word for word in words if is_dotted(word))]

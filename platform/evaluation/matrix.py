@@ -1,4 +1,4 @@
-"""The scores of every agent of a POET run in every environment of it, as numbers, a table and a picture."""
+"""Scores of every agent of a POET run in each of its environments, as numbers, a table and a heat map."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ FORMATS = (".csv", ".png", ".pdf", ".svg")
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """What agents score in each other's environments; niche k has row k and column k."""
+    """Scores of agents in each other's environments; niche k has row k and column k."""
 
     niches: tuple[Niche, ...]  # active and archived, by number
     scores: NDArray[np.float64]  # [agents, environments], mean return; NaN where the task was lost
@@ -42,33 +42,33 @@ class Matrix:
 
     @property
     def numbers(self) -> list[int]:
-        """Of the niches."""
+        """Return the niches' numbers."""
         return [niche.number for niche in self.niches]
 
     def rank(self, k: int) -> int | None:
-        """Of environment k's own agent there: 1, and 1 more for each agent that is better; None: its score was lost."""
+        """Return the rank of environment k's own agent there, from 1; None if its score was lost."""
         own = self.scores[k, k]
         return None if np.isnan(own) else 1 + int((self.scores[:, k] > own).sum())
 
     def best(self, k: int) -> int | None:
-        """The row of the best agent in environment k, of equals its own, else the first; None: all were lost."""
+        """Return the row of the best agent in environment k; ties prefer its own, then the first; None: all lost."""
         column = self.scores[:, k]
         if np.isnan(column).all():
             return None
         return k if self.rank(k) == 1 else int(np.nanargmax(column))
 
     def table(self) -> Iterator[str]:
-        """Lines of text: each environment with its best agent and its own."""
+        """Yield lines of text: each environment with its best agent and its own."""
         yield f"{'niche':>5}  {'':8}  {'best agent':>10} {'score':>9}  {'own score':>9}  {'own rank':>8}"
         for k, niche in enumerate(self.niches):
             best, rank = self.best(k), self.rank(k)
-            who, score = ("-", "-") if best is None else (self.niches[best].number, _show(self.scores[best, k]))
+            agent, score = ("-", "-") if best is None else (self.niches[best].number, _show(self.scores[best, k]))
             state = "active" if niche.retired is None else "archived"
             own = "-" if rank is None else _show(self.scores[k, k])
-            yield f"{niche.number:5}  {state:8}  {who:>10} {score:>9}  {own:>9}  {rank or '-':>8}"
+            yield f"{niche.number:5}  {state:8}  {agent:>10} {score:>9}  {own:>9}  {rank or '-':>8}"
 
     def encode(self, suffix: str) -> bytes:
-        """The content of a file of one of `FORMATS`."""
+        """Return the content of a file with this suffix, one of `FORMATS`."""
         return self._csv() if suffix == ".csv" else self._picture(suffix)
 
     def _csv(self) -> bytes:
@@ -93,13 +93,15 @@ class Matrix:
 def write_matrix(
     run: Path, algorithm: Any, seeds: Sequence[int], out: Path, workers: int | None, max_steps: int
 ) -> Matrix:
-    """Play every agent in every environment on this machine, and write their scores.
+    """Evaluate every agent in every environment on this machine, and write their scores.
 
     Args:
-        run: where the algorithm is from, for the messages.
-        out: the file, of one of `FORMATS`.
-        workers: processes; None is one for each core.
-        max_steps: after which an episode is cut off.
+        run: the algorithm's run, for messages.
+        algorithm: as `load` returns it.
+        seeds: of the episodes, the same for all agents and environments.
+        out: output file, in one of `FORMATS`.
+        workers: number of worker processes; None is one per core.
+        max_steps: longer episodes are cut off here.
 
     Raises:
         PaddockError: the algorithm has no niches, the file cannot be written, or an argument is out of range.
@@ -115,13 +117,13 @@ def write_matrix(
 
 
 def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int) -> Matrix:
-    """Play every agent of POET in every environment of it, active or archived.
+    """Evaluate every agent of a POET run in each of its environments, active or archived.
 
     Args:
-        algorithm: as `load` gives it.
-        pool: which cannot change any number.
-        seeds: of the episodes, which are the same for all agents and environments.
-        max_steps: after which an episode is cut off.
+        algorithm: as `load` returns it.
+        pool: runs the episodes; the choice does not affect the scores.
+        seeds: of the episodes, the same for all agents and environments.
+        max_steps: longer episodes are cut off here.
     """
     started = time.perf_counter()
     known = algorithm.archive | algorithm.niches
@@ -148,7 +150,7 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
             line.show(f"played {count:,} of {scores.size:,}")
     if lost:
         first = min(lost, key=lambda done: done.index).error
-        what = "%d of %d scores are NaN, as their tasks were lost; the first: %s: %s"
+        what = "%d of %d scores are NaN because their tasks were lost; first error: %s: %s"
         cells = sum(len(columns[env][some]) for env, some in (shares[done.index] for done in lost))
         log.warning(what, cells, scores.size, type(first).__name__, first)
     return Matrix(niches, scores, steps, time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Another environment for a policy than the one that its run learned in."""
+"""Evaluation environments that differ from a run's training environment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,49 +18,49 @@ from ..config.mistakes import one_line
 from ..config.niche import resolve_niche
 
 
-def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return the section env that `env=NAME` and `env.KEY=VALUE` describe.
+def read_env(own: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the `env` section that `env=NAME` and `env.KEY=VALUE` describe.
 
     Args:
-        own: the run's, which keys change where no name is given.
-        words: a key that is new may have a `+` before it, as on the command line of a run.
+        own: the run's section, which the keys override unless a name is given.
+        overrides: new keys may start with `+`, as on the command line of a run.
 
     Raises:
         ConfigError: there is no such option, or no such key.
     """
-    words = [word.lstrip("+") for word in words]
-    names = [word.removeprefix("env=") for word in words if word.startswith("env=")]
+    overrides = [word.lstrip("+") for word in overrides]
+    names = [word.removeprefix("env=") for word in overrides if word.startswith("env=")]
     require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; name one")
     section = compose_sections(["env"], [f"env={names[0]}"])["env"] if names else own
     known = OmegaConf.create(dict(section), flags={"struct": True})
     if "kwargs" in known:  # may have any
         OmegaConf.set_struct(known.kwargs, False)
-    for word in (word.removeprefix("env.") for word in words if not word.startswith("env=")):
+    for word in (word.removeprefix("env.") for word in overrides if not word.startswith("env=")):
         try:
             known.merge_with_dotlist([word])
         except (OmegaConfBaseException, yaml.YAMLError) as error:
             keys = [str(key) for key in section if key != "_target_"]
             hint = nearest(word.partition("=")[0], keys)
-            raise ConfigError(f"env.{word} sets no key of this environment ({one_line(error)}); {hint}") from error
+            raise ConfigError(f"env.{word} is not a key of this environment ({one_line(error)}); {hint}") from error
     return resolve_niche(cast(dict[str, Any], OmegaConf.to_container(known)))
 
 
-def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
-    """Build the environment of a section, for the policy of an algorithm.
+def build_matching_env(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
+    """Build the environment of a section, with the spaces that an algorithm's policy expects.
 
     Raises:
-        ConfigError: it cannot be built, or has other observations or actions.
+        ConfigError: it cannot be built, or its spaces differ.
     """
     env = build("env", section)
-    require(isinstance(env, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain")
+    require(isinstance(env, EnvSpec), "env: this option is a family of environments; choose one, such as env=terrain")
     if isinstance(algorithm, LearnsInEnv):
         env = replace(env, agent_id_feature=algorithm.env.agent_id_feature)
         require(
             algorithm.env.seats == env.seats,
-            f"env: {env.id} has {env.seats} agents, and the policy was made for {algorithm.env.seats}",
+            f"env: {env.id} has {env.seats} agents, but the policy was trained for {algorithm.env.seats}",
         )
         for kind in ("observations", "actions"):
             own, new = (getattr(one.roles[0] if one.seats > 1 else one, kind) for one in (algorithm.env, env))
-            what = f"env: {env.id} has {kind} {new.space}, and the policy was made for {own.space}"
-            require(own == new, f"{what}; choose an environment of that kind")
+            what = f"env: {env.id} has {kind} {new.space}, but the policy was trained on {own.space}"
+            require(own == new, f"{what}; choose an environment with the same spaces")
     return env

@@ -1,4 +1,4 @@
-"""Who plays matches: runs' policies, the versions that they keep, and scripted players."""
+"""Players of matches: runs' policies, the versions that runs keep, and scripted players."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,37 +16,38 @@ from .load import load
 
 SCRIPTED = "paddock.algos.multiagent.selfplay.scripted"
 SHORT = {
-    name: f"{SCRIPTED}.{of}" for name, of in (("random", "random_player"), ("twoply", "TwoPly"), ("perfect", "Perfect"))
+    name: f"{SCRIPTED}.{cls}"
+    for name, cls in (("random", "random_player"), ("twoply", "TwoPly"), ("perfect", "Perfect"))
 }
 
 
 @dataclass(frozen=True, eq=False)
 class MatchPlayer:
-    """One who plays."""
+    """Player of a match, learned or scripted."""
 
     name: str
     policy: Policy
-    iteration: int | None  # of a run that it is of; None: it is scripted
-    population: str = ""  # of the run whose matches these are, in a league
+    iteration: int | None  # of its run; None: a scripted player
+    population: str = ""  # in a league, of the run whose matches these are
 
     @property
     def learned(self) -> bool:
-        """Whether it is a run's."""
+        """Return whether the player is a run's policy."""
         return self.iteration is not None
 
     @property
-    def certain(self) -> bool:
-        """Whether it is a run's that has no distribution of actions to draw from: it does the same every time."""
+    def deterministic(self) -> bool:
+        """Return whether the player is a run's policy without an action distribution to sample from."""
         return self.learned and not can_draw(self.policy)
 
 
 def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlayer]:
-    """Return a run's own players, the oldest first: its present policy is the last one; of a league, each policy's.
+    """Return a run's players, its current policy last; in a league, for each population.
 
     Args:
-        algorithm: as `load` gives it.
-        iteration: that its present policy is of.
-        versions: whether those that it keeps play too.
+        algorithm: as `load` returns it.
+        iteration: iteration of its current policy.
+        versions: include the earlier versions that it keeps.
     """
     kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
     each = [(algorithm.version(number), number) for number in kept if number < iteration]
@@ -62,19 +63,16 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlay
 
 
 def find_players(words: Sequence[str], env: EnvSpec) -> list[MatchPlayer]:
-    """Find those who are named: RUN, RUN@ITERATION, random and its like, or the dotted path of a class.
-
-    Args:
-        env: the environment that they play in.
+    """Find players by RUN, RUN@ITERATION, a scripted player's name, or the dotted path of a class.
 
     Raises:
-        PaddockError: there is none of that name, or it cannot play there.
+        PaddockError: no player has that name, or it does not fit the environment.
     """
     return [_find(word, env) for word in words]
 
 
 def is_dotted(word: str) -> bool:
-    """Return whether a word is a path as of a class: `my_package.players.Clever`."""
+    """Return whether a word is a dotted path such as `my_package.players.Clever`."""
     return "." in word and all(part.isidentifier() for part in word.split("."))
 
 
@@ -83,18 +81,18 @@ def _find(word: str, env: EnvSpec) -> MatchPlayer:
     path = Path(folder if at and number.isdecimal() else word)
     if path.is_dir():
         return _of_run(word, path, int(number) if at and number.isdecimal() else None, env)
-    known = f"players={word} is neither a run's folder nor a player of that name"
+    known = f"players={word} is neither a run's folder nor a known player"
     require(word in SHORT or is_dotted(word), f"{known}; {nearest(word, SHORT)}, or the dotted path of a class")
     policy = build("players", {"_target_": SHORT.get(word, word)}, env=env)
-    require(isinstance(policy, Policy), f"players={word} has no act(obs, state); name a class that has")
+    require(isinstance(policy, Policy), f"players={word} has no act(obs, state) method; name a class that has one")
     several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
     seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
-    require(seated, f"{several}; name what makes an paddock.algos.multiagent.seated.SeatedPolicy of one for each")
+    require(seated, f"{several}; name a function that returns a paddock.algos.multiagent.seated.SeatedPolicy")
     return MatchPlayer(word, policy, None)
 
 
 def _seats(env: EnvSpec) -> list[Any]:
-    """Return who sits where in an environment, and what they see and do."""
+    """Return the seats of each role with its observations and actions."""
     if env.seats == 1:
         return [spaces_of(env)]
     return [(role.seats, *spaces_of_role(env, role)) for role in env.roles]
@@ -104,11 +102,11 @@ def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> MatchPlay
     algorithm, progress = load(run)
     iteration = int(progress.metrics["iteration"])
     fits = isinstance(algorithm, LearnsInEnv) and _seats(algorithm.env) == _seats(env)
-    require(fits, f"players={word} learned where agents see or do other things than in env.id={env.id}; name another")
+    require(fits, f"players={word} was trained on other observations or actions than env.id={env.id}; name another")
     if number is None or number == iteration:
         return MatchPlayer(word, algorithm.policy(), iteration)
     kept = list(algorithm.versions) if isinstance(algorithm, KeepsVersions) else []
     listed = ", ".join(map(str, sorted({*kept, iteration})))
-    require(number in kept, f"players={word}: {run} keeps no policy of iteration {number}; there are {listed}")
+    require(number in kept, f"players={word}: {run} keeps no policy of iteration {number}; available: {listed}")
     assert isinstance(algorithm, KeepsVersions)
     return MatchPlayer(word, algorithm.version(number), number)

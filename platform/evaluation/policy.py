@@ -1,8 +1,8 @@
-"""A trained policy that acts on one observation of its environment or a batch, dictionaries included.
+"""A trained policy that acts on one observation or a batch, dictionaries included.
 
-action = policy.act(observation)                                    # the most likely one
+action = policy.act(observation)                                    # the most likely action
 action = policy.act(observation, deterministic=False, seed=generator)
-action, state = policy.act_with_state(observation, state)           # of a policy with a memory
+action, state = policy.act_with_state(observation, state)           # for recurrent policies
 """
 
 import functools
@@ -26,12 +26,12 @@ Seed = int | np.random.Generator | None
 
 
 class TrainedPolicy:
-    """Policy of a run, without its training.
+    """Policy of a run, for inference.
 
     Attributes:
-        observation_space: of one observation, as the environment with its wrappers gives it.
-        action_space: of one action, as that environment takes it.
-        iteration: of the run, that the policy is of.
+        observation_space: of one observation, after the environment's wrappers.
+        action_space: of one action, before the environment's wrappers.
+        iteration: iteration of the run that the policy is from.
     """
 
     def __init__(self, policy: Any, env: EnvSpec, iteration: int, of: str | None = None) -> None:
@@ -39,10 +39,12 @@ class TrainedPolicy:
 
         Args:
             policy: acts on rows of the environment's observations.
-            of: of several policies in a world, whose is wanted: the name of a policy, or of an agent.
+            env: the environment of its run.
+            iteration: iteration of the run that the policy is from.
+            of: name of a policy or an agent, where a run has several policies.
 
         Raises:
-            ConfigError: there is none of that name, or none is named of several.
+            ConfigError: the name is unknown, or missing although the run has several policies.
         """
         policy, self._layout, self.action_space = find_member(policy, env, of)
         self.observation_space = env.raw_spaces[0] if env.seats == 1 else self._layout.space
@@ -50,14 +52,15 @@ class TrainedPolicy:
         self.policy = policy
         self._env = env
         self._own = np.random.default_rng()
-        self._drawn: tuple[np.random.Generator, Any] | None = None  # the last generator, and what draws from it
+        self._sampler: tuple[np.random.Generator, Any] | None = None  # the last generator, and a policy that uses it
 
     def __repr__(self) -> str:
+        """Return the policy's iteration."""
         return f"<TrainedPolicy of iteration {self.iteration}>"
 
     @functools.cached_property
     def recurrent(self) -> bool:
-        """Whether it has a memory, so that what it does depends on earlier observations."""
+        """Return whether the policy has a state, so that its actions depend on earlier observations."""
         _, _, state = self.policy.act(blank(self._layout), None)
         return np.size(state) > 0 if state is not None else False
 
@@ -65,41 +68,41 @@ class TrainedPolicy:
         """Choose an action, or one for each observation of a batch.
 
         Args:
-            observation: one, or B of them: each array of it then has a leading dimension B, as a vector environment
-                gives them.
-            deterministic: the most likely action; False: one drawn as training does.
-            seed: of what is drawn; a generator goes on from call to call, None draws differently every time.
+            observation: one observation, or a batch whose arrays have a leading dimension B.
+            deterministic: return the most likely action; False samples one, as in training.
+            seed: of the samples; a generator keeps its state between calls, None is non-deterministic.
 
         Returns:
-            The action as the environment takes it, or [B, ...].
+            The action in the environment's action space, or [B, ...].
 
         Raises:
-            ConfigError: the observation is not of the environment's space; the policy has no distribution to draw
-                from; or it has a memory, which `act_with_state` carries.
+            ConfigError: the observation is not in the observation space, the policy has no action distribution, or
+                it is recurrent and needs `act_with_state`.
         """
-        require(
-            not self.recurrent, "this policy has a memory; call act_with_state(observation, state), which carries it"
-        )
+        require(not self.recurrent, "this policy is recurrent; call act_with_state(observation, state)")
         return self.act_with_state(observation, deterministic=deterministic, seed=seed)[0]
 
     def act_with_state(
         self, observation: Any, state: Any = None, *, deterministic: bool = True, seed: Seed = None
     ) -> tuple[Any, Any]:
-        """Choose actions as `act` does, with the memory before and after.
+        """Choose actions as `act` does, and return the recurrent state with them.
 
         Args:
-            state: what the last call returned for the same episodes; None begins new ones.
+            observation: one observation or a batch.
+            state: the state that the last call returned for the same episodes; None starts new episodes.
+            deterministic: return the most likely action; False samples one.
+            seed: of the samples.
 
         Returns:
-            The action, or [B, ...], and the state for the next call: [B, S], or whatever the policy keeps.
+            The action, or [B, ...], and the state for the next call: [B, S], or a policy's custom state.
 
         Raises:
-            ConfigError: as of `act`, or the state is of another number of episodes.
+            ConfigError: as for `act`, or the state has another batch size.
         """
         rows, alone = self._rows(observation)
         episodes = len(rows) if state is None or not hasattr(state, "__len__") else len(state)
-        require(episodes == len(rows), f"state is of {episodes} episodes, and there are {len(rows)} observations")
-        policy = self.policy if deterministic else self._drawing(seed)
+        require(episodes == len(rows), f"state has batch size {episodes}, but there are {len(rows)} observations")
+        policy = self.policy if deterministic else self._sampling_policy(seed)
         actions, _, state = policy.act(rows, state)
         if actions.dtype.kind == "V":
             layout = self._env.lay_out_actions(self.action_space)
@@ -107,17 +110,17 @@ class TrainedPolicy:
         return (actions[0] if alone else actions), state
 
     def feed(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """Return what the file that `Run.export` writes takes for an observation, or a batch: its inputs by name.
+        """Return the inputs by name that a file written by `Run.export` takes for an observation or a batch.
 
         Raises:
-            ConfigError: the observation is not of the environment's space, or the policy is none that is exported.
+            ConfigError: the observation is not in the observation space, or the policy cannot be exported.
         """
         if not isinstance(self.policy, ReadsInputs):
-            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+            raise ConfigError(f"{type(self.policy).__name__} cannot be exported")
         return self.policy.inputs.feed(self._rows(observation)[0])
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
-        """Observations [B, *shape] as the policy takes them, and whether it is one alone."""
+        """Return observations [B, *shape] as the policy takes them, and whether there is just one."""
         layout = self._layout
         read, batch = read_observation(self.observation_space, observation)
         if layout.plain:
@@ -132,32 +135,34 @@ class TrainedPolicy:
             raise ConfigError(f"observation: {error}") from error
         return rows, batch is None
 
-    def _drawing(self, seed: Seed) -> Any:
+    def _sampling_policy(self, seed: Seed) -> Any:
         if not can_draw(self.policy):
-            raise ConfigError("this policy has no distribution of actions to draw from; leave deterministic=False out")
+            raise ConfigError("this policy has no action distribution to sample from; leave deterministic=False out")
         if not isinstance(seed, np.random.Generator):
             if seed is not None:
                 self._own.bit_generator.state = np.random.default_rng(seed).bit_generator.state
             seed = self._own
-        if self._drawn is None or self._drawn[0] is not seed:
-            self._drawn = seed, self.policy.drawing(seed)
-        return self._drawn[1]
+        if self._sampler is None or self._sampler[0] is not seed:
+            self._sampler = seed, self.policy.drawing(seed)
+        return self._sampler[1]
 
 
 def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout, gymnasium.Space]:
-    """Return the policy that is asked for of several in a world, how its observations lie in rows, and its actions.
+    """Return the named policy of a run, the layout of its observations, and its action space.
 
     Args:
-        of: the name of a policy or of an agent; None where one acts for all.
+        policy: the run's policy, of one agent or of several.
+        env: the run's environment.
+        of: name of a policy or an agent; None if one policy acts for all.
 
     Raises:
-        ConfigError: there is none of that name, or none is named of several.
+        ConfigError: the name is unknown, or missing although the run has several policies.
     """
     if not isinstance(policy, SeatedPolicy):
-        require(of is None, f"of={of}: one policy was learned, which acts for all; leave of= out")
+        require(of is None, f"of={of}: this run has a single policy for all agents; leave of= out")
         return (policy, *spaces_of(env))
     member = policy.find(of)
-    seat = next((seat for seat in range(env.seats) if policy.plays(seat) is member), 0)  # of a league any
+    seat = next((seat for seat in range(env.seats) if policy.plays(seat) is member), 0)  # in a league, any seat
     role = next(role for role in env.roles if seat in role.seats)
     return (member, *spaces_of_role(env, role))
 
@@ -168,28 +173,28 @@ def read_observation(space: gymnasium.Space, value: Any, name: str = "observatio
     Args:
         space: of one observation.
         value: the observation, or a batch.
-        name: what messages call it.
+        name: its name in messages.
 
     Returns:
-        The observation, and B where every array of it has a leading dimension B; None where it is one alone.
+        The observation, and the batch size B; None for a single observation.
 
     Raises:
-        ConfigError: its shape, its dtype or its keys are not those of the space.
+        ConfigError: its shape, dtype or keys do not match the space.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         named = isinstance(space, spaces.Dict)
-        parts: dict[Any, gymnasium.Space] = (
+        items: dict[Any, gymnasium.Space] = (
             dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
         )
         given: Any = value if named or not isinstance(value, Sequence) else dict(enumerate(value))
-        fits = isinstance(given, Mapping) and given.keys() == parts.keys()
-        kind, listed = ("mapping" if named else "tuple"), ", ".join(map(str, parts))
+        fits = isinstance(given, Mapping) and given.keys() == items.keys()
+        kind, listed = ("mapping" if named else "tuple"), ", ".join(map(str, items))
         got = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(value).__name__
-        require(fits, f"{name} must be a {kind} with the parts {listed}; got {got or 'none'}")
-        read = {key: read_observation(inner, given[key], f"{name}[{key!r}]") for key, inner in parts.items()}
+        require(fits, f"{name} must be a {kind} with keys {listed}; got {got or 'none'}")
+        read = {key: read_observation(inner, given[key], f"{name}[{key!r}]") for key, inner in items.items()}
         batches = list(dict.fromkeys(batch for _, batch in read.values()))
-        spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in batches)
-        require(len(batches) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")
+        found = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in batches)
+        require(len(batches) <= 1, f"batch sizes in {name} differ: {found}; pass one observation, or equal batches")
         whole = {key: one for key, (one, _) in read.items()}
         return (whole if named else tuple(whole.values())), next(iter(batches), None)
     if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind not in "biuf":
@@ -202,20 +207,20 @@ def _read_array(space: gymnasium.Space, value: Any, name: str) -> tuple[NDArray[
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
-        raise ConfigError(f"{name} is no array ({error}); allowed: shape {shape}, or {('B', *shape)}") from error
+        raise ConfigError(f"{name} is not an array ({error}); allowed: shape {shape}, or {('B', *shape)}") from error
     fits = array.ndim - len(shape) in (0, 1) and array.shape[array.ndim - len(shape) :] == shape
     batch = f"({', '.join(map(str, ('B', *shape)))})"
     require(fits, f"{name} has shape {array.shape}; allowed: {shape} for one, or {batch} for a batch")
     read = array.astype(dtype, copy=False) if array.dtype.kind in "biuf" else array
     exact = array.dtype.kind in "biuf" and (dtype.kind == "f" or bool((read == array).all()))
-    require(exact, f"{name} holds {array.dtype} that are no {dtype}; give it as the environment does")
+    require(exact, f"{name} has dtype {array.dtype}, which does not convert to {dtype} exactly; pass {dtype}")
     return read, None if array.ndim == len(shape) else len(array)
 
 
 def _read_other(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int | None]:
-    """Read text, graphs and sequences: a batch of them is a tuple or a list."""
+    """Read text, graphs and sequences, whose batches are tuples or lists."""
     if space.contains(value):
         return value, None
     several = isinstance(value, tuple | list) and bool(value) and all(space.contains(one) for one in value)
-    require(several, f"{name} is not of the space {space}; give one of it, or a tuple of them")
+    require(several, f"{name} is not in the space {space}; pass an element of it, or a tuple of elements")
     return value, len(value)

@@ -1,4 +1,4 @@
-"""The agent and the niche of an evaluation: an agent of a POET run, or another run's policy, in any niche."""
+"""Agent and niche of an evaluation: an agent of a POET run, or another run's policy, in any niche."""
 
 import shlex
 from dataclasses import dataclass
@@ -40,41 +40,41 @@ SHARED = (
 
 @dataclass(frozen=True)
 class EvaluationTarget:
-    """A niche whose environment is played, and whose agent plays there."""
+    """Niche to play in, and the agent that plays there."""
 
     niche: Niche
-    guest: Niche | None  # whose agent it is; None: the policy of a run that has no niches
-    newest: bool  # the niche is the newest active one, as no number was given
+    guest: Niche | None  # whose agent plays; None: the policy of a run without niches
+    newest: bool  # no number was given, so the niche is the newest active one
 
     @property
     def env(self) -> EnvSpec:
-        """The niche's environment."""
+        """Return the niche's environment."""
         return self.niche.problem.env
 
     def describe(self) -> dict[str, str]:
-        """Return facts of the niche and the agent."""
+        """Return facts about the niche and the agent by name."""
         niche, learner = self.niche, self.guest or self.niche
         active = "active" if niche.retired is None else f"retired in iteration {niche.retired}"
         facts = [
             f"{niche.number}, {'the newest active one' if self.newest else active}",
-            f"born in iteration {niche.born}" + ("" if niche.parent is None else f" of niche {niche.parent}"),
+            f"created in iteration {niche.born}" + ("" if niche.parent is None else f" from niche {niche.parent}"),
             "not solved in the run" if niche.solved is None else f"solved in iteration {niche.solved}",
         ]
         own = f"niche {niche.number}'s own"
-        agent = "the policy of the run" if self.guest is None else f"that of niche {learner.number}"
+        agent = "the run's policy" if self.guest is None else f"niche {learner.number}'s"
         return {
             "niche": ", ".join(facts),
             "agent": own if self.guest is niche else agent,
-            "run's score": f"{niche.score:.2f}, the last mean return of {own} agent there",
+            "run's score": f"{niche.score:.2f}, the last mean return of {own} agent",
             # The budget of a control experiment (arXiv:1901.01753, section 4.1).
-            "learned": f"{learner.learned:,} environment steps, by niche {learner.number}'s agent in all its niches",
+            "trained": f"{learner.learned:,} environment steps, by niche {learner.number}'s agent in all its niches",
         }
 
 
 def write_control(run: Path, target: EvaluationTarget) -> str:
-    """Return the command that trains a strategy in a niche alone, for as many steps as its own agent."""
+    """Return the command that trains ES in one niche, with the step budget of the niche's own agent."""
     algo = read_config(run)["algo"]
-    settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
+    settings = [f"algo.{key}={_format_value(algo[key])}" for key in SHARED]
     place = ["experiment=es_niche", format_override("env.run", run), f"env.niche={target.niche.number}"]
     return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={target.niche.learned}", *settings])
 
@@ -85,16 +85,17 @@ def find_target(
     """Find the agent and the niche of an evaluation.
 
     Args:
-        algorithm: of the run that plays.
-        niche: number; None is the newest active one.
-        agent: number of the niche whose agent plays; None is the niche's own, or of another run's the newest.
-        on: the run whose niche is played, where it is not the run itself.
+        algorithm: of the run under evaluation.
+        run: its folder.
+        niche: number of the niche; None is the newest active one.
+        agent: number of the niche whose agent plays; None is the niche's own, or with `on` the newest.
+        on: the run that has the niche, if it is another one.
 
     Returns:
-        None if the run has no niches and none is asked for: its policy then plays in its own environment.
+        None if the run has no niches and none is requested: its policy then plays in its own environment.
 
     Raises:
-        ConfigError: there is no such niche or agent, or it cannot play there.
+        ConfigError: there is no such niche or agent, or the agent does not fit the niche.
     """
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     if not isinstance(algorithm, KeepsNiches):
@@ -108,7 +109,7 @@ def find_target(
         isinstance(host, KeepsNiches),
         f"on={on} is a run of {type(host).__name__}, which has no niches; name the folder of a POET run",
     )
-    require(agent is None or niche is not None, f"agent={agent} says who plays, and not where; give niche= too")
+    require(agent is None or niche is not None, f"agent={agent} needs a niche to play in; add niche=")
     there = _find("niche", niche, host, on or run)
     if not isinstance(algorithm, KeepsNiches):
         guest = None
@@ -124,10 +125,13 @@ def find_target(
 def find_policy(
     algorithm: Any, run: Path, which: str, target: EvaluationTarget | None, progress: Progress
 ) -> tuple[Any, int]:
-    """Return the visiting agent, or the algorithm's policy of that name, and its iteration.
+    """Return the target's agent, or the algorithm's policy of that name, and its iteration.
 
     Args:
-        run: of the algorithm; its journals have evaluations of its end, which its state lacks.
+        algorithm: as `load` returns it.
+        run: its folder; the journals hold the final evaluations, which a checkpoint lacks.
+        which: name of a policy that the algorithm keeps.
+        target: agent and niche of a POET run, if any.
         progress: of the run.
 
     Raises:
@@ -160,10 +164,11 @@ def find_env(algorithm: Any, run: Path, target: EvaluationTarget | None) -> EnvS
 
 
 def _find_best(run: Path, newest: bool) -> int | None:
-    """Return the iteration whose policy was evaluated best, from the journals; None if they do not say.
+    """Return the iteration whose policy has the best evaluation in the journals; None if there is none.
 
     Args:
-        newest: of equals the newest, as `AsyncEvaluation` has it with opponents; else the first.
+        run: the run's folder.
+        newest: resolve ties to the newest, as `AsyncEvaluation` does with opponents; otherwise to the first.
     """
     columns = read_columns(run)
     iterations, returns = columns.get(EVALUATION_OF), columns.get("eval/return_mean")
@@ -183,16 +188,17 @@ def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:
 def _check_fit(algorithm: Any, run: Path, niche: Niche, on: Path) -> None:
     (seen, acts), (shown, taken) = algorithm.env.spaces, niche.problem.env.spaces
     fits = (seen.shape, seen.dtype, acts) == (shown.shape, shown.dtype, taken)
-    has, wants = f"observations {_spell(shown)} and actions {_spell(taken)}", f"{_spell(seen)} and {_spell(acts)}"
-    remedy = "choose a run on environments of that kind"
-    require(fits, f"on={on}: niche {niche.number} has {has}, and the policy of {run} was made for {wants}; {remedy}")
+    has = f"observations {_format_space(shown)} and actions {_format_space(taken)}"
+    wants = f"{_format_space(seen)} and {_format_space(acts)}"
+    remedy = "choose a run with the same spaces"
+    require(fits, f"on={on}: niche {niche.number} has {has}, but the policy of {run} expects {wants}; {remedy}")
 
 
-def _word(value: Any) -> str:
-    """Write a value as Hydra reads it."""
+def _format_value(value: Any) -> str:
+    """Format a value for Hydra's override grammar."""
     return "null" if value is None else str(value).replace(" ", "")
 
 
-def _spell(space: Any) -> str:
-    """Describe a space without the bounds of each of its numbers."""
+def _format_space(space: Any) -> str:
+    """Describe a space without its bounds."""
     return f"Box{space.shape} {space.dtype}" if hasattr(space, "low") else str(space)

@@ -1,4 +1,4 @@
-"""Frames to an MP4 that browsers play, in memory: H.264 where the installed PyAV has it, else MPEG-4."""
+"""MP4 videos of episodes, encoded in memory: H.264 if the installed PyAV has it, otherwise MPEG-4."""
 
 import io
 import itertools
@@ -23,13 +23,14 @@ from paddock.envs.vector.serial import SerialVectorEnv
 from ..runs.lazy_imports import av
 from ..tracking.console import LiveLine
 
-CODECS = ("libx264", "libopenh264", "mpeg4")  # the first one there is; all browsers play all but the last
+CODECS = ("libx264", "libopenh264", "mpeg4")  # in order of preference; browsers may not play the last
 
 
 class Mp4:
-    """Encodes frames as they come."""
+    """Encoder of RGB frames to MP4, one frame at a time."""
 
     def __init__(self, fps: float) -> None:
+        """Open an empty file."""
         self.codec = next(name for name in CODECS if name in av.codecs_available)
         self._empty = True
         self._file = io.BytesIO()
@@ -40,7 +41,7 @@ class Mp4:
         self._stream.pix_fmt = "yuv420p"
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Append one frame [H, W, 3] in RGB; all are of one size, of which yuv420p needs the sides even."""
+        """Append one RGB frame [H, W, 3]; all have the same size, padded to even sides for yuv420p."""
         height, width, _ = frame.shape
         padded = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
         if self._empty:
@@ -49,7 +50,7 @@ class Mp4:
         self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
 
     def finish(self) -> bytes:
-        """The whole file; no frame can follow."""
+        """Return the complete file; no more frames can be added."""
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._file.getvalue()
@@ -57,36 +58,38 @@ class Mp4:
 
 @dataclass(frozen=True)
 class Film:
-    """An episode as it was filmed."""
+    """Recorded episode."""
 
     return_: float
-    frames: int  # one a step
+    frames: int  # one per step
     codec: str
-    content: bytes = field(repr=False)  # of the MP4
+    content: bytes = field(repr=False)  # the MP4 file
 
 
 def draw_without_screen() -> None:
-    """Let environments draw to arrays where there is no screen; windows stay possible where there is one."""
+    """Select SDL's dummy drivers on machines without a display, so that environments can render to arrays."""
     if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and sys.platform.startswith("linux"):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
 def film_episode(what: Performance, seed: int, path: Path) -> Film:
-    """Film the episode of a seed, in an environment of its own that draws.
+    """Record the episode of a seed, in a separate environment that renders.
 
     Args:
-        path: where the film will go, for the messages.
+        what: environment and policy.
+        seed: of the episode.
+        path: output file, for messages.
 
     Raises:
-        ConfigError: the environment cannot draw.
+        ConfigError: the environment cannot render.
     """
     draw_without_screen()
     spec, remedy = what.env, "leave video= out"
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
-    # Asked before the environment is made for drawing, where Gymnasium would only warn.
-    known = f"{spec.id} cannot draw to an array; its modes: {', '.join(modes)}; {remedy}"
+    # Checked first, as Gymnasium only warns about an unsupported render mode.
+    known = f"{spec.id} cannot render to an array (render_modes: {', '.join(modes)}); {remedy}"
     require("rgb_array" in modes, f"video={path}: {known}")
     drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
     progress = LiveLine(sys.stderr)
@@ -98,15 +101,15 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
         encoder, frames = Mp4(fps), itertools.count(1)
 
         def watch() -> None:
-            progress.show(f"filming: frame {next(frames):,}")
+            progress.show(f"recording: frame {next(frames):,}")
             try:
                 frame: Any = venv.envs[0].render()
             except Exception as error:
-                # Where a screen, a driver or a package is missing, anything may be raised.
-                what = f"{spec.id} cannot draw ({type(error).__name__}: {error}); {remedy}"
+                # A missing display, driver or package may raise anything.
+                what = f"{spec.id} cannot render ({type(error).__name__}: {error}); {remedy}"
                 raise ConfigError(f"video={path}: {what}") from error
-            drawn = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,)
-            require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
+            valid = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,)
+            require(valid, f"video={path}: {spec.id} does not render [H, W, 3] arrays of uint8; {remedy}")
             encoder.add(frame)
 
         played = play_episodes(venv, drawing, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)

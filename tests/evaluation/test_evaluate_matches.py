@@ -109,13 +109,13 @@ def test_policy_without_distribution_is_greedy_and_reported(turns: Path, values:
     for word in ("", "stochastic=false"):
         code, out, _ = main(values, "players=random", "episodes=40", "json=v.json", *filter(None, [word]))
         told = json.loads(Path("v.json").read_text())
-        assert code == 0 and "actions       the most likely ones, of learned policies" in out
+        assert code == 0 and "actions       deterministic" in out
         assert told["players"][0]["drawn"] is False and "drawn" not in told["players"][1]
         each.append((told["wins"], told["returns"]))
     assert each[0] == each[1]
     Path("twin").symlink_to(values)
     _, out, _ = main(turns, f"players={values},twin", "episodes=2")
-    assert f"drawn, as in training, of learned policies; the most likely ones of {values}, twin, without" in out
+    assert f"sampled, as in training; deterministic for {values}, twin" in out
     assert "does the same every time" not in out  # of those who met
     _, out, _ = main(turns, f"players={values},twin", "episodes=2", "matrix=m.json")
     assert f"each of {values}, twin does the same every time: where a game has no chance in it, all" in out
@@ -159,16 +159,16 @@ def test_policies_of_a_league_meet_and_have_curves(league: Path, main: Any) -> N
 BAD = {
     "nobody": (
         ["TURNS", "players=rando"],
-        "players=rando is neither a run's folder nor a player of that name; did you",
+        "players=rando is neither a run's folder nor a known player; did you",
     ),
     "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half on each side; 20 suits most"),
-    "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; there are 2"),
+    "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; available: 2"),
     "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),
-    "another world": (["TURNS", "players=ALONE"], "players=ALONE learned where agents see or do other things than in"),
-    "one agent": (["ALONE", "players=random"], "ALONE is a run of one agent, which has nobody to play against"),
+    "another world": (["TURNS", "players=ALONE"], "players=ALONE was trained on other observations or actions than"),
+    "one agent": (["ALONE", "players=random"], "ALONE is a single-agent run"),
     "nothing to draw": (
         ["VALUES", "players=random", "stochastic=true"],
-        "stochastic=true: @1 without a distribution of actions to draw from; leave stochastic= out",
+        "stochastic=true: @1 has no action distribution",
     ),
 }
 

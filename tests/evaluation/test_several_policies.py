@@ -49,8 +49,8 @@ def test_evaluation_reports_each_role(run: Any) -> None:
     each, whose = np.concatenate(found.lives), np.concatenate(found.seats)
     assert found.returns[0] == pytest.approx(found.lives[0].sum() / 4)
     told = describe_lives(found)
-    assert told["of one"].startswith(f"{np.isin(whose, (1, 2)).sum():,}, of return")
-    assert f"{each[np.isin(whose, (0, 3))].mean():.2f} on average" in told["of other"]
+    assert told["of one"].startswith(f"{np.isin(whose, (1, 2)).sum():,}, mean return")
+    assert f"{each[np.isin(whose, (0, 3))].mean():.2f}" in told["of other"]
 
 
 @pytest.mark.parametrize(("of", "shape"), [("other", "[B, 13]"), ("one_1", "[B, 3]")])
