@@ -78,10 +78,10 @@ class A2C(OnPolicy):
         settings = LossSettings(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
         rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
         report = learner.optimizer_step(values, batch, rows, settings, self.learning_rate, self.max_grad_norm)
-        told = Report.join([report]).mean()
+        means = Report.join([report]).mean()
         if self.loss is None:
-            told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
-        return {f"a2c/{name}": value for name, value in told.items() if name not in OF_RATIOS}
+            means["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
+        return {f"a2c/{name}": value for name, value in means.items() if name not in OF_RATIOS}
 
     def _team(self, architecture: Architecture, seed: int) -> SingleLearner:
         if is_dense(architecture, "auto", "cpu", "float32", compiled=False, needs=needs_of_loss(self.loss)):

@@ -30,7 +30,7 @@ from paddock.algos.evolution.strategy import (
     play_population,
     report_lost,
 )
-from paddock.algos.learning.episode_metrics import own_metrics, spell_evaluation, summarize
+from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_alone
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
@@ -145,7 +145,7 @@ class ES:
                 "train/return_max": float(np.nanmax(returns)),
                 "train/return_min": float(np.nanmin(returns)),
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
-                **own_metrics("train", self.env.metrics, generation.told),
+                **mean_env_metrics("train", self.env.metrics, generation.env_metrics),
                 "es/sigma": generation.sigma,
                 "es/learning_rate": result.rate,
                 "es/gradient_norm": float(np.sqrt(np.sum(result.gradient**2))),
@@ -303,8 +303,8 @@ class ES:
         """
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
-        told = spell_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
-        with self._interrupts.waiting(told):
+        description = format_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
+        with self._interrupts.waiting(description):
             played, ends = run_alone(self.pool, play_members, play_evaluation(self, distribution))
         for end in ends:
             if end.error is not None:

@@ -21,11 +21,11 @@ from paddock.algos.common.recipe import AlgorithmRecipe
 from paddock.algos.common.timing import worker_times
 from paddock.algos.evolution.hyperparameters import Value, read_space
 from paddock.algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from paddock.algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
+from paddock.algos.learning.episode_metrics import count_cut, cut_metric, mean_env_metrics
 from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.algos.networks.initial import InitialPolicy
 from paddock.algos.pool.protocol import Done, Pool, PoolError
-from paddock.algos.protocol import ChecksRoom, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
+from paddock.algos.protocol import ChecksDiskSpace, Describes, KeepsFiles, LearnsInEnv, TakesPolicy
 from paddock.envs.errors import ConfigError, PaddockError, require
 from paddock.envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from paddock.envs.spec import EnvSpec
@@ -167,7 +167,7 @@ class PBT:
                 before, state=done.value.state, step=step, score=score, files=done.value.files
             )
         best = max(kept, key=lambda done: self.population[done.index].score).value
-        means = own_metrics("eval", self.env.metrics, best.told)
+        means = mean_env_metrics("eval", self.env.metrics, best.env_metrics)
         for name in ("return", *self.env.metrics):
             known = [done.value.metrics[key] for done in kept if (key := f"train/{name}_mean") in done.value.metrics]
             means |= {f"train/{name}_mean": float(np.mean(known))} if known else {}
@@ -281,13 +281,13 @@ class PBT:
         self.population = [Member.restore(state["members"][str(number)]) for number in range(self.members)]
         self.best = None if state["best"] is None else Member.restore(state["best"])
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
-        """See `ChecksRoom`: every member takes as much as the leader does."""
+    def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
+        """See `ChecksDiskSpace`: every member takes as much as the leader does."""
         leader = self.population[self.leader]
         algorithm = self.rounds.make(leader.settings, leader.seed, leader.files)
-        if isinstance(algorithm, ChecksRoom):
+        if isinstance(algorithm, ChecksDiskSpace):
             algorithm.load_state_dict(leader.state)
-            algorithm.check_room(checkpoints, checkpoint_bytes, members * self.members)
+            algorithm.check_disk_space(checkpoints, checkpoint_bytes, members * self.members)
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

@@ -263,7 +263,7 @@ class PPO(OnPolicy):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return SingleLearner(learner, self._update, self.device)
         # Torch takes a second to import, and dense networks never need it.
-        from paddock.algos.learning.distributed import Learners, check_learners
+        from paddock.algos.learning.data_parallel import Learners, check_learners
         from paddock.algos.learning.torch_learner import TorchLearner, check_compiler, check_device
 
         check_device(self.device)

@@ -180,10 +180,10 @@ class KeepsFiles(Protocol):
 
 
 @runtime_checkable
-class ChecksRoom(Algorithm, Protocol):
+class ChecksDiskSpace(Algorithm, Protocol):
     """An algorithm that knows, before it begins or goes on, what its files will take of the disk."""
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
+    def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
         """Compare what it has yet to take with what the disk has left.
 
         Args:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 
 from paddock.algos.pool.late import LatePool
 from paddock.algos.pool.protocol import PoolError
-from paddock.algos.protocol import ChecksRoom, Describes
+from paddock.algos.protocol import ChecksDiskSpace, Describes
 from paddock.envs.errors import NO_ROOM, NO_WORKERS, PaddockError, require, split_details
 
 from .config.build import build
@@ -217,7 +217,7 @@ def play(
             for change in find_changes(parts) if start.metrics else ():
                 log.warning("%s: from here on numbers may differ", change)
             if reached is None:  # else no row follows, and what there is takes no more
-                _check_room(parts)
+                _check_disk_space(parts)
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             come = None if start.metrics else read_progress(parts.path).metrics.get("iteration")
@@ -269,14 +269,14 @@ def _find_servers(parts: Experiment) -> dict[str, dict[str, str]]:
 def _preview(parts: Experiment) -> "Origin | None":
     """Check what can be known of a run before its folder is made, and return the policy that it would begin with."""
     if not parts.checkpoints.paths():  # which say how much of the disk a run has taken already
-        _check_room(parts)
+        _check_disk_space(parts)
     return _begin(parts)
 
 
-def _check_room(parts: Experiment) -> None:
+def _check_disk_space(parts: Experiment) -> None:
     """Compare what the run will take of the disk with what is left, where the algorithm knows it."""
-    if isinstance(parts.algorithm, ChecksRoom):
-        parts.algorithm.check_room(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
+    if isinstance(parts.algorithm, ChecksDiskSpace):
+        parts.algorithm.check_disk_space(parts.checkpoints.lacking, measure(parts.algorithm.state_dict()))
 
 
 def _begin(parts: Experiment) -> "Origin | None":

@@ -53,7 +53,7 @@ def _command(arguments: Sequence[str]) -> int:
     exams = prepare_exams(learning, options.get("tasks", ()), range(1, seeds + 1))
     compute = [word for word in overrides if word.startswith(("compute", "hydra"))]
     pool = LatePool(build("compute", compose_sections(["compute"], compute)["compute"]))
-    packages = {lesson.algorithm.target.__module__.partition(".")[0] for exam in exams for lesson in exam.lessons}
+    packages = {trial.algorithm.target.__module__.partition(".")[0] for exam in exams for trial in exam.trials}
     with closing(pool):
         pool.open({"paddock", *packages})
         return print_verdicts(judge(exams, pool), seeds)

@@ -66,7 +66,7 @@ class World:
             start=ResumePoint(np.zeros(N, np.int64), start, np.zeros((N, 0), np.float32)),
             returns=nothing,
             lengths=nothing.astype(np.int64),
-            told=np.zeros((0, 0)),
+            env_metrics=np.zeros((0, 0)),
             env_s=0.0,
             policy_s=0.0,
             restarts=0,

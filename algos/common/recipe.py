@@ -1,6 +1,6 @@
 """How an algorithm is made, as it was found where configuration becomes objects.
 
-So whoever trains several, members of a population or lessons of a suite, makes each from what is written here, and
+So whoever trains several, members of a population or trials of a suite, makes each from what is written here, and
 looks at no signature.
 """
 

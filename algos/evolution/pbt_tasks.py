@@ -156,7 +156,7 @@ class RoundResult:
     metrics: dict[str, float]  # the last value of each
     returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
     lengths: NDArray[np.int64]  # [eval_episodes]
-    told: NDArray[np.float64]  # [eval_episodes, M], what the environment told of itself
+    env_metrics: NDArray[np.float64]  # [eval_episodes, M], reported by the environment in its infos
     files: str  # where those are that the state names
 
 
@@ -176,7 +176,7 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
         what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
         played = perform(what, seeds, threads_of(rounds.vec))
-        return RoundResult(state, metrics, played.returns, played.lengths, played.told, files)
+        return RoundResult(state, metrics, played.returns, played.lengths, played.env_metrics, files)
 
 
 def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> Any:

@@ -82,8 +82,8 @@ def play_pairs(
     Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
 
     Returns:
-        Mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and what environments
-        told of themselves, [n, 2, episodes, M].
+        Mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and environment
+        metrics [n, 2, episodes, M].
     """
     problem, sigma = distribution.problem, distribution.sigma
     assert sigma is not None
@@ -111,7 +111,7 @@ def play_pairs(
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     returns, lengths = played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2)
-    return returns, lengths, moments, played.told.reshape(*shape, len(problem.env.metrics))
+    return returns, lengths, moments, played.env_metrics.reshape(*shape, len(problem.env.metrics))
 
 
 def play_mean(distribution: SearchDistribution, first: int, last: int) -> Episodes:

@@ -111,7 +111,7 @@ class Generation:
     returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
     lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
     moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
-    told: Floats  # [n, 2, episodes, M], the environment's own numbers, of pairs that were not lost
+    env_metrics: Floats  # [n, 2, episodes, M], the environment's own numbers, of pairs that were not lost
     ends: list[Done]  # of its tasks
 
     @property
@@ -159,12 +159,12 @@ def play_population(
         played = sorted([*kept, *zip(alone, (yield alone), strict=True)], key=lambda one: one[0][1])
     returns, lengths = np.full((pairs, 2), np.nan), np.zeros((pairs, 2), np.int64)
     moments: list[Moments] = []
-    told: list[Floats] = []
+    env_metrics: list[Floats] = []
     for (_, start, stop), end in played:
         if end.error is None:
             returns[start:stop], lengths[start:stop], sampled, numbers = end.value
             moments += sampled
-            told.append(numbers)
+            env_metrics.append(numbers)
     # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
     returns[~np.isfinite(returns).all(axis=1)] = np.nan
     shape = (0, 2, problem.episodes_per_member, len(problem.env.metrics))
@@ -174,7 +174,7 @@ def play_population(
         returns,
         lengths,
         moments,
-        np.concatenate(told) if told else np.zeros(shape),
+        np.concatenate(env_metrics) if env_metrics else np.zeros(shape),
         [end for _, end in played],
     )
 

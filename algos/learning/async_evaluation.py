@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from paddock.algos.common.interrupts import Interrupted, Interrupts, Unfinished
 from paddock.algos.common.keys import Stream, episode_seed
-from paddock.algos.learning.episode_metrics import spell_evaluation, summarize
+from paddock.algos.learning.episode_metrics import format_evaluation, summarize
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
@@ -136,8 +136,8 @@ class AsyncEvaluation:
         if self._thread is None:  # in this process, or the run was resumed in the middle of it
             self._begin()
         games = len(self._games) * self._episodes
-        told = spell_evaluation(self._config.env, self.newest[0].version, games, self._max_steps)
-        with self.interrupts.waiting(told):
+        description = format_evaluation(self._config.env, self.newest[0].version, games, self._max_steps)
+        with self.interrupts.waiting(description):
             if self._thread is None:
                 self._play(self.newest, self._playing)
             self._playing.ended.wait()

@@ -31,7 +31,7 @@ def count_cut(lengths: NDArray[Any], max_steps: int, env: EnvSpec) -> int:
     return cut
 
 
-def spell_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
+def format_evaluation(env: EnvSpec, iteration: int, episodes: int, max_steps: int) -> str:
     """Return in words what is waited for, and how it would take less where nothing else ends an episode."""
     steps = min(max_steps, env.made.limit or max_steps)
     text = f"the evaluation of iteration {iteration}, {episodes} episodes of up to {steps:,} steps"
@@ -44,9 +44,9 @@ def cut_metric(cut: int) -> dict[str, float]:
     return {"eval/cut": cut} if cut else {}
 
 
-def own_metrics(group: str, names: Sequence[str], told: NDArray[np.float64]) -> dict[str, float]:
-    """Return the means of what environments told of themselves, [..., M], but for what is NaN; `group/NAME_mean`."""
-    columns = {name: told[..., k].ravel() for k, name in enumerate(names)}
+def mean_env_metrics(group: str, names: Sequence[str], values: NDArray[np.float64]) -> dict[str, float]:
+    """Return the means of environment metrics [..., M] without NaN, as `group/NAME_mean`."""
+    columns = {name: values[..., k].ravel() for k, name in enumerate(names)}
     known = {name: column[~np.isnan(column)] for name, column in columns.items()}
     return {f"{group}/{name}_mean": float(column.mean()) for name, column in known.items() if len(column)}
 
@@ -73,7 +73,7 @@ def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_s
         "eval/return_std": float(each.std()),
         **team_metrics(lives),
         "eval/length_mean": float(lengths.mean()),
-        **own_metrics("eval", env.metrics, played.told[kept]),
+        **mean_env_metrics("eval", env.metrics, played.env_metrics[kept]),
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
@@ -81,6 +81,6 @@ def summarize(played: Episodes, env: EnvSpec, best: float, iteration: int, max_s
     }
 
 
-def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def prefix_metrics(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""
     return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

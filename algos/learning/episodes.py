@@ -119,7 +119,7 @@ class Episodes:
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several rows their mean
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
-    told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
+    env_metrics: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where the episode was cut off first
     lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several rows: returns of all lives
     rows: list[NDArray[np.int64]] = field(default_factory=list)  # [E], and the row of the environment that lived
 
@@ -130,7 +130,7 @@ class Episodes:
 
     def part(self, episodes: slice) -> "Episodes":
         """Return some of them."""
-        arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes]
+        arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.env_metrics[episodes]
         return Episodes(*arrays, self.lives[episodes], self.rows[episodes])
 
     @classmethod
@@ -142,12 +142,12 @@ class Episodes:
         """
         if not parts:
             return cls(np.zeros(0), np.zeros(0, np.int64), [], np.zeros((0, metrics)))
-        returns, lengths, told = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "told")
+        returns, lengths, env_metrics = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "env_metrics")
         )
         moments = [sample for part in parts for sample in part.moments]
         lives, rows = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "rows"))
-        return cls(returns, lengths, moments, told, lives, rows)
+        return cls(returns, lengths, moments, env_metrics, lives, rows)
 
 
 def play(
@@ -177,7 +177,7 @@ def play(
     slots, episodes = venv.num_envs, len(seeds)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
-    told = np.full((episodes, len(metrics)), np.nan)
+    env_metrics = np.full((episodes, len(metrics)), np.nan)
 
     playing = np.full(slots, -1)  # the episode in each slot
     steps, total = np.zeros(slots, np.int64), np.zeros(slots)
@@ -218,7 +218,7 @@ def play(
         ended = terminated | truncated
         if metrics:
             for k in np.flatnonzero(ended):
-                told[playing[active[k]]] = read_numbers(infos, metrics, int(k))
+                env_metrics[playing[active[k]]] = read_numbers(infos, metrics, int(k))
         if cap is not None:
             ended |= steps[active] >= cap
         if ended.any():
@@ -231,4 +231,4 @@ def play(
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
             observed = active[[observe[episode] for episode in playing[active]]]
-    return Episodes(returns, lengths, moments, told)
+    return Episodes(returns, lengths, moments, env_metrics)

@@ -240,14 +240,14 @@ def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
 
 
 class SingleLearner:
-    """One learner that learns by itself, with the face of `distributed.Learners`."""
+    """One learner that learns by itself, with the face of `data_parallel.Learners`."""
 
     count = 1
 
     def __init__(self, learner: Any, update: Callable[..., Any], device: str) -> None:
         """Args:
         learner: a `Learner`, or an `OffPolicyLearner`.
-        update: update(learner, *lesson), what a lesson does to it.
+        update: update(learner, *batch), what a batch does to it.
         """
         self.first, self._update, self._device = learner, update, device
 
@@ -259,6 +259,6 @@ class SingleLearner:
         """Return the context that it learns in."""
         return self.first.at_work()
 
-    def learn(self, *lesson: Any) -> Any:
-        """Update the learner by a lesson; returns what the update returns."""
-        return self._update(self.first, *lesson)
+    def learn(self, *batch: Any) -> Any:
+        """Update the learner by a batch; returns what the update returns."""
+        return self._update(self.first, *batch)

@@ -17,7 +17,7 @@ MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end lon
 
 
 @dataclass(frozen=True)
-class SanityLesson:
+class SanityTrial:
     """What is learned, by which algorithm, for how long, and how it is played then."""
 
     algorithm: AlgorithmRecipe
@@ -30,15 +30,15 @@ class SanityLesson:
     drawn: bool  # their actions are drawn, of a policy that can do so
 
 
-def learn_and_play(lesson: SanityLesson) -> Episodes:
+def train_and_evaluate(trial: SanityTrial) -> Episodes:
     """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
     with one_thread(), TemporaryDirectory() as folder:
-        files = {"folder": Path(folder)} if lesson.keeps_files else {}
-        algorithm = lesson.algorithm.make_alone(lesson.env, lesson.vec, lesson.seed, **files)
+        files = {"folder": Path(folder)} if trial.keeps_files else {}
+        algorithm = trial.algorithm.make_alone(trial.env, trial.vec, trial.seed, **files)
         with closing(algorithm.plan()) as plan:
             for metrics in plan:
-                if metrics["step"] >= lesson.steps:
+                if metrics["step"] >= trial.steps:
                     break
             policy = algorithm.policy()
-        seeds = [episode_seed(lesson.seed, Stream.FRESH, 0, k) for k in range(lesson.episodes)]
-        return perform(Performance(lesson.env, policy, MAX_EPISODE_STEPS, lesson.drawn), seeds)
+        seeds = [episode_seed(trial.seed, Stream.FRESH, 0, k) for k in range(trial.episodes)]
+        return perform(Performance(trial.env, policy, MAX_EPISODE_STEPS, trial.drawn), seeds)

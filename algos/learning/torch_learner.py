@@ -92,8 +92,8 @@ class TorchLearner(Learner):
                 following[t, n] = final
             flat = out.flatten(0, 1), self.network.log_std, action.flatten(0, 1)
             logprob, _ = self.architecture.head.logprob_and_entropy(*flat)
-        told = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
-        return BatchValues(told[0], told[1], told[2], _Rollout(obs, action, state, start, acts))
+        arrays = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
+        return BatchValues(arrays[0], arrays[1], arrays[2], _Rollout(obs, action, state, start, acts))
 
     def optimizer_step(
         self,
@@ -119,12 +119,12 @@ class TorchLearner(Learner):
                 (loss if share == 1 else loss * share).backward()
             self.context.all_reduce(self.gradient)
             norms.append(self._vector.optimizer_step(rate, max_norm))
-            told = torch.stack([metric.detach() for metric in metrics.values()])
-            reports.append(told * share if share else torch.zeros_like(told))
+            scalars = torch.stack([metric.detach() for metric in metrics.values()])
+            reports.append(scalars * share if share else torch.zeros_like(scalars))
             names = tuple(metrics)
-        told = torch.stack(reports)
-        self.context.all_reduce(told)
-        found = torch.column_stack([told, torch.stack(norms)]).cpu().numpy().astype(np.float64)
+        metrics_of_steps = torch.stack(reports)
+        self.context.all_reduce(metrics_of_steps)
+        found = torch.column_stack([metrics_of_steps, torch.stack(norms)]).cpu().numpy().astype(np.float64)
         return Report((*names, "gradient_norm"), found)
 
     def _minibatch(

@@ -53,7 +53,7 @@ def play_jointly(
     rows_of = np.arange(rows_count).reshape(worlds, seats)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
-    told = np.full((episodes, len(metrics)), np.nan)
+    env_metrics = np.full((episodes, len(metrics)), np.nan)
     lives: list[list[float]] = [[] for _ in range(episodes)]
     whose: list[list[int]] = [[] for _ in range(episodes)]
     own_numbers: list[list[list[float]]] = [[] for _ in range(episodes)]
@@ -98,7 +98,7 @@ def play_jointly(
             end_life(row, episode)
         returns[episode] = sum(lives[episode]) / seats
         if own_numbers[episode]:
-            told[episode] = np.mean(own_numbers[episode], axis=0)
+            env_metrics[episode] = np.mean(own_numbers[episode], axis=0)
         acts[own] = False
         if observe[episode]:
             moments[episode] = functools.reduce(Moments.merge, [seen.of(row) for row in own.tolist()])
@@ -144,5 +144,5 @@ def play_jointly(
             waiting = start(over, waiting)
             active, rows, observed = active_rows()
     return Episodes(
-        returns, lengths, moments, told, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
+        returns, lengths, moments, env_metrics, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
     )

@@ -53,7 +53,7 @@ class Steps:
     final_obs: NDArray[Any]  # [F, *shape], and the observations that they led to
     returns: NDArray[np.float64]  # [E], of the episodes that ended, by t, then n
     lengths: NDArray[np.int64]  # [E]
-    told: NDArray[np.float64]  # [E, M], what environments told of themselves
+    env_metrics: NDArray[np.float64]  # [E, M], reported by environments in their infos
     env_s: float  # seconds in environments
     policy_s: float  # seconds choosing actions
 
@@ -151,7 +151,7 @@ class StepPlayer:
             final_obs=made["final"][truncated].reshape(-1, *shape),
             returns=made["final_return"][ended],
             lengths=made["final_length"][ended],
-            told=np.zeros((int(ended.sum()), 0)),
+            env_metrics=np.zeros((int(ended.sum()), 0)),
             env_s=seconds * (1 - share),
             policy_s=seconds * share,
             **{name: made[name] for name in ("action", "logprob", "reward", "terminated", "truncated")},

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from paddock.algos.learning.sanity import SanityLesson, learn_and_play
+from paddock.algos.learning.sanity import SanityTrial, train_and_evaluate
 from paddock.algos.pool.protocol import Done, Pool
 from paddock.algos.pool.serial import SerialPool
 from paddock.algos.protocol import KeepsFiles
@@ -60,7 +60,7 @@ class Exam:
 
     task: SanityTask
     bar: Bar | None
-    lessons: tuple[SanityLesson, ...]  # one for each seed
+    trials: tuple[SanityTrial, ...]  # one for each seed
     reason: str  # why there is none
 
 
@@ -136,22 +136,22 @@ def _prepare(
     except ConfigError as error:
         return Exam(task, bar, (), str(error))
     files = isinstance(algorithm.target, KeepsFiles)
-    lessons = (SanityLesson(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
-    return Exam(task, bar, tuple(lessons), "")
+    trials = (SanityTrial(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
+    return Exam(task, bar, tuple(trials), "")
 
 
 def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[SanityVerdict]:
-    """Have all lessons learned, and yield the verdicts in the order of the tasks, each as soon as it can be told."""
+    """Run all trials and yield the verdicts in task order, each as soon as it is known."""
     exams = list(exams)
-    lessons = [(k, lesson) for k, exam in enumerate(exams) for lesson in exam.lessons]
+    trials = [(k, trial) for k, exam in enumerate(exams) for trial in exam.trials]
     ends: list[list[Done]] = [[] for _ in exams]
-    told = 0
-    for done in pool.imap_unordered(learn_and_play, [lesson for _, lesson in lessons]):
-        ends[lessons[done.index][0]].append(done)
-        while told < len(exams) and len(ends[told]) == len(exams[told].lessons):
-            yield _verdict(exams[told], sorted(ends[told], key=lambda end: end.index))
-            told += 1
-    for exam in exams[told:]:
+    reported = 0
+    for done in pool.imap_unordered(train_and_evaluate, [trial for _, trial in trials]):
+        ends[trials[done.index][0]].append(done)
+        while reported < len(exams) and len(ends[reported]) == len(exams[reported].trials):
+            yield _verdict(exams[reported], sorted(ends[reported], key=lambda end: end.index))
+            reported += 1
+    for exam in exams[reported:]:
         yield _verdict(exam, [])
 
 

@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 import paddock.slurm
-from paddock.algos.learning.distributed import open_gloo
+from paddock.algos.learning.data_parallel import open_gloo
 from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.main_guard import is_beginning
 from paddock.config.compose import compose_alone, open_loader, parse_arguments

@@ -170,9 +170,11 @@ def test_an_episode_is_the_same_in_any_batch_order_and_thread_count(env: EnvSpec
         assert same_bits(crowd.natively(threads=threads), whole)
     order = np.random.default_rng(4).permutation(E)
     moments = [whole.moments[e] for e in order]
-    assert same_bits(crowd.natively(order), Episodes(whole.returns[order], whole.lengths[order], moments, whole.told))
+    assert same_bits(
+        crowd.natively(order), Episodes(whole.returns[order], whole.lengths[order], moments, whole.env_metrics)
+    )
     for e in (0, 5, E - 1):
-        alone = Episodes(whole.returns[[e]], whole.lengths[[e]], [whole.moments[e]], whole.told[[e]])
+        alone = Episodes(whole.returns[[e]], whole.lengths[[e]], [whole.moments[e]], whole.env_metrics[[e]])
         assert same_bits(crowd.natively([e], threads=2), alone)
 
 

@@ -160,7 +160,7 @@ def numbered(k: int) -> Rollout:
         start=ResumePoint(np.zeros(2, np.int64), np.array([steps[0] % 7] * 2), np.zeros((2, 0), np.float32)),
         returns=np.zeros(0),
         lengths=np.zeros(0, np.int64),
-        told=np.zeros((0, 0)),
+        env_metrics=np.zeros((0, 0)),
         env_s=0.0,
         policy_s=0.0,
         restarts=0,

@@ -34,7 +34,7 @@ def learn(learner: str, task: str) -> SanityVerdict:
     sequences = learner == "r2d2"
     [exam] = prepare_exams(LEARNERS[learner], [task], [2 if sequences else 1])
     steps = OF_SEQUENCES if sequences else STEPS[task]
-    exam = replace(exam, lessons=tuple(replace(one, steps=steps) for one in exam.lessons))
+    exam = replace(exam, trials=tuple(replace(one, steps=steps) for one in exam.trials))
     [verdict] = judge([exam], SerialPool())
     return verdict
 

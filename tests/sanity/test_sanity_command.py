@@ -148,21 +148,21 @@ def test_settings_are_of_keys_and_tasks_that_there_are(path: Path) -> None:
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
 def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp_path: Path) -> None:
     for exam in prepare_exams([f"algo={path.stem}"], ["bandit", "aim"], [1]):
-        for lesson in exam.lessons:  # none where actions of the kind are not for it
-            files = {"folder": tmp_path} if lesson.keeps_files else {}
-            policy = lesson.algorithm.make_alone(lesson.env, lesson.vec, lesson.seed, **files).policy()
+        for trial in exam.trials:  # none where actions of the kind are not for it
+            files = {"folder": tmp_path} if trial.keeps_files else {}
+            policy = trial.algorithm.make_alone(trial.env, trial.vec, trial.seed, **files).policy()
             assert can_draw(policy) is yaml.safe_load(path.read_text())["draws"]
 
 
 def test_an_override_takes_precedence_over_the_suite_s_settings() -> None:
     exams = prepare_exams(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["bandit", "cutoff"], [1])
     for exam in exams:
-        [lesson] = exam.lessons
-        assert lesson.algorithm.settings["gamma"] == 0.5 and lesson.vec.num_envs == 3
+        [trial] = exam.trials
+        assert trial.algorithm.settings["gamma"] == 0.5 and trial.vec.num_envs == 3
     [plain] = prepare_exams(["algo=ppo"], ["cutoff"], [1])
-    assert plain.lessons[0].algorithm.settings["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 32
+    assert plain.trials[0].algorithm.settings["gamma"] == 0.9 and plain.trials[0].vec.num_envs == 32
     [member] = prepare_exams(["algo=pbt", "algo.member.epochs=2"], ["cutoff"], [1])
-    settings = member.lessons[0].algorithm.settings["member"].settings
+    settings = member.trials[0].algorithm.settings["member"].settings
     assert settings["epochs"] == 2 and settings["gamma"] == 0.9 and settings["num_steps"] == 32
 
 

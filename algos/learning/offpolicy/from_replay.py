@@ -96,8 +96,8 @@ class FromReplay(OffPolicy):
         """The replay of the only policy, or of the first of several."""
         return self.learning[0].buffer
 
-    def check_room(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
-        """See `ChecksRoom`."""
+    def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
+        """See `ChecksDiskSpace`."""
         states, replays = checkpoints * checkpoint_bytes, [one.buffer for one in self.learning]
         lacking = sum(replay.lacking(checkpoints) for replay in replays)
         for replay in replays:

@@ -262,7 +262,7 @@ def learn_in_torch(
         microbatches: parts that batches are cut into, a multiple of the learners.
     """
     # Torch takes a second to import, and networks that learn in C never need it.
-    from paddock.algos.learning.distributed import Learners, check_learners
+    from paddock.algos.learning.data_parallel import Learners, check_learners
     from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
     from paddock.algos.learning.torch_learner import check_device
 

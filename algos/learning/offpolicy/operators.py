@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import Metrics
@@ -156,8 +156,8 @@ def report(
             for policy, one in zip(policies, gathered, strict=True):
                 if policy.name:
                     episodes = episode_metrics(Played.join(one.played), env_metrics)
-                    row |= tell_of(policy.name, {"train/updates": policy.schedule.updates, **episodes})
-                row |= tell_of(policy.name, {f"{group}/{name}": mean for name, mean in one.means.items()})
+                    row |= prefix_metrics(policy.name, {"train/updates": policy.schedule.updates, **episodes})
+                row |= prefix_metrics(policy.name, {f"{group}/{name}": mean for name, mean in one.means.items()})
             gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
             yield row, played
 

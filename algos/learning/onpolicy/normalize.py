@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.learner import Learner
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -140,7 +140,7 @@ class NormalizedLearner:
 
     def tell(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return metrics under the policy's name, where it has one: `group/NAME/metric`."""
-        return tell_of(self.name, metrics)
+        return prefix_metrics(self.name, metrics)
 
     def describe(self) -> str:
         """Return what its network is made of, for `dry_run=true`."""

@@ -14,7 +14,7 @@ from paddock.algos.common.interrupts import Unfinished
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.timing import Clock
 from paddock.algos.learning.async_evaluation import AsyncEvaluation
-from paddock.algos.learning.episode_metrics import tell_of
+from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.onpolicy.normalize import Normalization, NormalizedLearner
 from paddock.algos.learning.policy import Policy
@@ -175,7 +175,7 @@ class OnPolicy(RolloutAlgorithm):
             **episode_metrics(played, self.env.metrics),
         }
         for name, rollout in () if self.parts.single else zip(self.parts.names, rollouts, strict=True):
-            row |= tell_of(name, episode_metrics(rollout, self.env.metrics))
+            row |= prefix_metrics(name, episode_metrics(rollout, self.env.metrics))
         row |= metrics
         clock.lap("learn")
         if self.iteration % self.eval_every_iterations == 0:

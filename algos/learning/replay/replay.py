@@ -68,7 +68,7 @@ class Replay(RowStore):
             rows += f", {self._stack.frames} frames of which are stacked when they are drawn"
         if self.sequences is not None:
             rows += f", a sequence of {self._span} from every {self._period} on"
-        return f"{rows}, {self.spell_size()}"
+        return f"{rows}, {self.format_size()}"
 
     def append(self, rollout: Rollout) -> None:
         """See `RowStore.append`."""

@@ -97,7 +97,7 @@ class RowStore(abc.ABC):
         """Bytes on the disk when it is full; more where many steps truncate."""
         return self._capacity * self._row_bytes
 
-    def spell_size(self) -> str:
+    def format_size(self) -> str:
         """Return what it takes on the disk and in memory."""
         leaves = tree_bytes(self._capacity // self._period)
         tree = f", {spell(leaves)} of memory for priorities" if self.prioritized else ""

@@ -55,8 +55,8 @@ class Collector:
         action = steps.action.astype(config.architecture.head.compact_dtype)
         end = self.envs.leave(start, steps.terminated | steps.truncated, state, action)
         values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self.envs.venv.restarts}
-        return [Rollout(weights[0].version, **told, **values)], end
+        shared = {"last_obs": steps.obs[T], "start": start.light, "restarts": self.envs.venv.restarts}
+        return [Rollout(weights[0].version, **shared, **values)], end
 
     def close(self) -> None:
         """Close the environments."""

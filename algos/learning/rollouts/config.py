@@ -69,6 +69,6 @@ def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
     env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
     training = env.in_training()
     same = training is env or spaces_of_rows(training) == spaces_of_rows(env)
-    told = f"env.training changes the spaces to {spaces_of_rows(training)}"
-    require(same, f"{told}; leave out what does, or say it in env.kwargs")
+    changed = f"env.training changes the spaces to {spaces_of_rows(training)}"
+    require(same, f"{changed}; leave out what does, or say it in env.kwargs")
     return env

@@ -58,7 +58,7 @@ class Recorder:
         self._finals: list[tuple[int, NDArray[np.intp], NDArray[Any]]] = []
         self._returns: list[NDArray[np.float64]] = [np.zeros(0)]
         self._lengths: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        self._told: list[list[float]] = []
+        self._env_metrics: list[list[float]] = []
         self.policy_s = 0.0
 
     def choose(self, actor: Actor, t: int, rows: slice) -> NDArray[Any]:
@@ -89,7 +89,7 @@ class Recorder:
         self._returns.append(statistics["r"][at])
         self._lengths.append(statistics["l"][at])
         if self._metrics:
-            self._told += [read_numbers(infos["final_info"], self._metrics, row) for row in at.tolist()]
+            self._env_metrics += [read_numbers(infos["final_info"], self._metrics, row) for row in at.tolist()]
         cut = ~terminated[ended]
         # Copied by indexing: the array may be the vector's own.
         self._finals.append((t - 1, rows.start + ended[cut], infos["final_obs"][at[cut]]))
@@ -129,7 +129,9 @@ class Recorder:
             final_obs=final_obs.reshape(-1, *self.obs.shape[2:]),
             returns=np.concatenate(self._returns),
             lengths=np.concatenate(self._lengths),
-            told=np.array(self._told, np.float64).reshape(sum(map(len, self._returns)), len(self._metrics)),
+            env_metrics=np.array(self._env_metrics, np.float64).reshape(
+                sum(map(len, self._returns)), len(self._metrics)
+            ),
             env_s=env_s,
             policy_s=self.policy_s,
         )

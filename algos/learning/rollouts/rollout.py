@@ -1,4 +1,4 @@
-"""Rollouts: T steps that a policy played in N environments, and what is told of them."""
+"""Rollouts: T steps that a policy played in N environments, and what is reported of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.episode_metrics import own_metrics
+from paddock.algos.learning.episode_metrics import mean_env_metrics
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, side_by_side
 from paddock.algos.multiagent.turns import finished_turns
 
@@ -29,7 +29,7 @@ class Rollout:
     start: ResumePoint  # light
     returns: NDArray[np.float64]  # [E], of the episodes that ended, undiscounted
     lengths: NDArray[np.int64]  # [E]
-    told: NDArray[np.float64]  # [E, M], what environments told of themselves
+    env_metrics: NDArray[np.float64]  # [E, M], reported by environments in their infos
     env_s: float  # seconds spent waiting for environments, summed over actors
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
@@ -80,19 +80,21 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Played:
-    """What is told of rollouts, one after another."""
+    """Episode statistics of several rollouts."""
 
     returns: NDArray[np.float64]  # as a rollout has them
     lengths: NDArray[np.int64]
-    told: NDArray[np.float64]
+    env_metrics: NDArray[np.float64]
     env_s: float
     policy_s: float
     restarts: int
 
     @classmethod
     def join(cls, rollouts: "Sequence[Rollout | Played]") -> "Played":
-        """Return what is told of all these."""
-        arrays = {name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "told")}
+        """Join the statistics of rollouts, in order."""
+        arrays = {
+            name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "env_metrics")
+        }
         env_s, policy_s = (sum(getattr(r, name) for r in rollouts) for name in ("env_s", "policy_s"))
         return cls(**arrays, env_s=env_s, policy_s=policy_s, restarts=rollouts[-1].restarts)
 
@@ -108,7 +110,7 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     for name in ("acts", "memory"):
         known = [getattr(part, name) for part in parts if getattr(part, name) is not None]
         values[name] = np.concatenate(known, axis=1) if known else None
-    for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
+    for name in ("last_obs", "final_obs", "returns", "lengths", "env_metrics"):
         values[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("env_s", "policy_s", "restarts", "stray_reward"):
         values[name] = sum(getattr(part, name) for part in parts)
@@ -121,7 +123,7 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
     """Of the episodes that ended in a rollout, or several, if any did.
 
     Args:
-        names: of what environments told of themselves.
+        names: of `env_metrics`, in order.
     """
     if not len(rollout.returns):
         return {}
@@ -130,7 +132,7 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
         "train/return_max": float(rollout.returns.max()),
         "train/return_min": float(rollout.returns.min()),
         "train/length_mean": float(rollout.lengths.mean()),
-        **own_metrics("train", names, rollout.told),
+        **mean_env_metrics("train", names, rollout.env_metrics),
     }
 
 

@@ -63,7 +63,7 @@ class AgentReplay(RowStore):
         rows = f"{self._capacity:,} {kind} of {self._rows.dtype.itemsize} bytes"
         if of is not None:
             rows += f", of {of.span(self._form.n_step)} turns from every {of.period} on"
-        return f"{rows}, {self.spell_size()}"
+        return f"{rows}, {self.format_size()}"
 
     def append(self, rollout: Rollout) -> None:
         """Store the transitions or sequences that a rollout completes, and what their truncated steps led to.

@@ -39,11 +39,11 @@ class _Settings(ctypes.Structure):
     )
 
 
-class _Lessons(ctypes.Structure):
+class _Batches(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("observation", "action", "reward", "next_observation", "discount", "weight")),
         *((name, _POINTER) for name in ("noise", "rates", "deviations", "actor_rates", "actor_deviations")),
-        *((name, _POINTER) for name in ("log_alpha", "told", "report", "distance")),
+        *((name, _POINTER) for name in ("log_alpha", "actor_report", "report", "distance")),
         *((name, ctypes.c_int64) for name in ("updates", "rows", "before")),
         ("threads", ctypes.c_int32),
     )
@@ -154,8 +154,8 @@ class CompiledActorCritic:
         alpha = [state[f"log_alpha_{part}"] for part in ("parameters", "momentum", "variance")]
         log_alpha = np.concatenate(alpha)
         kept = [*arrays, *scales, log_alpha, state["told"], report, distance]
-        lessons = _Lessons(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
-        failed = self._functions.actor_critic_update(self._learner, ctypes.byref(lessons))
+        batches = _Batches(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
+        failed = self._functions.actor_critic_update(self._learner, ctypes.byref(batches))
         require(not failed, f"no memory to learn with networks of {self._shape.actor} and {self._shape.critic}")
         state["updates"] += U
         state["critics_steps"] += U

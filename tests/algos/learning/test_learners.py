@@ -18,8 +18,8 @@ from conftest import ROOT, Command, alive, command_line, deterministic, env_spec
 from gymnasium import spaces
 from omegaconf import OmegaConf
 
-from paddock.algos.learning import distributed
-from paddock.algos.learning.distributed import LearnerLost, Learners
+from paddock.algos.learning import data_parallel
+from paddock.algos.learning.data_parallel import LearnerLost, Learners
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
@@ -31,7 +31,7 @@ from paddock.envs.spaces.layout import Layout
 from paddock.envs.vector import Serial
 
 CARTPOLE = env_spec("CartPole-v1")
-TOGETHER = "paddock.algos.learning.distributed"  # in the command line of every learner but the first
+TOGETHER = "paddock.algos.learning.data_parallel"  # in the command line of every learner but the first
 CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few dozen times over
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
@@ -152,7 +152,7 @@ class Toy:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         if (number := self._number) is not None:
-            distributed.meet = lambda *_: os.kill(os.getpid(), number)
+            data_parallel.meet = lambda *_: os.kill(os.getpid(), number)
         yield
 
     def checksum(self) -> int:
@@ -165,7 +165,7 @@ class Toy:
         pass
 
 
-def take(learner: Toy, lesson: bytes) -> None:
+def take(learner: Toy, batch: bytes) -> None:
     pass
 
 
@@ -177,8 +177,8 @@ def take(learner: Toy, lesson: bytes) -> None:
 def test_learners_do_not_wait_forever_for_a_missing_one(
     number: signal.Signals, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "TIMEOUT_S", 0.2)
-    monkeypatch.setattr(distributed, "GRACE_S", 0.2 if number == signal.SIGSTOP else 60.0)  # a death comes, if late
+    monkeypatch.setattr(data_parallel, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(data_parallel, "GRACE_S", 0.2 if number == signal.SIGSTOP else 60.0)  # a death comes, if late
     toy: Any = functools.partial(Toy, number)
     learners = Learners(toy, take, 2, "cpu")
     with pytest.raises(LearnerLost, match=said), learners.at_work():

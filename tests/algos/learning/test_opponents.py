@@ -119,7 +119,7 @@ class Deaf:
     def __init__(self, team: Any) -> None:
         self.first, self.at_work = team.first, team.at_work
 
-    def learn(self, *lesson: Any) -> dict[str, float]:
+    def learn(self, *batch: Any) -> dict[str, float]:
         return {}
 
 

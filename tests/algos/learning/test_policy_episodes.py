@@ -103,7 +103,7 @@ def performance(env: EnvSpec, policy: Any, **changes: Any) -> Performance:
 
 
 def as_bytes(played: Episodes) -> tuple[bytes, ...]:
-    return tuple(array.tobytes() for array in (played.returns, played.lengths, played.told))
+    return tuple(array.tobytes() for array in (played.returns, played.lengths, played.env_metrics))
 
 
 @pytest.fixture

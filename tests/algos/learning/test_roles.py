@@ -50,9 +50,9 @@ def test_two_policies_never_move_each_others_parameters(words: list[str]) -> Non
     one = other.learning[0]
     learn = one.team.learn
 
-    def differently(*lesson: Any) -> Any:
-        learn(*lesson)
-        return learn(*lesson)
+    def differently(*batch: Any) -> Any:
+        learn(*batch)
+        return learn(*batch)
 
     one.team.learn = differently
     rows, changed = advance(clean, 4), advance(other, 4)

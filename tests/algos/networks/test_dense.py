@@ -60,7 +60,7 @@ def architecture(action: str, masked: bool = False, sparse: bool = False, **chan
     )
 
 
-def lesson(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, SimpleNamespace]:
+def make_batch(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, SimpleNamespace]:
     """Parameters some way from the first, and something to learn; where masks are, some outputs are not legal."""
     shape, generator = DenseShape.of(arch), np.random.default_rng(3)
     theta = draw_parameters(shape, -0.2, seed=1)
@@ -124,7 +124,7 @@ def test_gradients_and_reports_are_those_of_torch_in_double_precision(
         changes = {**changes, "masked": False}  # nothing is chosen
     arch, settings = architecture(action, **changes), OBJECTIVES[objective]
     shape = DenseShape.of(arch)
-    theta, sample = lesson(arch)
+    theta, sample = make_batch(arch)
     rows = np.random.default_rng(1).permutation(ROWS)[:100]
     network = ActorCritic(arch, 0).double()
     nn.utils.vector_to_parameters(torch.from_numpy(theta).double(), network.parameters())
@@ -159,7 +159,7 @@ def minibatch(arch: Architecture, sample: SimpleNamespace, rows: np.ndarray) -> 
 
 def test_the_gradient_of_a2c_is_that_of_the_surrogate_at_ratio_one() -> None:
     arch, settings = architecture("box"), OBJECTIVES["plain"]
-    theta, sample = lesson(arch)
+    theta, sample = make_batch(arch)
     learner = learner_of(arch, theta)
     rows, network = np.arange(ROWS), ActorCritic(arch, 0).double()
     nn.utils.vector_to_parameters(torch.from_numpy(theta).double(), network.parameters())
@@ -196,7 +196,7 @@ def test_instruction_sets_and_thread_counts_give_the_same_bits(
         found: dict[str, bytes] = {}
         for sparse in (False, True) if arch.inputs.sparse else (False,):
             for name, threads in places(monkeypatch):
-                theta, sample = lesson(arch)
+                theta, sample = make_batch(arch)
                 sample, learner = without_zeros(sample, shape) if sparse else sample, learner_of(arch, theta, threads)
                 order = np.random.default_rng(2).permutation(ROWS)
                 rows = [order[first : first + size] for first in range(0, ROWS, size)]
@@ -225,7 +225,7 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
     for wrong, value in (("advantage", np.nan), ("observation", np.inf)):
         found = []
         for _, threads in places(monkeypatch):
-            theta, sample = lesson(arch)
+            theta, sample = make_batch(arch)
             getattr(sample, wrong)[3] = value
             learner = learner_of(arch, theta, threads)
             report = step(learner, sample, [np.arange(ROWS)], OBJECTIVES["usual"], 0.003, 0.5)
@@ -237,7 +237,7 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
 @pytest.mark.parametrize("words", [{}, {"action": "mixed", "masked": True, "shared": True}], ids=["plain", "masked"])
 def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> None:
     arch = architecture(**({"action": "box"} | words))
-    _, sample = lesson(arch)
+    _, sample = make_batch(arch)
     ours: Any = DenseLearner(arch, 5, adam_epsilon=1e-5, threads=2)
     theirs: Any = TorchLearner(arch, 5, ppo_loss, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     assert ours.parameters().tobytes() == theirs.parameters().tobytes()

@@ -14,7 +14,7 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     VECTOR,
     actor_of,
     architecture,
-    lesson,
+    make_batch,
     moves,
 )
 
@@ -60,8 +60,8 @@ def in_double(batch: Any, of: Architecture, noise: np.ndarray | None = None) -> 
 def test_c_learns_by_dqn_loss(observation: spaces.Space, shared: bool, double: bool, huber: float | None) -> None:
     of, objective = architecture(observation, shared=shared), QObjective(double, huber, 1.0, 100, None)
     own = DenseQLearner(of, objective, SEED, adam_epsilon=1e-5, threads=1)
-    own.update(lesson(of, U=5, seed=1), 0.05)  # away from the targets
-    state, batch = own.state_dict(), lesson(of, U=1, B=100)
+    own.update(make_batch(of, U=5, seed=1), 0.05)  # away from the targets
+    state, batch = own.state_dict(), make_batch(of, U=1, B=100)
     networks = QNetworks(of, SEED, **HOW)
     doubled(networks.online, state["parameters"])
     doubled(networks.target, state["targets"])
@@ -90,7 +90,7 @@ def test_c_learns_by_the_losses_of_sac_and_td3(case: str) -> None:
     of = architecture(observation) if chooses else actor_of(objective)
     loss: Any = discrete_sac_losses if chooses else sac_losses if objective.soft else td3_losses
     own = DenseActorCritic(of, SEED, critic_hidden=of.hidden_sizes, objective=objective, adam_epsilon=1e-5, threads=1)
-    first, batch = (lesson(of, U=4, seed=1), lesson(of, U=1)) if chooses else (moves(of), moves(of, U=1))
+    first, batch = (make_batch(of, U=4, seed=1), make_batch(of, U=1)) if chooses else (moves(of), moves(of, U=1))
     own.update(first, 0.05)  # away from the targets
     state, still = own.state_dict(), objective.actor_every - 1  # so that the next update moves the actor
     state |= {name: np.zeros_like(state[name]) for name in state if name.endswith("_momentum")}

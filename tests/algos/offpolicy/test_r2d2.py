@@ -43,7 +43,7 @@ def learner(
     return TorchOffPolicyLearner(networks, r2d2_loss, settings, device="cpu", threads=1)
 
 
-def lesson(of: Architecture, seed: int = 0) -> tuple[SequenceBatch, dict[str, np.ndarray]]:
+def make_batch(of: Architecture, seed: int = 0) -> tuple[SequenceBatch, dict[str, np.ndarray]]:
     """Sequences of random episodes, and how their steps ended: 1 terminated, 2 truncated."""
     generator, L = np.random.default_rng(seed), BURN_IN + LENGTH + N_STEP
     end = generator.choice(3, (L - 1, B), p=[0.6, 0.2, 0.2])
@@ -149,10 +149,10 @@ def invert(x: float) -> float:
 def test_loss_gradient_and_errors_are_those_of_one_step_after_another(objective: QObjective, dueling: bool) -> None:
     of = architecture()
     own = learner(of, objective, dueling=dueling)
-    own.update(lesson(of, seed=7)[0], 0.05)  # so that targets differ
+    own.update(make_batch(of, seed=7)[0], 0.05)  # so that targets differ
     state = own.state_dict()
     own.load_state_dict({**state, "momentum": np.zeros_like(state["momentum"])})
-    batch, world = lesson(of)
+    batch, world = make_batch(of)
     assert {0, 1, 2} <= set(world["end"][BURN_IN:].ravel().tolist()) and batch.start[: BURN_IN + 1].any()
     networks = network_of(of, state["parameters"]), network_of(of, state["targets"])
     loss, errors = expected(networks, batch, world, objective, dueling)
@@ -187,7 +187,7 @@ def test_rescaled_numbers_come_back_in_float32() -> None:
 def test_what_may_not_be_taken_is_never_the_best_and_counts_in_no_mean() -> None:
     masked = spaces.Dict({"seen": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(3)})
     of = architecture(observation=masked)
-    batch, _ = lesson(of)
+    batch, _ = make_batch(of)
 
     def rows(shape: tuple[int, ...], seen: np.ndarray, last: int) -> Any:
         found = of.inputs.layout.zeros(int(np.prod(shape)))

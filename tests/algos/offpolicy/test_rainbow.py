@@ -15,7 +15,7 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     architecture,
     assert_goes_on,
     learner,
-    lesson,
+    make_batch,
     table,
     values_of,
 )
@@ -96,8 +96,8 @@ def test_gradients_of_atoms_are_those_of_the_loss_as_it_is_written_down(
 ) -> None:
     of = spread(**changes)
     own = learner(of, QObjective(double, None, 1.0, 2, None), noisy_sigma=noisy)
-    own.update(lesson(of, U=1, seed=1), 0.3)  # away from where targets begin
-    before, batch = own.state_dict(), lesson(of, U=1, B=30)
+    own.update(make_batch(of, U=1, seed=1), 0.3)  # away from where targets begin
+    before, batch = own.state_dict(), make_batch(of, U=1, B=30)
     learned, targets = (torch.from_numpy(before[name]).double() for name in ("parameters", "targets"))
     online = learned.requires_grad_()
     if noisy:
@@ -157,7 +157,7 @@ def logits_by_hand(of: Architecture, flat: Tensor, rows: Tensor) -> Tensor:
 @pytest.mark.parametrize(("observation", "shared"), [(VECTOR, False), (MASKED, True), (IMAGE, True)])
 def test_actors_play_the_expected_returns(observation: spaces.Space, shared: bool) -> None:
     of = spread(observation, shared=shared)
-    own, batch = learner(of), lesson(of)
+    own, batch = learner(of), make_batch(of)
     own.update(batch, 0.05)
     assert isinstance(make_actor(of), TorchActor if observation is IMAGE else DenseActor)
     seen = batch.obs[0]
@@ -186,7 +186,7 @@ def noise_by_hand(of: Architecture, number: int, whose: int) -> np.ndarray:
 
 def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:
     of = spread()
-    own, batch = learner(of, noisy_sigma=0.5), lesson(of)
+    own, batch = learner(of, noisy_sigma=0.5), make_batch(of)
     own.update(batch, 0.01)
     mean, deviation = np.split(own.state_dict()["parameters"], 2)
     assert own.weights(7).parameters.tobytes() == mean.tobytes()
@@ -204,4 +204,4 @@ def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
 def test_a_restored_noisy_learner_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
     of = spread(observation, shared=True)
-    assert_goes_on(lambda: learner(of, noisy_sigma=0.5), lesson(of), 0.01)
+    assert_goes_on(lambda: learner(of, noisy_sigma=0.5), make_batch(of), 0.01)

@@ -16,7 +16,7 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     actor_of,
     architecture,
     assert_goes_on,
-    lesson,
+    make_batch,
     moves,
     table,
     values_of,
@@ -151,7 +151,7 @@ def test_a_restored_learner_goes_on_to_the_same_bits(kind: str) -> None:
         batch = moves(of)
     else:
         of, changes = architecture(IMAGE if "images" in kind else MASKED), {}
-        batch = lesson(of)
+        batch = make_batch(of)
     assert_goes_on(lambda: make(of, **changes), batch, 0.01)
 
 

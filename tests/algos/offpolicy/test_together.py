@@ -13,8 +13,8 @@ import psutil
 import pytest
 from conftest import alive, command_line, deterministic, last_of_each
 
-from paddock.algos.learning import distributed
-from paddock.algos.learning.distributed import LearnerLost
+from paddock.algos.learning import data_parallel
+from paddock.algos.learning.data_parallel import LearnerLost
 from paddock.envs.errors import ConfigError
 from paddock.envs.process import ChildProcess
 
@@ -53,7 +53,7 @@ class Thread:
         assert function.endswith(":follow")
         self.connection, theirs = multiprocessing.Pipe()
         self.popen = SimpleNamespace(pid=1, poll=lambda: None)
-        self.thread = threading.Thread(target=distributed.follow, args=(theirs,))
+        self.thread = threading.Thread(target=data_parallel.follow, args=(theirs,))
         self.thread.start()
         self.connection.send(cloudpickle.loads(message))
 
@@ -80,7 +80,7 @@ def parameters(algo: Any) -> bytes:
 
 @pytest.mark.parametrize("variant", ["rainbow", "sac", "r2d2"])
 def test_one_learner_and_two_give_the_same_bits(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "ChildProcess", Thread)
+    monkeypatch.setattr(data_parallel, "ChildProcess", Thread)
     one, two, whole = (
         algorithm(variant, tmp_path / str(k), *words)
         for k, words in enumerate((["algo.microbatches=4"], ["algo.microbatches=4", "algo.learners=2"], []))
@@ -95,7 +95,7 @@ def test_one_learner_and_two_give_the_same_bits(variant: str, tmp_path: Path, mo
 
 
 def others() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if alive(each) and "distributed" in command_line(each)]
+    return [each for each in psutil.Process().children() if alive(each) and "data_parallel" in command_line(each)]
 
 
 def test_a_process_may_be_added_or_lost_between_two_rows(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def table(metrics: dict[str, np.ndarray]) -> np.ndarray:
     return np.column_stack([*metrics.values()])
 
 
-def lesson(of: Architecture, U: int = 4, B: int = 40, seed: int = 0) -> Batch:
+def make_batch(of: Architecture, U: int = 4, B: int = 40, seed: int = 0) -> Batch:
     """Transitions of three choices; where there is a mask, the first is never legal."""
     generator = np.random.default_rng(seed)
     layout = of.inputs.layout
@@ -122,7 +122,7 @@ def test_updates_in_torch_are_those_in_c(observation: spaces.Space) -> None:
     of = architecture(observation, shared=True)
     objective = QObjective(double=True, huber=1.0, tau=0.25, target_every=2, max_grad_norm=0.5)
     dense, torchs = DenseQLearner(of, objective, 3, adam_epsilon=1e-8, threads=1), learner(of, objective)
-    batches = [lesson(of, U=3, seed=seed) for seed in range(2)]
+    batches = [make_batch(of, U=3, seed=seed) for seed in range(2)]
     assert_learned_alike(dense, torchs, batches)
     acting = torchs.weights(6).parameters
     np.testing.assert_allclose(acting, dense.weights(6).parameters[: len(acting)], rtol=1e-6)
@@ -137,7 +137,7 @@ def test_actors_play_the_values_in_place_of_their_distribution(
     observation: spaces.Space, shared: bool, quantiles: int | None
 ) -> None:
     of = architecture(observation, shared=shared)
-    own, batch = learner(of, quantiles=quantiles), lesson(of)
+    own, batch = learner(of, quantiles=quantiles), make_batch(of)
     own.update(batch, 0.01)
     assert isinstance(make_actor(of), DenseActor if observation is VECTOR else TorchActor)
     with torch.no_grad():
@@ -166,7 +166,7 @@ def test_batched_updates_equal_single_ones_also_after_a_restore(
     observation: spaces.Space,
 ) -> None:
     of = architecture(observation, shared=True)
-    assert_goes_on(lambda: learner(of, quantiles=3), lesson(of), 0.01)
+    assert_goes_on(lambda: learner(of, quantiles=3), make_batch(of), 0.01)
 
 
 def assert_goes_on(make: Callable[[], Any], batch: Batch, rate: float) -> Any:
@@ -210,7 +210,9 @@ def assert_equal_states(one: dict[str, Any], other: dict[str, Any], either: bool
 
 def test_encoders_in_mixed_precision_come_near_full_precision() -> None:
     of = architecture(IMAGE)
-    full, mixed = (table(learner(of, precision=each).update(lesson(of), 0.001)[0]) for each in ("float32", "bfloat16"))
+    full, mixed = (
+        table(learner(of, precision=each).update(make_batch(of), 0.001)[0]) for each in ("float32", "bfloat16")
+    )
     assert not np.array_equal(full, mixed)
     np.testing.assert_allclose(mixed, full, rtol=0.05, atol=0.02)
 
@@ -252,7 +254,7 @@ def actor_critic(of: Architecture, objective: ActorCriticObjective, drop: int = 
 def moves(of: Architecture, U: int = 4, B: int = 40) -> Batch:
     """Transitions of numbers."""
     action = np.random.default_rng(9).uniform(-1, 1, (U, B, ACTIONS)).astype(np.float32)
-    return replace(lesson(of, U, B), action=action)
+    return replace(make_batch(of, U, B), action=action)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
@@ -304,7 +306,7 @@ def test_what_an_encoder_has_frozen_stays_and_the_rest_learns(name: str) -> None
 
 def test_values_that_are_not_finite_are_named_in_one_line() -> None:
     of = architecture()
-    batch = lesson(of)
+    batch = make_batch(of)
     batch.reward[1, 5] = np.nan
     with pytest.raises(Diverged, match=r"^in update 2 the loss is nan: learning has diverged; lower .*$"):
         learner(of).update(batch, 0.003)

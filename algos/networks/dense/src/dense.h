@@ -96,15 +96,15 @@ struct actor_critic_settings {
     struct adam adam;
 };
 
-/* Transitions for updates of `rows` each. */
-struct lessons {
+/* Transitions of several updates, `rows` each. */
+struct batches {
     /* [updates, rows, ...]; an action is its numbers, or the number of a choice. */
     const float *observation, *action, *reward, *next_observation, *discount, *weight;
     const float *noise; /* [updates, rows, actions], or of a soft actor [updates, 2, rows, actions]; of choices none */
     const float *rates, *deviations;                   /* of the critics' Adam, as in struct update */
     const float *actor_rates, *actor_deviations;       /* of the updates in which the actor moves */
     float *log_alpha;                                  /* and its momentum and its variance */
-    double *told;                                      /* the actor's loss and the entropy when it moved last */
+    double *actor_report;                              /* actor loss and entropy of the last actor update */
     double *report;                                    /* [updates, ACTOR_CRITIC_REPORTED] */
     float *distance;                                   /* [updates, rows], of values from their targets */
     int64_t updates, rows, before;                     /* before: updates that were made already */
@@ -156,7 +156,7 @@ struct dense_set {
     void (*actor_critic_save)(
         const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
     );
-    int (*actor_critic_update)(struct actor_critic *learner, const struct lessons *lessons);
+    int (*actor_critic_update)(struct actor_critic *learner, const struct batches *batches);
     /* Without a gradient it goes forward, else back. */
     int (*lstm_run)(const struct lstm *lstm, const struct lstm_gradient *gradient);
     size_t (*lstm_tape)(const struct lstm *lstm);

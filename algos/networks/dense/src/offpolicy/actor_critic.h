@@ -32,7 +32,7 @@ struct actor_critic {
     struct terms *terms;
     struct workspace *spaces; /* [threads] */
     struct team team;
-    const struct lessons *lessons;
+    const struct batches *batches;
 };
 
 static int open_workspace(struct workspace *space, const struct actor_critic *own)

@@ -34,9 +34,9 @@ static void find_targets_of_choices(
     float *target
 )
 {
-    const struct lessons *lessons = own->lessons;
-    const size_t at = u * lessons->rows + start;
-    const float *observation = lessons->next_observation + at * own->row;
+    const struct batches *batches = own->batches;
+    const size_t at = u * batches->rows + start;
+    const float *observation = batches->next_observation + at * own->row;
     run(&space->actor, 0, own->actor.parameters, observation, own->row, 0, count);
     weigh_and_judge(own, space, given_of(&space->actor, 0, 0), own->critics.targets, observation, count);
     for (int first = 0; first < count; first += LANES) {
@@ -50,7 +50,7 @@ static void find_targets_of_choices(
         }
         for (int i = 0; i < lanes; i++) {
             const size_t row = at + first + i;
-            target[first + i] = lessons->reward[row] + lessons->discount[row] * following[i];
+            target[first + i] = batches->reward[row] + batches->discount[row] * following[i];
         }
     }
 }
@@ -60,18 +60,18 @@ static void pass_critics_of_choices(
     const struct actor_critic *own, struct workspace *space, int64_t u, int64_t start, int count, float alpha
 )
 {
-    const struct lessons *lessons = own->lessons;
+    const struct batches *batches = own->batches;
     const struct tape *tape = &own->critics_tape;
     const int critics = own->settings.critics;
-    const float share = 1.0f / (float)lessons->rows;
-    const size_t at = u * lessons->rows + start;
+    const float share = 1.0f / (float)batches->rows;
+    const size_t at = u * batches->rows + start;
     float target[TOGETHER];
     find_targets_of_choices(own, space, u, start, count, alpha, target);
     for (int c = 0; c < critics; c++)
-        run(tape, c, own->critics.parameters, lessons->observation + at * own->row, own->row, start, count);
+        run(tape, c, own->critics.parameters, batches->observation + at * own->row, own->row, start, count);
     for (int b = 0; b < count; b++) {
-        const int choice = (int)lessons->action[at + b];
-        const float weight = lessons->weight[at + b];
+        const int choice = (int)batches->action[at + b];
+        const float weight = batches->weight[at + b];
         float squares = 0, distance = 0;
         double value = 0;
         for (int c = 0; c < critics; c++) {
@@ -81,7 +81,7 @@ static void pass_critics_of_choices(
             memset(by, 0, own->choices * sizeof *by);
             by[choice] = error * (weight * share);
         }
-        lessons->distance[at + b] = critics > 1 ? distance * 0.5f : distance;
+        batches->distance[at + b] = critics > 1 ? distance * 0.5f : distance;
         own->terms[start + b].critic_loss = weight * squares, own->terms[start + b].value = value;
     }
     for (int c = 0; c < critics; c++) run_back(tape, c, own->critics.back, start, count, NULL);
@@ -92,12 +92,12 @@ static void pass_actor_of_choices(
     const struct actor_critic *own, struct workspace *space, int64_t u, int64_t start, int count, float alpha
 )
 {
-    const struct lessons *lessons = own->lessons;
+    const struct batches *batches = own->batches;
     const struct tape *tape = &own->actor_tape;
     struct weighed *weighed = &space->weighed;
-    const float share = 1.0f / (float)lessons->rows;
+    const float share = 1.0f / (float)batches->rows;
     const int wide = outputs_wide(own);
-    const float *observation = lessons->observation + (u * lessons->rows + start) * own->row;
+    const float *observation = batches->observation + (u * batches->rows + start) * own->row;
     float *by = by_given(tape, 0, start);
     run(tape, 0, own->actor.parameters, observation, own->row, start, count);
     weigh_and_judge(own, space, given_of(tape, 0, start), own->critics.parameters, observation, count);

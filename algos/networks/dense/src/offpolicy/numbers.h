@@ -27,11 +27,11 @@ static void find_targets(
 )
 {
     const struct actor_critic_settings *settings = &own->settings;
-    const struct lessons *lessons = own->lessons;
+    const struct batches *batches = own->batches;
     const int soft = settings->soft, wide = outputs_wide(own);
-    const size_t at = u * lessons->rows + start, noise_at = (soft ? 2 * u : u) * lessons->rows + start;
-    const float *observation = lessons->next_observation + at * own->observed;
-    const float *noise = lessons->noise + noise_at * own->actions, *out = given_of(&space->actor, 0, 0);
+    const size_t at = u * batches->rows + start, noise_at = (soft ? 2 * u : u) * batches->rows + start;
+    const float *observation = batches->next_observation + at * own->observed;
+    const float *noise = batches->noise + noise_at * own->actions, *out = given_of(&space->actor, 0, 0);
     run(&space->actor, 0, soft ? own->actor.parameters : own->actor.targets, observation, own->observed, 0, count);
     if (soft) draw_squashed(&space->drawn, out, wide, noise, count);
     else take_tangent(&space->drawn, out, wide, noise, settings->target_noise, settings->target_noise_clip, count);
@@ -40,7 +40,7 @@ static void find_targets(
         float q = *given_of(&space->critics, 0, b);
         if (settings->critics > 1 && *given_of(&space->critics, 1, b) < q) q = *given_of(&space->critics, 1, b);
         if (soft) q = q - alpha * space->drawn.logprob[b];
-        target[b] = lessons->reward[at + b] + lessons->discount[at + b] * q;
+        target[b] = batches->reward[at + b] + batches->discount[at + b] * q;
     }
 }
 
@@ -50,21 +50,21 @@ static void pass_critics(
 )
 {
     const struct actor_critic_settings *settings = &own->settings;
-    const struct lessons *lessons = own->lessons;
+    const struct batches *batches = own->batches;
     const struct tape *tape = &own->critics_tape;
-    const float share = 1.0f / (float)lessons->rows, factor = settings->soft ? share : share + share;
+    const float share = 1.0f / (float)batches->rows, factor = settings->soft ? share : share + share;
     const int row = own->observed + own->actions;
-    const size_t at = u * lessons->rows + start;
+    const size_t at = u * batches->rows + start;
     float target[TOGETHER], *input = own->input + start * row;
     find_targets(own, space, u, start, count, alpha, target);
     for (int b = 0; b < count; b++) {
         float *to = input + (size_t)b * row;
-        memcpy(to, lessons->observation + (at + b) * own->observed, own->observed * sizeof *to);
-        memcpy(to + own->observed, lessons->action + (at + b) * own->actions, own->actions * sizeof *to);
+        memcpy(to, batches->observation + (at + b) * own->observed, own->observed * sizeof *to);
+        memcpy(to + own->observed, batches->action + (at + b) * own->actions, own->actions * sizeof *to);
     }
     for (int c = 0; c < settings->critics; c++) run(tape, c, own->critics.parameters, input, row, start, count);
     for (int b = 0; b < count; b++) {
-        const float weight = lessons->weight[at + b];
+        const float weight = batches->weight[at + b];
         float squares = 0, distance = 0;
         double value = 0;
         for (int c = 0; c < settings->critics; c++) {
@@ -72,7 +72,7 @@ static void pass_critics(
             squares += error * error, distance += fabsf(error), value += q;
             *by_given(tape, c, start + b) = error * (weight * factor);
         }
-        lessons->distance[at + b] = settings->critics > 1 ? distance * 0.5f : distance;
+        batches->distance[at + b] = settings->critics > 1 ? distance * 0.5f : distance;
         own->terms[start + b].critic_loss = weight * squares, own->terms[start + b].value = value;
     }
     for (int c = 0; c < settings->critics; c++) run_back(tape, c, own->critics.back, start, count, NULL);
@@ -105,12 +105,12 @@ static void pass_actor(
     const struct actor_critic *own, struct workspace *space, int64_t u, int64_t start, int count, float alpha
 )
 {
-    const struct lessons *lessons = own->lessons;
+    const struct batches *batches = own->batches;
     const struct tape *tape = &own->actor_tape;
-    const float share = 1.0f / (float)lessons->rows;
+    const float share = 1.0f / (float)batches->rows;
     const int soft = own->settings.soft, critics = soft ? own->settings.critics : 1, wide = outputs_wide(own);
-    const float *observation = lessons->observation + (u * lessons->rows + start) * own->observed;
-    const float *noise = lessons->noise + ((2 * u + 1) * lessons->rows + start) * own->actions;
+    const float *observation = batches->observation + (u * batches->rows + start) * own->observed;
+    const float *noise = batches->noise + ((2 * u + 1) * batches->rows + start) * own->actions;
     const float *out = given_of(tape, 0, start);
     run(tape, 0, own->actor.parameters, observation, own->observed, start, count);
     if (soft) draw_squashed(&space->drawn, out, wide, noise, count);

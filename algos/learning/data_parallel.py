@@ -31,7 +31,7 @@ GRACE_S = 2.0  # for a process that died to be seen to have died
 REMEDY = "start the run again to go on from its last checkpoint"
 
 Make = Callable[..., Any]  # builds a `TorchLearner` or its like, given its device and its context
-Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
+Update = Callable[..., Any]  # update(learner, *batch), the same in every process
 
 
 class LearnerLost(PaddockError):
@@ -50,7 +50,7 @@ class Learners:
 
         Args:
             make: called with `device` and `context`.
-            update: what a lesson does to a learner, which alone knows which share is its own; can be pickled.
+            update: what a batch does to a learner, which alone knows which share is its own; can be pickled.
             device: cpu for all, or cuda: one GPU each.
         """
         self._make = make
@@ -80,22 +80,22 @@ class Learners:
                 other.end()
             self._others, self._group = [], None
 
-    def learn(self, *lesson: Any) -> Any:
-        """Update every learner by a lesson, which can be pickled; returns what the first one's update returns.
+    def learn(self, *batch: Any) -> Any:
+        """Update every learner by a batch, which can be pickled; returns what the first one's update returns.
 
         Raises:
             LearnerLost: a learner died, failed or hung, or their parameters differ.
         """
         if self._others:
-            message = cloudpickle.dumps(lesson)
+            message = cloudpickle.dumps(batch)
             with self._blaming():
                 for other in self._others:
                     other.send(message)
-        result = self._update(self.first, *lesson)
+        result = self._update(self.first, *batch)
         checksum = self.first.checksum() if self._others else 0
         for other in self._others:
             if self._hear(other) != checksum:
-                raise LearnerLost(f"{other.name} has other parameters than the first after the same lessons; {REMEDY}")
+                raise LearnerLost(f"{other.name} has other parameters than the first after the same batches; {REMEDY}")
         return result
 
     def _start(self) -> None:
@@ -171,7 +171,7 @@ class _Process:
         self.name = f"learner {post.rank + 1} of {post.count} (process {self.child.popen.pid}, {post.device})"
 
     def send(self, message: bytes) -> None:
-        """Send a lesson, which it waits for.
+        """Send a batch, which it waits for.
 
         Raises:
             LearnerLost: it hangs, and takes none.
@@ -179,7 +179,7 @@ class _Process:
         try:
             self.child.connection.send_bytes(message)
         except BlockingIOError as error:
-            raise LearnerLost(f"{self.name} took no lesson in {TIMEOUT_S:.0f} s; {REMEDY}") from error
+            raise LearnerLost(f"{self.name} took no batch in {TIMEOUT_S:.0f} s; {REMEDY}") from error
 
     def cause(self) -> str | None:
         """How it ended; None while it has not, or if it only followed another."""
@@ -198,7 +198,7 @@ class _Process:
 
 
 def follow(connection: Connection) -> None:
-    """What another learner's process runs: learn by every lesson from the first one, until it closes the connection."""
+    """What another learner's process runs: learn by every batch from the first one, until it closes the connection."""
     try:
         post: Post = connection.recv()
         group: Any = None
