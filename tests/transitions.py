@@ -24,7 +24,7 @@ SETTINGS = Priorities(alpha=0.6, beta=0.4, beta_end=1.0, beta_updates=100)
 class World:
     """Makes rollouts of random episodes, whose observations are numbers that tell the lane, the step and the rest."""
 
-    lanes: int
+    num_envs: int
     seed: int
     steps: int = 0
     gives_up: bool = False  # all episodes, at the beginning of the next rollout
@@ -32,10 +32,10 @@ class World:
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
         self.obs = self._observe()
-        self.length = np.zeros(self.lanes, np.int64)
+        self.length = np.zeros(self.num_envs, np.int64)
 
     def play(self, T: int) -> Rollout:
-        N, generator = self.lanes, self.generator
+        N, generator = self.num_envs, self.generator
         if self.gives_up:
             self.obs, self.length, self.gives_up = self._observe(), np.zeros(N, np.int64), False
         start = self.length.copy()
@@ -73,12 +73,12 @@ class World:
         )
 
     def _observe(self) -> NDArray[np.float32]:
-        return self.generator.standard_normal((self.lanes, 3), np.float32)
+        return self.generator.standard_normal((self.num_envs, 3), np.float32)
 
 
 def make(
     folder: Path | None,
-    lanes: int = 3,
+    num_envs: int = 3,
     capacity: int = 500,
     n_step: int = 1,
     priorities: Priorities | None = None,
@@ -86,7 +86,7 @@ def make(
     **others: Any,
 ) -> Replay:
     stored: dict[str, Any] = {"obs": OBS, "action": ACTION, "gamma": GAMMA, **others}
-    streams = Streams(folder=folder, lanes=lanes, capacity=capacity, n_step=n_step, **stored)
+    streams = Streams(folder=folder, num_envs=num_envs, capacity=capacity, n_step=n_step, **stored)
     return Replay(streams, seed=1, priorities=priorities, apart=apart)
 
 

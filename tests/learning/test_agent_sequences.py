@@ -38,7 +38,7 @@ def make(
     rollout: Rollout, folder: Path, n_step: int, of: Sequences = OF, capacity: int = 10_000, **more: Any
 ) -> AgentReplay:
     obs, action = (np.dtype((one.dtype, one.shape[2:])) for one in (rollout.obs, rollout.action))
-    kinds: dict[str, Any] = {"obs": obs, "action": action, "lanes": rollout.reward.shape[1], "n_step": n_step}
+    kinds: dict[str, Any] = {"obs": obs, "action": action, "num_envs": rollout.reward.shape[1], "n_step": n_step}
     streams = AgentStreams(folder=folder, capacity=capacity, gamma=GAMMA, sequences=of, **kinds)
     return AgentReplay(streams, seed=1, **more)
 

@@ -64,7 +64,7 @@ def play(of: RolloutConfig, count: int) -> list[Rollout]:
 def turns_of(rollout: Rollout, n_step: int = 1) -> TransitionBuilder:
     obs = np.dtype((rollout.obs.dtype, rollout.obs.shape[2:]))
     action = np.dtype((np.int64, rollout.action.shape[2:]))
-    return TransitionBuilder(obs, action, lanes=rollout.reward.shape[1], n_step=n_step, gamma=GAMMA)
+    return TransitionBuilder(obs, action, num_agents=rollout.reward.shape[1], n_step=n_step, gamma=GAMMA)
 
 
 def told(rows: np.ndarray) -> list[Any]:
@@ -176,7 +176,7 @@ def test_a_replay_keeps_the_newest_turns_and_draws_them_all_alike(tmp_path: Path
     rows = np.frombuffer(b"".join(turns.finish(rollout).tobytes() for rollout in rollouts), turns.row)
     obs = np.dtype((np.float32, (2,)))
     action = np.dtype((np.int64, (1,)))
-    kinds: dict[str, Any] = {"obs": obs, "action": action, "lanes": 8, "n_step": 1, "gamma": GAMMA}
+    kinds: dict[str, Any] = {"obs": obs, "action": action, "num_envs": 8, "n_step": 1, "gamma": GAMMA}
     replay = AgentReplay(AgentStreams(folder=tmp_path, capacity=100, **kinds), seed=1)
     for rollout in rollouts:
         replay.append(rollout)

@@ -20,8 +20,8 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 class Listed:
     """What a replay holds, as a list of steps, each with the observation that it led to and how it ended."""
 
-    def __init__(self, lanes: int, capacity: int, n_step: int) -> None:
-        self.lanes, self.capacity, self.n_step = lanes, capacity // lanes * lanes, n_step
+    def __init__(self, num_envs: int, capacity: int, n_step: int) -> None:
+        self.num_envs, self.capacity, self.n_step = num_envs, capacity // num_envs * num_envs, n_step
         self.rows: list[dict[str, Any]] = []
 
     def append(self, rollout: Rollout) -> None:
@@ -48,7 +48,7 @@ class Listed:
     def offered(self) -> range:
         """The rows that may be drawn."""
         first = max(0, len(self.rows) - self.capacity)
-        return range(first, max(first, len(self.rows) - (self.n_step - 1) * self.lanes))
+        return range(first, max(first, len(self.rows) - (self.n_step - 1) * self.num_envs))
 
     def check(self, batch: Batch) -> None:
         """Compare each transition of a batch with the list's."""
@@ -57,7 +57,7 @@ class Listed:
             assert id in self.offered
             total, m = np.float32(0), 0
             for m in range(1, self.n_step + 1):
-                row = self.rows[id + (m - 1) * self.lanes]
+                row = self.rows[id + (m - 1) * self.num_envs]
                 total += np.float32(GAMMA ** (m - 1)) * row["reward"]
                 if row["end"]:
                     break
@@ -71,12 +71,14 @@ class Listed:
 # Against a list
 
 
-@pytest.mark.parametrize(("lanes", "n_step", "capacity"), [(1, 3, 20), (3, 1, 20), (3, 3, 1_000)])
-def test_every_batch_is_that_of_a_list_of_transitions(lanes: int, n_step: int, capacity: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_envs", "n_step", "capacity"), [(1, 3, 20), (3, 1, 20), (3, 3, 1_000)])
+def test_every_batch_is_that_of_a_list_of_transitions(
+    num_envs: int, n_step: int, capacity: int, tmp_path: Path
+) -> None:
     replay, world, listed = (
-        make(tmp_path, lanes, capacity, n_step),
-        World(lanes, n_step),
-        Listed(lanes, capacity, n_step),
+        make(tmp_path, num_envs, capacity, n_step),
+        World(num_envs, n_step),
+        Listed(num_envs, capacity, n_step),
     )
     update = 0
     for k in range(80 if capacity == 20 else 20):
@@ -92,7 +94,7 @@ def test_every_batch_is_that_of_a_list_of_transitions(lanes: int, n_step: int, c
 
 
 def test_truncated_windows_worked_by_hand(tmp_path: Path) -> None:
-    replay, world = make(tmp_path, lanes=1, capacity=10, n_step=3), World(1, 0)
+    replay, world = make(tmp_path, num_envs=1, capacity=10, n_step=3), World(1, 0)
     reward = np.array([[1], [2], [4], [8], [16], [32]], np.float32)
     terminated, truncated = np.zeros((6, 1), np.bool_), np.zeros((6, 1), np.bool_)
     truncated[1], terminated[3] = True, True
@@ -120,7 +122,7 @@ def test_truncated_windows_worked_by_hand(tmp_path: Path) -> None:
 
 
 def test_each_transition_is_drawn_alike(tmp_path: Path) -> None:
-    replay, world = make(tmp_path, lanes=3, capacity=60, n_step=3), World(3, 0)
+    replay, world = make(tmp_path, num_envs=3, capacity=60, n_step=3), World(3, 0)
     replay.append(world.play(15))
     replay.append(world.play(12))
     ids = replay.sample(0, 100, 1_000).ids.ravel()

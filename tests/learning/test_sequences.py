@@ -23,16 +23,16 @@ def sequences(period: int = 4, burn_in: int = 3, length: int = 8, state_width: i
 def play(world: World, period: int) -> Rollout:
     """A rollout from a memory that is drawn, and empty where an episode begins."""
     rollout = world.play(period)
-    state = world.generator.standard_normal((world.lanes, STATE), np.float32)
+    state = world.generator.standard_normal((world.num_envs, STATE), np.float32)
     state[rollout.start.length == 0] = 0
     return replace(rollout, start=replace(rollout.start, state=state))
 
 
 class Listed:
-    """The steps of each lane, one after another."""
+    """The steps of each environment, one after another."""
 
-    def __init__(self, lanes: int) -> None:
-        self.steps: list[list[dict[str, Any]]] = [[] for _ in range(lanes)]
+    def __init__(self, num_envs: int) -> None:
+        self.steps: list[list[dict[str, Any]]] = [[] for _ in range(num_envs)]
         self.state: list[Any] = []  # [N, S] of each rollout's start
 
     def append(self, rollout: Rollout) -> None:
@@ -82,15 +82,17 @@ class Listed:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "n_step", "burn_in", "length", "priorities"),
+    ("num_envs", "n_step", "burn_in", "length", "priorities"),
     [(1, 3, 0, 4, None), (3, 1, 3, 8, None), (3, 3, 3, 8, SETTINGS)],
 )
 def test_every_sequence_is_that_of_a_list_of_steps(
-    lanes: int, n_step: int, burn_in: int, length: int, priorities: Any, tmp_path: Path
+    num_envs: int, n_step: int, burn_in: int, length: int, priorities: Any, tmp_path: Path
 ) -> None:
     of = sequences(burn_in=burn_in, length=length)
-    replay = make(tmp_path, lanes, 22 * lanes, n_step, sequences=of, priorities=priorities)  # of which 20 are used
-    world, listed = World(lanes, n_step), Listed(lanes)
+    replay = make(
+        tmp_path, num_envs, 22 * num_envs, n_step, sequences=of, priorities=priorities
+    )  # of which 20 are used
+    world, listed = World(num_envs, n_step), Listed(num_envs)
     whole = 0
     for k in range(40):
         rollout = play(world, of.period)
@@ -98,7 +100,7 @@ def test_every_sequence_is_that_of_a_list_of_steps(
         listed.append(rollout)
         whole = max(0, (min(4 * (k + 1), 20) - of.span(n_step)) // 4 + 1)
         first = max(0, k + 1 - 5)
-        assert (replay.first, replay.count) == (first * lanes, whole * lanes)
+        assert (replay.first, replay.count) == (first * num_envs, whole * num_envs)
         if whole:
             batch = replay.sample(k, 1, 6)
             assert batch.ids.min() >= replay.first and batch.ids.max() < replay.first + replay.count

@@ -105,7 +105,7 @@ def test_leaves_worked_by_hand() -> None:
 
 
 def test_what_is_not_offered_and_what_is_gone_is_never_drawn(tmp_path: Path) -> None:
-    replay, world = make(tmp_path, lanes=3, capacity=31, n_step=3, priorities=SETTINGS), World(3, 0)
+    replay, world = make(tmp_path, num_envs=3, capacity=31, n_step=3, priorities=SETTINGS), World(3, 0)
     generator, update = np.random.default_rng(0), 0
     for _ in range(60):
         replay.append(world.play(int(generator.integers(1, 9))))
@@ -122,7 +122,7 @@ def test_what_is_not_offered_and_what_is_gone_is_never_drawn(tmp_path: Path) -> 
 
 
 def test_resumed_draws_by_the_same_priorities(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"lanes": 2, "capacity": 300, "n_step": 3, "priorities": SETTINGS}
+    settings: dict[str, Any] = {"num_envs": 2, "capacity": 300, "n_step": 3, "priorities": SETTINGS}
     replay, world, generator = make(tmp_path, **settings), World(2, 0), np.random.default_rng(0)
 
     def learn(one: Any, update: int, rollout: Any, errors: Any) -> Any:

@@ -114,7 +114,7 @@ class Counts:
 
     def __init__(self, *, pool: Any, seed: int, folder: Path | None) -> None:
         kinds: dict[str, Any] = {"obs": np.dtype((np.float32, (1,))), "action": np.dtype((np.uint8, (1,)))}
-        streams = Streams(folder=folder, **kinds, lanes=2, capacity=400, n_step=3, gamma=0.5)
+        streams = Streams(folder=folder, **kinds, num_envs=2, capacity=400, n_step=3, gamma=0.5)
         self.replay = Replay(streams, seed=seed)
         self.folder, self.iteration = folder, 0
 
@@ -141,7 +141,7 @@ class Counts:
 
 
 def numbered(k: int) -> Rollout:
-    """Steps 20 k .. 20 k + 19 in two lanes; each seventh truncates an episode."""
+    """Steps 20 k .. 20 k + 19 in two environments; each seventh truncates an episode."""
     steps = 20 * k + np.arange(21)
     obs = np.repeat(steps.astype(np.float32), 2).reshape(21, 2, 1)
     cut = np.repeat(steps[:20] % 7 == 6, 2).reshape(20, 2)

@@ -153,7 +153,7 @@ class FromReplay(OffPolicy):
             "folder": None if self.folder is None else self.folder / one.name,
             "obs": _obs_of(architecture),
             "action": np.dtype((head.compact_dtype, (head.components,))),
-            "lanes": rows,
+            "num_envs": rows,
             "capacity": self.buffer_size,
             "n_step": self.n_step,
             "gamma": self.gamma,

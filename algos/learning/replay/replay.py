@@ -46,14 +46,14 @@ class Replay(RowStore):
             ConfigError: the capacity is too small for what is drawn.
         """
         drawn = streams.sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
-        period, lanes, capacity = drawn.period, streams.lanes, streams.capacity
+        period, num_envs, capacity = drawn.period, streams.num_envs, streams.capacity
         span = drawn.span(streams.n_step)
-        least = -(-(span + 1) // period) * period * lanes
+        least = -(-(span + 1) // period) * period * num_envs
         given = f"algo.buffer_size={capacity} is less than {least}, with n_step={streams.n_step}"
-        require(capacity >= least, f"{given} {span} steps and one more in each of {lanes} environments")
-        streams = replace(streams, capacity=capacity // (period * lanes) * period * lanes)
+        require(capacity >= least, f"{given} {span} steps and one more in each of {num_envs} environments")
+        streams = replace(streams, capacity=capacity // (period * num_envs) * period * num_envs)
         drawing: dict[str, Any] = {"seed": seed, "priorities": priorities, "apart": apart}
-        super().__init__(streams, lanes=lanes, period=period, span=span, **drawing)
+        super().__init__(streams, num_envs=num_envs, period=period, span=span, **drawing)
         obs = streams.obs
         self._obs, self._action, self._stack = obs, streams.action, streams.stack
         # The newest step of each environment is written again with the one after it, which tells whether its episode
@@ -74,7 +74,7 @@ class Replay(RowStore):
         """See `RowStore.append`."""
         T, N = rollout.reward.shape
         count = T * N
-        assert self._lanes == N, (self._lanes, N)
+        assert self._num_envs == N, (self._num_envs, N)
         assert self.sequences is None or self._period == T, (self._period, T)
         require(
             count <= self._capacity, f"algo.buffer_size={self._capacity} is less than the {count} steps of one rollout"
@@ -129,7 +129,7 @@ class Replay(RowStore):
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None and self.steps:
             self.check_disk_space()
-            rows = np.zeros(len(self._newest) + self._lanes, self._rows.dtype)
+            rows = np.zeros(len(self._newest) + self._num_envs, self._rows.dtype)
             rows[: len(self._newest)] = self._newest
             rows["obs"][len(self._newest) :] = newest_of(self._last_obs, self._stack)
             self._rows.put(rows, 0)
@@ -140,7 +140,7 @@ class Replay(RowStore):
 
         Among them those of the steps before this rollout whose episodes were given up, and others begun.
         """
-        N, before, stream = self._lanes, len(self._newest), self._streams["finals"]
+        N, before, stream = self._num_envs, len(self._newest), self._streams["finals"]
         given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == GOES_ON))
         if not len(given_up) and not len(rollout.final_at):
             return np.zeros(0, stream.dtype)

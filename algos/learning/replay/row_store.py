@@ -21,7 +21,7 @@ from paddock.envs.machine import spell
 class RowStore(abc.ABC):
     """The newest rows of a run, in files of its folder; for one thread at a time.
 
-    Rows lie in `lanes` side by side. What is drawn begins at every `period`-th row of a lane, once `span` rows of that
+    Rows lie in `num_envs` side by side. What is drawn begins at every `period`-th row of a lane, once `span` rows of that
     lane are there.
     """
 
@@ -29,7 +29,7 @@ class RowStore(abc.ABC):
         self,
         streams: Streams,
         *,
-        lanes: int,
+        num_envs: int,
         period: int,
         span: int,
         seed: int,
@@ -40,14 +40,14 @@ class RowStore(abc.ABC):
 
         Args:
             streams: which streams of rows there are.
-            lanes: N.
+            num_envs: N.
             period: rows of a lane from one item to the next.
             span: rows of a lane that an item needs.
             seed: of draws.
             priorities: None draws uniformly.
             apart: whether `sample` returns `DrawnRows`, which learners gather by themselves.
         """
-        self._lanes, self._period, self._span, self._seed, self._apart = lanes, period, span, seed, apart
+        self._num_envs, self._period, self._span, self._seed, self._apart = num_envs, period, span, seed, apart
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
         self._rows = self._streams["rows"]
         self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity // period)
@@ -85,7 +85,7 @@ class RowStore(abc.ABC):
     @property
     def count(self) -> int:
         """Items that may be drawn: all rows that they need are there."""
-        return max(0, (self.size // self._lanes - self._span) // self._period + 1) * self._lanes
+        return max(0, (self.size // self._num_envs - self._span) // self._period + 1) * self._num_envs
 
     @property
     def first(self) -> int:

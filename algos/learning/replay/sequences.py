@@ -83,7 +83,7 @@ class SequenceWindows:
         ring: Array,
         finals: Array,
         states: Array | None,
-        lanes: int,
+        num_envs: int,
         sequences: Sequences,
         obs: np.dtype[Any],
         stack: Stack | None,
@@ -91,26 +91,26 @@ class SequenceWindows:
         gamma: float,
     ) -> None:
         """Args:
-        ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
+        ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs, R is a power of two.
         finals: [F] rows with obs; F is a power of two.
         states: [S] rows with state, one for each sequence; S is a power of two; None: policies have no memory.
         obs: of one observation, of which rows have the newest frame where it is a stack.
         """
-        self._lanes, self._sequences, self._n_step = lanes, sequences, n_step
+        self._num_envs, self._sequences, self._n_step = num_envs, sequences, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
         self._action = field_of(ring, "action")[0]
         self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
-        self._observations = Observations(self._columns, column_of(finals, "obs"), lanes, obs, stack)
+        self._observations = Observations(self._columns, column_of(finals, "obs"), num_envs, obs, stack)
         self._states = states
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> SequenceBatch:
         """Return sequences [1, B]."""
         assert len(ids) == 1, "one update at a time"
-        columns, sequences, lanes = self._columns, self._sequences, self._lanes
+        columns, sequences, num_envs = self._columns, self._sequences, self._num_envs
         count, first, length = len(ids[0]), sequences.burn_in, sequences.length
-        begin = ids[0] // lanes * sequences.period * lanes + ids[0] % lanes
+        begin = ids[0] // num_envs * sequences.period * num_envs + ids[0] % num_envs
         steps = np.arange(sequences.span(self._n_step) + 1)[:, None]
-        at = begin + steps * lanes
+        at = begin + steps * num_envs
         rows = at & (len(columns["obs"]) - 1)
         end = columns["end"][rows[:-1]]
         learned = end[first:]

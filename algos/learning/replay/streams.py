@@ -31,7 +31,7 @@ class Streams:
     folder: Path | None
     obs: np.dtype[Any]  # of one observation
     action: np.dtype[Any]  # of one action
-    lanes: int
+    num_envs: int
     capacity: int  # rows that are kept
     n_step: int
     gamma: float
@@ -41,18 +41,20 @@ class Streams:
     @property
     def ahead(self) -> int:
         """Rows before those that are kept, of frames that are stacked with theirs."""
-        return 0 if self.stack is None else (self.stack.frames - 1) * self.lanes
+        return 0 if self.stack is None else (self.stack.frames - 1) * self.num_envs
 
     def segments(self) -> dict[str, Segments]:
         """Make each stream, by its name; no file is touched."""
-        lanes, frame, number = self.lanes, row_of(self.obs, self.stack), np.dtype(np.int64)
+        num_envs, frame, number = self.num_envs, row_of(self.obs, self.stack), np.dtype(np.int64)
         finals = make_row({"obs": frame, "row": number})
         rows = make_row({"obs": frame, "end": number, "reward": np.dtype(np.float32), "action": self.action})
-        most = self.capacity + self.ahead + 2 * lanes
+        most = self.capacity + self.ahead + 2 * num_envs
         made = {name: Segments(self.folder, name, row, most) for name, row in (("rows", rows), ("finals", finals))}
         if self.sequences is not None and self.sequences.state_width:
             state = make_row({"state": np.dtype((np.float32, (self.sequences.state_width,)))})
-            made["states"] = Segments(self.folder, "states", state, self.capacity // self.sequences.period + 2 * lanes)
+            made["states"] = Segments(
+                self.folder, "states", state, self.capacity // self.sequences.period + 2 * num_envs
+            )
         return made
 
     def windows(self, segments: Mapping[str, Segments]) -> AnyWindows:
@@ -60,9 +62,9 @@ class Streams:
         rings = segments["rows"].ring, segments["finals"].ring
         seen, how = (self.obs, self.stack), (self.n_step, self.gamma)
         if self.sequences is None:
-            return Windows(*rings, self.lanes, *seen, *how)
+            return Windows(*rings, self.num_envs, *seen, *how)
         states = segments["states"].ring if "states" in segments else None
-        return SequenceWindows(*rings, states, self.lanes, self.sequences, *seen, *how)
+        return SequenceWindows(*rings, states, self.num_envs, self.sequences, *seen, *how)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class _Rows(ctypes.Structure):
         *((name, _INTEGER) for name in ("mask", "finals_mask")),
         *((name, _INTEGER) for name in ("row_bytes", "final_bytes", "obs_bytes", "action_bytes")),
         *((name, _INTEGER) for name in ("obs_at", "action_at", "reward_at", "end_at", "final_at")),
-        *((name, _INTEGER) for name in ("lanes", "steps", "frames", "zeros")),
+        *((name, _INTEGER) for name in ("num_envs", "steps", "frames", "zeros")),
         ("powers", _POINTER),
     )
 
@@ -40,14 +40,21 @@ class Windows:
     """The windows of a ring of rows, to be gathered."""
 
     def __init__(
-        self, ring: Array, finals: Array, lanes: int, obs: np.dtype[Any], stack: Stack | None, n_step: int, gamma: float
+        self,
+        ring: Array,
+        finals: Array,
+        num_envs: int,
+        obs: np.dtype[Any],
+        stack: Stack | None,
+        n_step: int,
+        gamma: float,
     ) -> None:
         """Args:
-        ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
+        ring: [R] rows with obs, end, reward and action; row j is followed by row j + num_envs, R is a power of two.
         finals: [F] rows with obs; F is a power of two.
         obs: of one observation, of which rows have the newest frame where it is a stack.
         """
-        self._ring, self._finals, self._lanes, self._n_step = ring, finals, lanes, n_step
+        self._ring, self._finals, self._num_envs, self._n_step = ring, finals, num_envs, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
         self._obs, self._action = obs, field_of(ring, "action")[0]
         self._compiled = library.usable()
@@ -62,14 +69,14 @@ class Windows:
             self._action.itemsize,
             *(field_of(ring, name)[1] for name in ("obs", "action", "reward", "end")),
             field_of(finals, "obs")[1],
-            lanes,
+            num_envs,
             n_step,
             1 if stack is None else stack.frames,
             stack is not None and stack.zeros,
             self._powers.ctypes.data,
         )
         self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
-        self._observations = Observations(self._columns, column_of(finals, "obs"), lanes, obs, stack)
+        self._observations = Observations(self._columns, column_of(finals, "obs"), num_envs, obs, stack)
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch:
         """Return the windows that begin at rows [U, B]."""
@@ -92,12 +99,12 @@ class Windows:
         at = ids.reshape(-1)
         total, end, m = columns["reward"][at & mask], columns["end"][at & mask], np.ones(len(at), np.int64)
         for k in range(1, self._n_step):
-            going, step = end == GOES_ON, (at + k * self._lanes) & mask
+            going, step = end == GOES_ON, (at + k * self._num_envs) & mask
             total = np.where(going, total + self._powers[k] * columns["reward"][step], total)
             end = np.where(going, columns["end"][step], end)
             m += going
-        next_obs, cut = self._observations.at(at + m * self._lanes), np.flatnonzero(end > 0)
-        next_obs[cut] = self._observations.final((at + (m - 1) * self._lanes)[cut], end[cut])
+        next_obs, cut = self._observations.at(at + m * self._num_envs), np.flatnonzero(end > 0)
+        next_obs[cut] = self._observations.final((at + (m - 1) * self._num_envs)[cut], end[cut])
         discount = np.where(end == TERMINATED, np.float32(0), self._powers[m])
         return (
             self._observations.at(ids),
@@ -111,14 +118,16 @@ class Windows:
 class Observations:
     """The observations of a ring of rows, as NumPy gathers them."""
 
-    def __init__(self, columns: dict[str, Array], finals: Array, lanes: int, obs: np.dtype[Any], stack: Stack | None):
+    def __init__(
+        self, columns: dict[str, Array], finals: Array, num_envs: int, obs: np.dtype[Any], stack: Stack | None
+    ):
         """Args:
-        columns: obs and end, [R] each; row j is followed by row j + lanes, R is a power of two.
+        columns: obs and end, [R] each; row j is followed by row j + num_envs, R is a power of two.
         finals: [F], what truncated steps led to; F is a power of two.
         obs: of one observation.
         """
         self._frames, self._end, self._finals = columns["obs"], columns["end"], finals
-        self._lanes, self._obs, self._stack = lanes, obs, stack
+        self._num_envs, self._obs, self._stack = num_envs, obs, stack
 
     def at(self, rows: NDArray[np.int64]) -> Array:
         """Return those of rows [...], [..., *shape]."""
@@ -127,7 +136,7 @@ class Observations:
     def final(self, rows: NDArray[np.int64], end: NDArray[np.int64]) -> Array:
         """Return those that rows [...] led to, which ended so and were truncated."""
         newest = self._finals[(end - 1) & (len(self._finals) - 1)]
-        return self._stacked(newest, rows + self._lanes, rows)
+        return self._stacked(newest, rows + self._num_envs, rows)
 
     def _of(self, rows: NDArray[np.int64]) -> Array:
         return self._frames[rows & (len(self._frames) - 1)]
@@ -142,7 +151,7 @@ class Observations:
             return newest.view(self._obs.base).reshape(*at.shape, *self._obs.shape)
         frames, going = [newest], np.ones(at.shape, np.bool_)
         for _ in range(self._stack.frames - 1):
-            before = at - self._lanes
+            before = at - self._num_envs
             follows = before >= 0
             follows &= (self._end[before & (len(self._end) - 1)] == GOES_ON) | (before == row)
             going &= follows

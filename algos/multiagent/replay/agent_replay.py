@@ -23,7 +23,7 @@ class AgentStreams(Streams):
 
     def builder(self) -> RowBuilder:
         """Return what builds rows of rollouts."""
-        kinds: dict[str, Any] = {"lanes": self.lanes, "n_step": self.n_step}
+        kinds: dict[str, Any] = {"num_agents": self.num_envs, "n_step": self.n_step}
         if self.sequences is None:
             return TransitionBuilder(self.obs, self.action, gamma=self.gamma, **kinds)
         return SequenceBuilder(self.obs, self.action, of=self.sequences, **kinds)
@@ -33,7 +33,7 @@ class AgentStreams(Streams):
         if self.sequences is None:
             return {"rows": Segments(self.folder, "rows", row_of_transitions(self.obs, self.action), self.capacity)}
         rows = row_of_sequences(self.obs, self.action, self.sequences, self.n_step)
-        finals, many = make_row({"obs": self.obs, "row": np.dtype(np.int64)}), self.capacity + self.lanes
+        finals, many = make_row({"obs": self.obs, "row": np.dtype(np.int64)}), self.capacity + self.num_envs
         each = ("rows", rows, self.capacity), ("finals", finals, many * self.sequences.span(self.n_step))
         return {name: Segments(self.folder, name, row, most) for name, row, most in each}
 
@@ -54,7 +54,7 @@ class AgentReplay(RowStore):
         """Touch no file; see `Replay`, with one row of a rollout for each agent."""
         if streams.sequences is not None:
             streams = replace(streams, capacity=streams.capacity // streams.sequences.period)
-        super().__init__(streams, lanes=1, period=1, span=1, seed=seed, priorities=priorities, apart=apart)
+        super().__init__(streams, num_envs=1, period=1, span=1, seed=seed, priorities=priorities, apart=apart)
         self._builder = streams.builder()
 
     def describe(self) -> str:

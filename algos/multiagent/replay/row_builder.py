@@ -1,4 +1,4 @@
-"""Turns of several agents: a seat waits, dies and is born, so its steps are no lane of a replay.
+"""Transitions of several agents, which may wait, die and spawn, so their steps are no regular grid of a replay.
 
 A turn spans from where a seat acted to its next turn, or to the end of its life: the rewards on the way are summed, and
 gamma counts turns, as `paddock.algos.learning.returns` has them. What is stored of turns is stored whole, once all of it has
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paddock.algos.learning.rollouts.rollout import Rollout
 
 Array = NDArray[Any]
-Lanes = NDArray[np.intp]
+Agents = NDArray[np.intp]
 
 
 class RowBuilder(abc.ABC):
@@ -25,18 +25,20 @@ class RowBuilder(abc.ABC):
         row: what is stored.
     """
 
-    def __init__(self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], lanes: int, places: int) -> None:
+    def __init__(
+        self, row: np.dtype[Any], held: np.dtype[Any], obs: np.dtype[Any], num_agents: int, places: int
+    ) -> None:
         """Args:
         held: of a turn, with obs, reward, action and whatever else its fields name.
         obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        lanes: N, seats of all worlds.
+        num_agents: N, agents of all environments.
         places: turns of a seat that are held back at most.
         """
         self.row, self._places = row, places
-        self._held = np.zeros((lanes, places), held)
-        self._begun = np.zeros(lanes, np.int64)  # turns so far; the next one is held at that, modulo places
-        self._open = np.zeros(lanes, np.bool_)  # whether the newest of them goes on
-        self._last_obs = np.zeros((lanes, *obs.shape), obs.base)
+        self._held = np.zeros((num_agents, places), held)
+        self._begun = np.zeros(num_agents, np.int64)  # turns so far; the next one is held at that, modulo places
+        self._open = np.zeros(num_agents, np.bool_)  # whether the newest of them goes on
+        self._last_obs = np.zeros((num_agents, *obs.shape), obs.base)
 
     def finish(self, rollout: Rollout) -> Array:
         """Return the rows that a rollout brings to their end, in the order of steps and rows."""
@@ -76,24 +78,24 @@ class RowBuilder(abc.ABC):
         self._begun, self._open = (np.array(state[name]) for name in ("begun", "open"))
         self._last_obs = state["last_obs"]
 
-    def _newest(self, lanes: Lanes) -> NDArray[np.int64]:
+    def _newest(self, agents: Agents) -> NDArray[np.int64]:
         """Where the newest turns are held."""
-        return (self._begun[lanes] - 1) % self._places
+        return (self._begun[agents] - 1) % self._places
 
-    def _begin(self, lanes: Lanes, rollout: Rollout, t: int) -> None:
-        """Hold the turns that lanes begin in a step."""
-        at = lanes, self._begun[lanes] % self._places
+    def _begin(self, agents: Agents, rollout: Rollout, t: int) -> None:
+        """Hold the turns that agents begin in a step."""
+        at = agents, self._begun[agents] % self._places
         held = self._held
-        held["obs"][at], held["action"][at], held["reward"][at] = rollout.obs[t, lanes], rollout.action[t, lanes], 0
+        held["obs"][at], held["action"][at], held["reward"][at] = rollout.obs[t, agents], rollout.action[t, agents], 0
         if "memory" in (held.dtype.names or ()):
             assert rollout.memory is not None
-            held["memory"][at] = rollout.memory[t, lanes]
-        self._begun[lanes] += 1
-        self._open[lanes] = True
+            held["memory"][at] = rollout.memory[t, agents]
+        self._begun[agents] += 1
+        self._open[agents] = True
 
     @abc.abstractmethod
-    def _end(self, lanes: Lanes, following: Array, terminated: Array, ended: Array) -> Array:
-        """End the newest turns of lanes, and return the rows that are whole by that.
+    def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
+        """End the newest turns of agents, and return the rows that are whole by that.
 
         Args:
             following: [L, ...], the observations that they led to.
@@ -101,7 +103,7 @@ class RowBuilder(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _give_up(self, lanes: Lanes) -> Array:
+    def _give_up(self, agents: Agents) -> Array:
         """End the lives of seats whose worlds were given up, by what they saw last: nobody knows what came after.
 
         A turn that went on is left out, as nobody saw what came of it.

@@ -13,7 +13,7 @@ from paddock.algos.learning.replay.batch import Floats, SequenceBatch
 from paddock.algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
 from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.replay.row_builder import Array, Lanes, RowBuilder
+from paddock.algos.multiagent.replay.row_builder import Agents, Array, RowBuilder
 
 TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceBuilder`
 
@@ -36,15 +36,17 @@ class SequenceBuilder(RowBuilder):
     Finals are counted from the first of those that `finish` gave last.
     """
 
-    def __init__(self, obs: np.dtype[Any], action: np.dtype[Any], *, lanes: int, n_step: int, of: Sequences) -> None:
+    def __init__(
+        self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, of: Sequences
+    ) -> None:
         """Args:
         obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        lanes: N, seats of all worlds.
+        num_agents: N, agents of all environments.
         n_step: n, turns whose rewards are summed when sequences are learned from.
         """
         held = {"obs": obs, "next_obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32)}
         held |= {"action": action} | ({"memory": _memory(of)} if of.state_width else {})
-        super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, lanes, of.span(n_step))
+        super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, num_agents, of.span(n_step))
         self._of = of
         self._finals: list[Array] = []  # of rows that were given last
 
@@ -58,26 +60,26 @@ class SequenceBuilder(RowBuilder):
         """See `RowBuilder.finals`."""
         return np.concatenate(self._finals)
 
-    def _give_up(self, lanes: Lanes) -> Array:
-        self._begun[lanes] -= self._open[lanes]
-        self._open[lanes] = False
-        lanes = lanes[self._begun[lanes] > 0]
-        newest = lanes, self._newest(lanes)
+    def _give_up(self, agents: Agents) -> Array:
+        self._begun[agents] -= self._open[agents]
+        self._open[agents] = False
+        agents = agents[self._begun[agents] > 0]
+        newest = agents, self._newest(agents)
         end = self._held["end"][newest]
         # Sequences that have ended with it have what it led to as the observation behind them, which is worth as much.
         self._held["end"][newest] = np.where(end == GOES_ON, TRUNCATED, end)
         return np.zeros(0, self.row)
 
-    def _end(self, lanes: Lanes, following: Array, terminated: Array, ended: Array) -> Array:
+    def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
         held, span, of = self._held, self._places, self._of
-        newest = lanes, self._newest(lanes)
+        newest = agents, self._newest(agents)
         held["next_obs"][newest] = following
         held["end"][newest] = np.where(terminated, TERMINATED, np.where(ended, TRUNCATED, GOES_ON))
         # What follows an end counts for nothing, but goes through the network: nobody has to have seen anything there.
         following[ended] = held["obs"][newest][ended]
-        first = self._begun[lanes] - span
+        first = self._begun[agents] - span
         whole = np.flatnonzero((first >= 0) & (first % of.period == 0))
-        at = lanes[whole, None], (first[whole, None] + np.arange(span)) % span
+        at = agents[whole, None], (first[whole, None] + np.arange(span)) % span
         rows = np.zeros(len(whole), self.row)
         rows["obs"][:, :-1], rows["obs"][:, -1] = held["obs"][at], following[whole]
         end = held["end"][at]

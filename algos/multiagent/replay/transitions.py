@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.learning.replay.windows import column_of, make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.replay.row_builder import Array, Lanes, RowBuilder
+from paddock.algos.multiagent.replay.row_builder import Agents, Array, RowBuilder
 
 
 def row_of_transitions(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:
@@ -24,17 +24,19 @@ def row_of_transitions(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[An
 class TransitionBuilder(RowBuilder):
     """Makes transitions, of which all that end in a step are whole."""
 
-    def __init__(self, obs: np.dtype[Any], action: np.dtype[Any], *, lanes: int, n_step: int, gamma: float) -> None:
+    def __init__(
+        self, obs: np.dtype[Any], action: np.dtype[Any], *, num_agents: int, n_step: int, gamma: float
+    ) -> None:
         """Args:
         obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
-        lanes: N, seats of all worlds.
+        num_agents: N, agents of all environments.
         n_step: n, turns of a transition.
         """
         held = make_row({"obs": obs, "reward": np.dtype(np.float32), "action": action})
-        super().__init__(row_of_transitions(obs, action), held, obs, lanes, n_step)
+        super().__init__(row_of_transitions(obs, action), held, obs, num_agents, n_step)
         self._n_step = n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
-        self._count = np.zeros(lanes, np.int64)  # that are held
+        self._count = np.zeros(num_agents, np.int64)  # that are held
 
     def state_dict(self) -> dict[str, Any]:
         """See `RowBuilder.state_dict`."""
@@ -45,37 +47,37 @@ class TransitionBuilder(RowBuilder):
         super().load_state_dict(state)
         self._count = np.array(state["count"])
 
-    def _begin(self, lanes: Lanes, rollout: Rollout, t: int) -> None:
-        super()._begin(lanes, rollout, t)
-        self._count[lanes] += 1
+    def _begin(self, agents: Agents, rollout: Rollout, t: int) -> None:
+        super()._begin(agents, rollout, t)
+        self._count[agents] += 1
 
-    def _give_up(self, lanes: Lanes) -> Array:
-        following = self._last_obs[lanes]
-        going = self._open[lanes]
-        following[going] = self._held["obs"][lanes, self._newest(lanes)][going]
-        self._begun[lanes] -= going
-        self._count[lanes] -= going
-        self._open[lanes] = False
-        lost = np.ones(len(lanes), np.bool_)
-        return self._end(lanes, following, ~lost, lost)
+    def _give_up(self, agents: Agents) -> Array:
+        following = self._last_obs[agents]
+        going = self._open[agents]
+        following[going] = self._held["obs"][agents, self._newest(agents)][going]
+        self._begun[agents] -= going
+        self._count[agents] -= going
+        self._open[agents] = False
+        lost = np.ones(len(agents), np.bool_)
+        return self._end(agents, following, ~lost, lost)
 
-    def _end(self, lanes: Lanes, following: Array, terminated: Array, ended: Array) -> Array:
+    def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
         n, held = self._n_step, self._held
-        whole = np.where(ended, self._count[lanes], self._count[lanes] == n)
-        which = np.repeat(np.arange(len(lanes)), whole)
+        whole = np.where(ended, self._count[agents], self._count[agents] == n)
+        which = np.repeat(np.arange(len(agents)), whole)
         nth = np.arange(len(which)) - np.repeat(np.cumsum(whole) - whole, whole)
-        lane = lanes[which]
-        turns = self._count[lane] - nth
-        first = self._begun[lane] - turns
-        at = lane, first % n
+        agent = agents[which]
+        turns = self._count[agent] - nth
+        first = self._begun[agent] - turns
+        at = agent, first % n
         reward = held["reward"][at]
         for k in range(1, n):
-            more = reward + self._powers[k] * held["reward"][lane, (first + k) % n]
+            more = reward + self._powers[k] * held["reward"][agent, (first + k) % n]
             reward = np.where(k < turns, more, reward)
-        rows = np.zeros(len(lane), self.row)
+        rows = np.zeros(len(agent), self.row)
         rows["obs"], rows["action"], rows["next_obs"] = held["obs"][at], held["action"][at], following[which]
         rows["reward"], rows["discount"] = reward, np.where(terminated[which], np.float32(0), self._powers[turns])
-        self._count[lanes] -= whole
+        self._count[agents] -= whole
         return rows
 
 

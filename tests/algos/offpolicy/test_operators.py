@@ -57,7 +57,7 @@ class Stage:
         return LearnedPolicy("", 1, 2, learner, self.schedule, True, learner)
 
     def rollouts(self) -> Generator[list[Rollout], None, None]:
-        world = World(lanes=2, seed=1)
+        world = World(num_envs=2, seed=1)
         try:
             for k in range(6):
                 self.tell(f"play {k}")

@@ -67,7 +67,7 @@ struct rows {
     int64_t mask, finals_mask; /* lengths - 1 */
     int64_t row_bytes, final_bytes, obs_bytes, action_bytes;
     int64_t obs_at, action_at, reward_at, end_at, final_at; /* bytes from a row's beginning */
-    int64_t lanes, steps;                                   /* N; n of a window */
+    int64_t num_envs, steps;                                   /* N; n of a window */
     int64_t frames, zeros; /* of an observation; whether zeros are ahead of an episode's first one, or that one again */
     const float *powers;                                    /* [n + 1], of gamma */
 };
@@ -108,8 +108,8 @@ static void copy_obs(const struct rows *rows, int64_t id, const char *newest, ch
             memcpy(out + left * bytes, find_row(rows, id) + rows->obs_at, bytes);
         else
             memset(out + left * bytes, 0, bytes);
-        going = going && left && id >= rows->lanes && !read_end(rows, find_row(rows, id - rows->lanes));
-        if (going) id -= rows->lanes;
+        going = going && left && id >= rows->num_envs && !read_end(rows, find_row(rows, id - rows->num_envs));
+        if (going) id -= rows->num_envs;
     }
 }
 
@@ -118,8 +118,8 @@ void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length,
 {
     for (int64_t i = 0; i < length; i++) {
         for (int64_t m = 0; i + AHEAD < length && m <= rows->steps; m++) {
-            __builtin_prefetch(find_row(rows, ids[i + AHEAD] + m * rows->lanes));
-            __builtin_prefetch(find_row(rows, ids[i + AHEAD] + m * rows->lanes) + rows->end_at);
+            __builtin_prefetch(find_row(rows, ids[i + AHEAD] + m * rows->num_envs));
+            __builtin_prefetch(find_row(rows, ids[i + AHEAD] + m * rows->num_envs) + rows->end_at);
         }
         const char *row = find_row(rows, ids[i]);
         copy_obs(rows, ids[i], NULL, out->obs + i * rows->frames * rows->obs_bytes);
@@ -127,14 +127,14 @@ void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length,
         float total = read_reward(rows, row);
         int64_t end = read_end(rows, row), m = 1;
         for (; !end && m < rows->steps; m++) {
-            row = find_row(rows, ids[i] + m * rows->lanes);
+            row = find_row(rows, ids[i] + m * rows->num_envs);
             total += rows->powers[m] * read_reward(rows, row);
             end = read_end(rows, row);
         }
         const char *final = rows->finals + ((end - 1) & rows->finals_mask) * rows->final_bytes + rows->final_at;
-        const int64_t last = ids[i] + (m - 1) * rows->lanes;
+        const int64_t last = ids[i] + (m - 1) * rows->num_envs;
         char *next = out->next_obs + i * rows->frames * rows->obs_bytes;
-        copy_obs(rows, end > 0 ? last : last + rows->lanes, end > 0 ? final : NULL, next);
+        copy_obs(rows, end > 0 ? last : last + rows->num_envs, end > 0 ? final : NULL, next);
         out->reward[i] = total;
         out->discount[i] = end < 0 ? 0 : rows->powers[m];
     }
