@@ -277,7 +277,11 @@ class PPO(OnPolicy):
     def _check_shares(self) -> None:
         if not isinstance(self.learner, DenseLearner):
             check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        of_each = self.actors.num_rows // self.parts.rows_per_env * min(part.rows_per_env for part in self.parts.each)
+        of_each = (
+            self.actors.num_rows
+            // self.policy_group.rows_per_env
+            * min(spec.rows_per_env for spec in self.policy_group.specs)
+        )
         rows = min(self._sizes(self.num_steps, of_each))
         require(
             self.learners <= rows,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.envs.errors import ConfigError, PaddockError, install, require
 from paddock.envs.spaces.views import flatten
 from paddock.envs.spec import EnvSpec
@@ -202,10 +202,10 @@ def _visit(policy: Any, own: Any, spec: EnvSpec) -> list[NDArray[Any]]:
         own: the policy that is recorded, one of its members or the only one.
     """
     recorder = _Recorder(own)
-    seats = [policy.plays(seat) if isinstance(policy, SeatedPolicy) else own for seat in range(spec.seats)]
+    seats = [policy.plays(seat) if isinstance(policy, JointPolicy) else own for seat in range(spec.seats)]
     plays = any(one is own for one in seats)  # else it is of a league, and plays all
     members = [recorder if one is own or not plays else one for one in seats]
-    playing = recorder if spec.seats == 1 else SeatedPolicy(spec, members, range(spec.seats))
+    playing = recorder if spec.seats == 1 else JointPolicy(spec, members, range(spec.seats))
     recorder.met.clear()  # of seating
     episode = 0
     while len(recorder.met) < COMPARED:

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 
 from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
 from paddock.algos.learning.policy_episodes import Performance, perform  # noqa: E402
-from paddock.algos.multiagent.seated import seat_parts  # noqa: E402
+from paddock.algos.multiagent.joint_policy import make_joint_policy  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
 from paddock.envs.errors import require  # noqa: E402
@@ -35,16 +35,16 @@ def main() -> None:
     run, episodes = options.run, options.episodes
     trained, _ = load(run)
     drawn = build_algorithm(read_config(run), SerialPool())
-    names = trained.parts.names
+    names = trained.policy_group.names
     require(len(names) == 2, f"{run} has {len(names)} policies; name a run of two")
     seeds = [episode_seed(1, Stream.FRESH, 0, k) for k in range(episodes)]
     print(*(f"{name:>10}" for name in names), *(f"{'return of ' + name:>22}" for name in names))
     for pair in itertools.product((drawn, trained), repeat=2):
         weights = [algorithm.weights()[k] for k, algorithm in enumerate(pair)]
-        policy = seat_parts(trained.parts, trained.env, weights)
+        policy = make_joint_policy(trained.policy_group, trained.env, weights)
         played = perform(Performance(trained.env, policy, 100_000, stochastic=True), seeds)
         each, whose = np.concatenate(played.lives), np.concatenate(played.rows)
-        means = [each[np.isin(whose, part.seats)].mean() for part in trained.parts.each]
+        means = [each[np.isin(whose, spec.seats)].mean() for spec in trained.policy_group.specs]
         print(
             *(f"{'trained' if one is trained else 'drawn':>10}" for one in pair), *(f"{mean:22.2f}" for mean in means)
         )

@@ -67,7 +67,7 @@ def assert_same(one: Rollout, other: Rollout) -> None:
 
 def followed(of: RolloutConfig, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
     """Some rollouts from the beginning, and the points between which they lie."""
-    points = [ResumePoint.first(of.vec.num_envs, of.parts)]
+    points = [ResumePoint.first(of.vec.num_envs, of.policy_group)]
     source, rollouts = play_here(of, lambda k: [weights(of, k)], points[0], 0), []
     for _ in range(count):
         (rollout,), end = next(source)

@@ -14,8 +14,8 @@ from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from paddock.algos.learning.rollouts.config import RolloutConfig
-from paddock.algos.multiagent.evaluation import metrics_of_parts
-from paddock.algos.multiagent.seated import seat_parts
+from paddock.algos.multiagent.evaluation import metrics_per_policy
+from paddock.algos.multiagent.joint_policy import make_joint_policy
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against
 from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.actor import ActorPolicy
@@ -62,7 +62,7 @@ class AsyncEvaluation:
         *weights: Weights,
         against: Opponents | None = None,
     ) -> None:
-        """Have settings, and the weights of each part before the first update.
+        """Have settings, and the weights of each policy before the first update.
 
         Args:
             episodes: of one evaluation; with opponents of each policy.
@@ -73,10 +73,10 @@ class AsyncEvaluation:
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
         self._plays = not is_shared(config.vec)
-        self._parts = config.parts
+        self._policies = config.policy_group
         self._against = against
         self.interrupts = Interrupts()
-        self.newest: Sequence[Weights] = weights  # of each part, those being played, or played last
+        self.newest: Sequence[Weights] = weights  # of each policy, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
         self._playing = Playing()
@@ -149,7 +149,7 @@ class AsyncEvaluation:
             for k in self._games
         ]
         metrics = summarize(each[0], env, self.best_return, self.newest[0].version, self._max_steps)
-        return metrics | metrics_of_parts(self._parts, each) if metrics else {}
+        return metrics | metrics_per_policy(self._policies, each) if metrics else {}
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
@@ -160,13 +160,13 @@ class AsyncEvaluation:
 
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
-        judged, best = (self._parts.by_name([one.state_dict() for one in each]) for each in (self.newest, self.best))
+        judged, best = (self._policies.by_name([one.state_dict() for one in each]) for each in (self.newest, self.best))
         return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self._running, self._thread = bool(state["running"]), None
-        judged, best = (self._parts.in_order(one) for one in (state["judged"], state["best"]["weights"]))
+        judged, best = (self._policies.in_order(one) for one in (state["judged"], state["best"]["weights"]))
         self.newest = [Weights(**one) for one in judged]
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
@@ -178,11 +178,11 @@ class AsyncEvaluation:
         """
         met = which == "last" or self.best_return > float("-inf")
         require(met, "which=best is not known before the first evaluation; use which=last")
-        return seat_parts(self._parts, self._config.env, last if which == "last" else self.best)
+        return make_joint_policy(self._policies, self._config.env, last if which == "last" else self.best)
 
     def evaluated_policy(self) -> tuple[Policy, int]:
         """Return the policy that is being played, or was played last, and its iteration."""
-        return seat_parts(self._parts, self._config.env, self.newest), self.newest[0].version
+        return make_joint_policy(self._policies, self._config.env, self.newest), self.newest[0].version
 
     @property
     def _first(self) -> list[Weights]:
@@ -205,7 +205,7 @@ class AsyncEvaluation:
     def _play(self, weights: Sequence[Weights], playing: Playing) -> None:
         try:
             config = self._config
-            network = network_of(config.architecture) if self._parts.single else None
+            network = network_of(config.architecture) if self._policies.single else None
             anyway = isinstance(config.vec, Native)
             natively = not self._first and NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
             size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
@@ -237,9 +237,9 @@ def evaluate_on_worker(
     (weights, against), native = shared.value, isinstance(config.vec, Native)
     seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, n) for n in range(first, last)]
     if against:
-        two = tuple(ActorPolicy(config.parts.each[k].architecture, of[k]) for of in (weights, against))
+        two = tuple(ActorPolicy(config.policy_group.specs[k].architecture, of[k]) for of in (weights, against))
         # Who does the same every time would play all games alike against another such.
         return play_against(MatchPlayers(config.env, two, (False, True), max_steps, native), seeds, first)
-    policy = seat_parts(config.parts, config.env, weights)
+    policy = make_joint_policy(config.policy_group, config.env, weights)
     what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
     return perform(what, seeds, threads_of(config.vec))

@@ -9,7 +9,7 @@ from paddock.algos.learning.async_evaluation import AsyncEvaluation
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollouts.actors import Actors, Mode
 from paddock.algos.learning.rollouts.config import Fused
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.ranges import PositiveFloat, PositiveInt, UnitFloat
@@ -39,7 +39,7 @@ class RolloutAlgorithm(abc.ABC):
     eval_max_steps: PositiveInt
 
     learning: list[Any] = field(init=False)  # of each policy what learns it
-    parts: Parts = field(init=False)
+    policy_group: PolicyGroup = field(init=False)
     actors: Actors = field(init=False)
     evaluation: AsyncEvaluation = field(init=False)
 

@@ -12,7 +12,7 @@ from paddock.algos.learning.rollouts.config import Policies, RolloutConfig
 from paddock.algos.learning.rollouts.environments import Environments
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.recorder import PartRecorder
+from paddock.algos.multiagent.recorder import PolicyRecorder
 from paddock.algos.multiagent.versions import VersionsActor
 from paddock.algos.multiagent.view import JointView
 from paddock.algos.networks.actor import make_actor
@@ -29,44 +29,46 @@ class JointCollector:
     """Plays rollouts of several agents in one vector of environments; otherwise as `Collector`."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
-        self._config, self._index, self._parts = config, actor, config.parts
-        self._view = JointView(self._parts, config.vec.num_envs, actor)
+        self._config, self._index, self._policies = config, actor, config.policy_group
+        self._view = JointView(self._policies, config.vec.num_envs, actor)
         self.envs = Environments(config, self._view, actor)
         self._actors = [
-            VersionsActor(part.architecture, part.versions)
-            if part.versions
-            else make_actor(part.architecture, config.device)
-            for part in self._parts.each
+            VersionsActor(spec.architecture, spec.versions)
+            if spec.versions
+            else make_actor(spec.architecture, config.device)
+            for spec in self._policies.specs
         ]
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
         """Play T steps from `start`, wherever these environments are now.
 
         Args:
-            weights: of each part.
+            weights: of each policy.
 
         Returns:
-            The rollout of each part that learns, and their end, whose `played` are the actions of these rollouts alone.
+            The rollout of each policy that learns, and their end, whose `played` are the actions of these rollouts alone.
         """
-        config, parts, T, worlds = self._config, self._parts, self._config.num_steps, self._config.vec.num_envs
+        config, policies, T, worlds = self._config, self._policies, self._config.num_steps, self._config.vec.num_envs
         start = self.envs.enter(start, iteration)
         noise = [
             draw_noise(
-                config, part.architecture.head, weights[k], worlds * part.rows_per_env, iteration, self._index, k
+                config, spec.architecture.head, weights[k], worlds * spec.rows_per_env, iteration, self._index, k
             )
-            for k, part in enumerate(parts.each)
+            for k, spec in enumerate(policies.specs)
         ]
         state = start.state.copy()
         played, over, env_s, stray = self._step(weights, noise, start, state)
-        self._view.obs = [part.recorder.obs[T] for part in played]
-        action = parts.pack([part.recorder.action for part in played], [part.played for part in played])
+        self._view.obs = [recorder.recorder.obs[T] for recorder in played]
+        action = policies.pack(
+            [recorder.recorder.action for recorder in played], [recorder.played for recorder in played]
+        )
         end = self.envs.leave(start, over, state, action)
         rollouts = []
-        for k, part in enumerate(played):
-            if parts.each[k].versions:  # of which nobody learns
+        for k, recorder in enumerate(played):
+            if policies.specs[k].versions:  # of which nobody learns
                 continue
             # They waited together, which counts once, as do rewards to the dead, whoever would have played there.
-            steps, lives = part.steps(0.0 if k else env_s), {**part.lives, "stray_reward": 0.0 if k else stray}
+            steps, lives = recorder.steps(0.0 if k else env_s), {**recorder.lives, "stray_reward": 0.0 if k else stray}
             values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
             told = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self.envs.venv.restarts}
             rollouts.append(Rollout(weights[k].version, **told, **lives, **values))
@@ -77,12 +79,12 @@ class JointCollector:
         self.envs.venv.close()
 
     def _own(self, point: ResumePoint, k: int) -> ResumePoint:
-        """Return where a part's rows stand."""
-        if self._parts.single:
+        """Return where a policy's rows stand."""
+        if self._policies.single:
             return point
-        width = self._parts.each[k].architecture.state_width
-        state = point.state[self._parts.rows(k, len(point.length)), :width]
-        owned = self._parts.owned(k, self._view.agent_ids(point.episode))  # the others' memory is nothing to it
+        width = self._policies.specs[k].architecture.state_width
+        state = point.state[self._policies.rows(k, len(point.length)), :width]
+        owned = self._policies.owned(k, self._view.policy_ids(point.episode))  # the others' memory is nothing to it
         return replace(point, state=state if owned is None else np.where(owned[:, None], state, 0))
 
     def _step(
@@ -91,22 +93,24 @@ class JointCollector:
         noise: Sequence[NDArray[np.float32]],
         start: ResumePoint,
         state: NDArray[np.float32],
-    ) -> tuple[list[PartRecorder], NDArray[np.bool_], float, float]:
+    ) -> tuple[list[PolicyRecorder], NDArray[np.bool_], float, float]:
         """Choose and step, group by group; the policies' memory [N, S] is changed.
 
         Returns:
-            What each part met, which environments ended an episode in each step [T, W], the seconds spent waiting for
+            What each policy met, which environments ended an episode in each step [T, W], the seconds spent waiting for
             them, and what they paid to agents who did not live.
         """
-        config, parts, view = self._config, self._parts, self._view
+        config, policies, view = self._config, self._policies, self._view
         T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats
         episode, acts = start.episode.copy(), None if view.acts is None else view.acts.copy()
-        agent_ids, played = view.agent_ids(episode), []
-        for k, policy in enumerate(parts.each):
+        policy_ids, played = view.policy_ids(episode), []
+        for k, policy in enumerate(policies.specs):
             self._actors[k].load(weights[k])
-            memory = state if parts.single else state[parts.rows(k, W), : policy.architecture.state_width]
-            began, explored = (view.obs[k], acts, agent_ids, memory, config.env.metrics), bool(config.exploration)
-            played.append(PartRecorder(parts, k, config.groups, self._actors[k], noise[k], *began, explored=explored))
+            memory = state if policies.single else state[policies.rows(k, W), : policy.architecture.state_width]
+            began, explored = (view.obs[k], acts, policy_ids, memory, config.env.metrics), bool(config.exploration)
+            played.append(
+                PolicyRecorder(policies, k, config.groups, self._actors[k], noise[k], *began, explored=explored)
+            )
         over = np.empty((T, W), np.bool_)
         env_s, stray = 0.0, 0.0
         for t in range(T + 1):
@@ -121,17 +125,17 @@ class JointCollector:
                         acts[rows], ended = given[4]["acts"], given[4]["over"]
                         stray += float(np.sum(given[4].get("stray_reward", 0.0)))
                     over[t - 1, worlds] = ended
-                    if agent_ids is not None and ended.any():
+                    if policy_ids is not None and ended.any():
                         episode[worlds] += ended
-                        view.recast(agent_ids, episode, worlds.start + np.flatnonzero(ended))
-                    for part in played:
-                        part.record(t, group, given, None if agent_ids is None else agent_ids[rows])
+                        view.recast(policy_ids, episode, worlds.start + np.flatnonzero(ended))
+                    for recorder in played:
+                        recorder.record(t, group, given, None if policy_ids is None else policy_ids[rows])
                     env_s += time.perf_counter() - before
                 if t < T:
-                    chosen = [part.choose(t, group) for part in played]
-                    self.envs.venv.send(parts.join(chosen, None if agent_ids is None else agent_ids[rows]), rows)
+                    chosen = [recorder.choose(t, group) for recorder in played]
+                    self.envs.venv.send(policies.join(chosen, None if policy_ids is None else policy_ids[rows]), rows)
         view.acts = acts
-        for k, part in enumerate([] if parts.single else played):
-            owned, own = slice(None) if part.owned is None else part.owned[T], part.recorder.state
-            state[np.arange(len(state))[parts.rows(k, W)][owned], : own.shape[1]] = own[owned]
+        for k, recorder in enumerate([] if policies.single else played):
+            owned, own = slice(None) if recorder.owned is None else recorder.owned[T], recorder.recorder.state
+            state[np.arange(len(state))[policies.rows(k, W)][owned], : own.shape[1]] = own[owned]
         return played, over, env_s, stray

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from paddock.algos.learning.rollouts.config import playable
-from paddock.algos.multiagent.parts import Parts, PolicyPart
+from paddock.algos.multiagent.policies import PolicyGroup, PolicySpec
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import seated, spaces_of, spaces_of_role
 from paddock.envs.errors import nearest, require
@@ -26,12 +26,12 @@ def prepare_env(env: EnvSpec, vec: Vec, agent_id_feature: bool) -> EnvSpec:
     return playable(seated(env, agent_id_feature), vec)
 
 
-def make_parts(
+def make_policy_group(
     env: EnvSpec,
     policies: Mapping[str, Any] | None,
     architecture: Callable[[Layout, gymnasium.Space], Architecture],
-) -> Parts:
-    """Return the parts of an environment, each with its own network.
+) -> PolicyGroup:
+    """Build the policies of an environment, each with its own network.
 
     Args:
         policies: see `divide`.
@@ -43,16 +43,16 @@ def make_parts(
     if env.seats == 1:
         said = f"algo.policies={_spell(policies)}: env.id={env.id} has one agent; leave it at null"
         require(policies is None, said)
-        return Parts.alone(architecture(*spaces_of(env)), 1)
+        return PolicyGroup.shared(architecture(*spaces_of(env)), 1)
     divided = divide(env, policies)
     if len(divided) == 1:
-        return Parts.alone(architecture(*spaces_of_role(env, divided[0])), env.seats)
+        return PolicyGroup.shared(architecture(*spaces_of_role(env, divided[0])), env.seats)
     several, each = len(env.roles) > 1, []
     for role in divided:
         network = architecture(*spaces_of_role(env, role))
         layouts = (network.inputs.layout, role.actions) if several else None
-        each.append(PolicyPart(role.name, role.seats, network, layouts))
-    return Parts.of(each, env)
+        each.append(PolicySpec(role.name, role.seats, network, layouts))
+    return PolicyGroup.of(each, env)
 
 
 def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:

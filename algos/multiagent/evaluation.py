@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 
 
 def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
@@ -16,20 +16,20 @@ def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
     return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
 
 
-def metrics_of_parts(parts: Parts, games: Sequence[Episodes]) -> dict[str, float]:
+def metrics_per_policy(policies: PolicyGroup, games: Sequence[Episodes]) -> dict[str, float]:
     """Return metrics of the lives of each of several policies; of one policy none.
 
     Args:
-        parts: the policies.
+        policies: the policies.
         games: of each policy, or those of all together.
     """
     metrics: dict[str, float] = {}
-    for k, part in enumerate(() if parts.single else parts.each):
+    for k, spec in enumerate(() if policies.single else policies.specs):
         played = games[k % len(games)]
         known = zip(played.lives, played.rows, np.isfinite(played.returns), strict=True)
-        lives = [of[np.isin(seats, part.seats)] for of, seats, finite in known if finite]
+        lives = [of[np.isin(seats, spec.seats)] for of, seats, finite in known if finite]
         returns = np.concatenate(lives) if lives else np.zeros(0)
         if len(returns):
-            name = f"eval/{part.name}/return"
+            name = f"eval/{spec.name}/return"
             metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
     return metrics

@@ -1,4 +1,4 @@
-"""What a part's rows see, do and are given while T steps are played, group by group."""
+"""What a policy's rows see, do and are given while T steps are played, group by group."""
 
 import time
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.rollouts.recorder import Recorder
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.multiagent.versions import VersionsActor
 from paddock.algos.networks.actor import Actor, DenseActor
 from paddock.envs.native.steps import Steps
 
 
-class PartRecorder:
+class PolicyRecorder:
     """A part at work in one rollout: chooses actions for its rows, n of them, and keeps what came of it.
 
     What somebody does is the same bits, whoever lives, and whoever else plays: a dense network has them for a row in
@@ -22,20 +22,20 @@ class PartRecorder:
 
     Attributes:
         recorder: of all its rows.
-        acts: [T + 1, n], rows that await an action of this part; None: all, as there is one agent.
-        owned: [T + 1, n], rows that this part plays; None: all.
+        acts: [T + 1, n], rows that await an action of this policy; None: all, as there is one agent.
+        owned: [T + 1, n], rows that this policy plays; None: all.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        policies: PolicyGroup,
         k: int,
         groups: int,
         actor: Actor | VersionsActor,
         noise: NDArray[np.float32],
         obs: NDArray[Any],
         acts: NDArray[np.bool_] | None,
-        agent_ids: NDArray[np.intp] | None,
+        policy_ids: NDArray[np.intp] | None,
         state: NDArray[np.float32],
         metrics: Sequence[str],
         *,
@@ -47,31 +47,31 @@ class PartRecorder:
             noise: [T, n, W], of its actions.
             obs: [n, ...], what its rows see.
             acts: [N], of all rows.
-            agent_ids: see `Parts.agent_ids`.
+            policy_ids: see `PolicyGroup.policy_ids`.
             state: is changed.
             explored: actions are not the head's own; what is learned of agents is then sequences of their turns, which
                 begin with the memory that they had.
         """
         T, n = noise.shape[:2]
-        self._parts, self._k, self._actor, self._noise = parts, k, actor, noise
-        self.recorder = Recorder(parts.each[k].architecture, noise, obs, state, metrics, explored=explored)
-        worlds, size = n // len(parts.each[k].seats), n // groups
+        self._policies, self._k, self._actor, self._noise = policies, k, actor, noise
+        self.recorder = Recorder(policies.specs[k].architecture, noise, obs, state, metrics, explored=explored)
+        worlds, size = n // len(policies.specs[k].seats), n // groups
         self._rows = [slice(start, start + size) for start in range(0, n, size)]
-        self._among = parts.rows(k, worlds // groups)  # a group's batch
-        self._where = np.arange(worlds // groups * parts.seats)[self._among]
+        self._among = policies.rows(k, worlds // groups)  # a group's batch
+        self._where = np.arange(worlds // groups * policies.seats)[self._among]
         keeps = explored and acts is not None and state.shape[1] > 0
         self._memory = np.empty((T, *state.shape), np.float32) if keeps else None
         self.acts: NDArray[np.bool_] | None = None
         self.owned: NDArray[np.bool_] | None = None
         if acts is not None:
             self.acts = np.empty((T + 1, n), np.bool_)
-            self.acts[0] = acts[parts.rows(k, worlds)]
-        played = parts.owned(k, agent_ids)
+            self.acts[0] = acts[policies.rows(k, worlds)]
+        played = policies.owned(k, policy_ids)
         if played is not None and self.acts is not None:
             self.owned = np.empty((T + 1, n), np.bool_)
             self.owned[0] = played
             self.acts[0] &= played
-        self._number = None if agent_ids is None else parts.number(k, agent_ids)  # [n], which version plays
+        self._number = None if policy_ids is None else policies.number(k, policy_ids)  # [n], which version plays
 
     def choose(self, t: int, group: int) -> NDArray[Any]:
         """Return the actions of its rows in a group, as its head gives them to environments."""
@@ -100,34 +100,39 @@ class PartRecorder:
         of.policy_s += time.perf_counter() - before
         return of.head.to_env(of.action[t, rows])
 
-    def record(self, t: int, group: int, given: Any, agent_ids: NDArray[np.intp] | None) -> None:
+    def record(self, t: int, group: int, given: Any, policy_ids: NDArray[np.intp] | None) -> None:
         """Note what a group gave on the step that led to observation t.
 
         Args:
             given: what `recv` gave for all of its rows.
-            agent_ids: of who plays its rows from here on.
+            policy_ids: of who plays its rows from here on.
         """
         rows, among = self._rows[group], self._among
         seen, reward, ended, cut, infos = given
-        if not self._parts.single:
-            seen, reward, ended, cut = self._parts.narrow(self._k, seen[among]), reward[among], ended[among], cut[among]
+        if not self._policies.single:
+            seen, reward, ended, cut = (
+                self._policies.narrow(self._k, seen[among]),
+                reward[among],
+                ended[among],
+                cut[among],
+            )
         if self.owned is not None:
             was = self.owned[t - 1, rows]
             reward, ended, cut = reward * was, ended & was, cut & was
-            self.owned[t, rows] = self._parts.owned(self._k, agent_ids)
-            if self._number is not None and agent_ids is not None:
-                self._number[rows] = self._parts.number(self._k, agent_ids)
+            self.owned[t, rows] = self._policies.owned(self._k, policy_ids)
+            if self._number is not None and policy_ids is not None:
+                self._number[rows] = self._policies.number(self._k, policy_ids)
             self.recorder.state[rows][self.owned[t, rows] & ~was] = 0  # somebody else's memory
         self.recorder.record(t, rows, (seen, reward, ended, cut, infos), self._where)
         if self.acts is not None:
             self.acts[t, rows] = infos["acts"][among]
             if self.owned is not None:
                 self.acts[t, rows] &= self.owned[t, rows]
-            self._parts.hide(self._k, self.recorder.obs[t, rows], self.acts[t, rows])
+            self._policies.hide(self._k, self.recorder.obs[t, rows], self.acts[t, rows])
 
     @property
     def played(self) -> NDArray[np.bool_] | None:
-        """[T, n], whose actions were this part's; None: all."""
+        """[T, n], whose actions were this policy's; None: all."""
         return None if self.owned is None else self.owned[:-1]
 
     @property
@@ -141,5 +146,5 @@ class PartRecorder:
         return self.recorder.steps(env_s, self._actor.log_std, self._join)
 
     def _join(self, finals: list[Any]) -> NDArray[Any]:
-        kind = self.recorder.obs.dtype if self._parts.wide is None else self._parts.wide[0]
-        return self._parts.narrow(self._k, np.array(finals, kind))
+        kind = self.recorder.obs.dtype if self._policies.wide is None else self._policies.wide[0]
+        return self._policies.narrow(self._k, np.array(finals, kind))

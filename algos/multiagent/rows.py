@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.parts import Parts
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.envs.errors import require
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
@@ -32,12 +32,12 @@ def spaces_of_rows(env: EnvSpec) -> list[tuple[gymnasium.Space, gymnasium.Space]
 
 def policy_in_row(policy: Any, row: int) -> Any:
     """Return the policy that plays a row of its environment."""
-    return policy.at(row) if isinstance(policy, SeatedPolicy) else policy
+    return policy.at(row) if isinstance(policy, JointPolicy) else policy
 
 
-def describe_rows(parts: Parts) -> tuple[str, str]:
+def describe_rows(policies: PolicyGroup) -> tuple[str, str]:
     """Return how many agents an environment has, in words where they are several, and what a row is."""
-    return (f" of {parts.seats} agents", "agents") if parts.seats > 1 else ("", "environments")
+    return (f" of {policies.seats} agents", "agents") if policies.seats > 1 else ("", "environments")
 
 
 def name_row(row: int, per_env: int) -> str:

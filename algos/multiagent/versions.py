@@ -63,17 +63,17 @@ class VersionsActor:
         What the versions have in common is done once: what rows of bytes become, what is legal, how choices are drawn.
         """
         ends = np.searchsorted(version, np.arange(len(self._actors) + 1)).tolist()
-        parts = [(k, slice(*ends[k : k + 2])) for k in range(len(self._actors)) if ends[k] < ends[k + 1]]
+        slices = [(k, slice(*ends[k : k + 2])) for k in range(len(self._actors)) if ends[k] < ends[k + 1]]
         actors = [actor for actor in self._actors if isinstance(actor, DenseActor)]
         if self._normalized:
-            last = [actors[k].forward(actors[k].features(obs[part])) for k, part in parts]
+            last = [actors[k].forward(actors[k].features(obs[rows])) for k, rows in slices]
         else:
             seen = actors[0].features(obs)
             last = [
-                actors[k].forward(seen.part(part) if isinstance(seen, SparseRows) else seen[part]) for k, part in parts
+                actors[k].forward(seen.part(rows) if isinstance(seen, SparseRows) else seen[rows]) for k, rows in slices
             ]
         out = outputs_of(self._architecture, obs, np.concatenate(last))
         if not self._head.num_log_std:
             return self._head.sample(out, actors[0].log_std, noise)
-        each = [self._head.sample(out[part], actors[k].log_std, noise[part]) for k, part in parts]
+        each = [self._head.sample(out[rows], actors[k].log_std, noise[rows]) for k, rows in slices]
         return np.concatenate(each)

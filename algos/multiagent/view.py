@@ -8,61 +8,61 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.rollouts.environments import ToEnv
 from paddock.algos.learning.rollouts.resume_point import State
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 
 
 class JointView:
-    """The view of all parts; see `learning.rollouts.environments.View`.
+    """The view of all policies; see `learning.rollouts.environments.View`.
 
     Attributes:
-        obs: of each part, [n, ...].
+        obs: of each policy, [n, ...].
         acts: [N], rows that await an action; None where all always do.
     """
 
     obs: list[NDArray[Any]]
     acts: NDArray[np.bool_] | None
 
-    def __init__(self, parts: Parts, worlds: int, index: int) -> None:
+    def __init__(self, policies: PolicyGroup, worlds: int, index: int) -> None:
         """Start without observations.
 
         Args:
-            parts: the policies.
+            policies: the policies.
             worlds: in the vector.
             index: of the actor.
         """
-        self._parts, self._worlds = parts, worlds
+        self._policies, self._worlds = policies, worlds
         self._numbers = index * worlds + np.arange(worlds)  # of the worlds among those of all actors
 
-    def agent_ids(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return which part plays each row of these worlds in their episodes [W]; see `Parts.agent_ids`."""
-        return self._parts.agent_ids(self._numbers, episode)
+    def policy_ids(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return which part plays each row of these worlds in their episodes [W]; see `PolicyGroup.policy_ids`."""
+        return self._policies.policy_ids(self._numbers, episode)
 
-    def recast(self, agent_ids: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
+    def recast(self, policy_ids: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
         """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
-        seats, new = self._parts.seats, self._parts.agent_ids(self._numbers[begun], episode[begun])
-        agent_ids.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
+        seats, new = self._policies.seats, self._policies.policy_ids(self._numbers[begun], episode[begun])
+        policy_ids.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
         """See `View.take`."""
-        parts, agent_ids = self._parts, self.agent_ids(episode)
+        policies, policy_ids = self._policies, self.policy_ids(episode)
         self.acts = infos.get("acts")
-        self.obs = [parts.own(k, obs) for k in range(len(parts.each))]
+        self.obs = [policies.own(k, obs) for k in range(len(policies.specs))]
         if self.acts is not None:
             self.obs = [own.copy() for own in self.obs]
             for k, own in enumerate(self.obs):
-                acts, owned = self.acts[parts.rows(k, self._worlds)], parts.owned(k, agent_ids)
-                parts.hide(k, own, acts if owned is None else acts & owned)
+                acts, owned = self.acts[policies.rows(k, self._worlds)], policies.owned(k, policy_ids)
+                policies.hide(k, own, acts if owned is None else acts & owned)
 
     def state_dict(self) -> dict[str, Any]:
         """See `View.state_dict`."""
-        return {"obs": self._parts.by_name(self.obs), **({} if self.acts is None else {"acts": self.acts})}
+        return {"obs": self._policies.by_name(self.obs), **({} if self.acts is None else {"acts": self.acts})}
 
     def load_state_dict(self, state: State) -> None:
         """See `View.load_state_dict`."""
-        self.obs = [np.array(obs) for obs in self._parts.in_order(state["obs"])]
+        self.obs = [np.array(obs) for obs in self._policies.in_order(state["obs"])]
         self.acts = np.array(state["acts"]) if "acts" in state else None
 
     def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
         """See `View.unpack`."""
-        agent_ids = self.agent_ids(episode)
-        return lambda actions, rows: self._parts.unpack(actions, None if agent_ids is None else agent_ids[rows])
+        policy_ids = self.policy_ids(episode)
+        return lambda actions, rows: self._policies.unpack(actions, None if policy_ids is None else policy_ids[rows])

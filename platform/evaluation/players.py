@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.networks.inputs import spaces_of, spaces_of_role
 from paddock.algos.protocol import KeepsVersions, LearnsInEnv, Policy, can_draw
 from paddock.envs.errors import nearest, require
@@ -52,7 +52,7 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlay
     kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
     each = [(algorithm.version(number), number) for number in kept if number < iteration]
     each.append((algorithm.policy(), iteration))
-    populations = [policy.populations if isinstance(policy, SeatedPolicy) else {} for policy, _ in each]
+    populations = [policy.populations if isinstance(policy, JointPolicy) else {} for policy, _ in each]
     if not populations[-1]:
         return [MatchPlayer(f"@{number}", policy, number) for policy, number in each]
     return [
@@ -86,8 +86,8 @@ def _find(word: str, env: EnvSpec) -> MatchPlayer:
     policy = build("players", {"_target_": SHORT.get(word, word)}, env=env)
     require(isinstance(policy, Policy), f"players={word} has no act(obs, state) method; name a class that has one")
     several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
-    seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
-    require(seated, f"{several}; name a function that returns a paddock.algos.multiagent.seated.SeatedPolicy")
+    seated = len(env.roles) == 1 or isinstance(policy, JointPolicy)
+    require(seated, f"{several}; name a function that returns a paddock.algos.multiagent.joint_policy.JointPolicy")
     return MatchPlayer(word, policy, None)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.networks.inputs import blank, spaces_of, spaces_of_role
 from paddock.algos.protocol import ReadsInputs, can_draw
 from paddock.envs.errors import ConfigError, require
@@ -158,7 +158,7 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
     Raises:
         ConfigError: the name is unknown, or missing although the run has several policies.
     """
-    if not isinstance(policy, SeatedPolicy):
+    if not isinstance(policy, JointPolicy):
         require(of is None, f"of={of}: this run has a single policy for all agents; leave of= out")
         return (policy, *spaces_of(env))
     member = policy.find(of)

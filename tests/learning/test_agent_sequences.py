@@ -171,7 +171,7 @@ def test_memory_in_every_step_is_that_of_the_seats_own_turns_alone(id: str) -> N
     sizes: dict[str, Any] = {"hidden_sizes": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
     architecture = Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=True, **sizes)
     of = replace(of, architecture=architecture, exploration=(EpsilonGreedy(0, 1.0, 1.0, 0, ladder=0),))
-    collector, point = Collector(of), ResumePoint.first(2, of.parts)
+    collector, point = Collector(of), ResumePoint.first(2, of.policy_group)
     rollouts = []
     for k in range(4):
         (rollout,), point = collector.collect([replace(weights(of), version=k)], point, k)

@@ -49,7 +49,7 @@ def config(id: str, T: int, actions: tuple[int, ...] | None = None, worlds: int 
 
 def play(of: RolloutConfig, count: int) -> list[Rollout]:
     """Some rollouts from the beginning; of chosen actions those of the steps before each one follow."""
-    collector, point = Collector(of), ResumePoint.first(of.vec.num_envs, of.parts)
+    collector, point = Collector(of), ResumePoint.first(of.vec.num_envs, of.policy_group)
     rollouts = []
     for k in range(count):
         given = weights(of)

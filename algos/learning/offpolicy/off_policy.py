@@ -27,7 +27,7 @@ from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, Staleness, check_shares, count_actors
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.divide import make_parts, prepare_env
+from paddock.algos.multiagent.divide import make_policy_group, prepare_env
 from paddock.algos.multiagent.rows import has_turns
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
@@ -105,24 +105,24 @@ class OffPolicy(RolloutAlgorithm):
         self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
         actors = count_actors(self.rollouts, self.num_actors)
-        self.parts = make_parts(self.env, self.policies, make_architecture)
+        self.policy_group = make_policy_group(self.env, self.policies, make_architecture)
         self.learning = []
-        for k, part in enumerate(self.parts.each):
+        for k, spec in enumerate(self.policy_group.specs):
             seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
-            rows, architecture = self.vec.num_envs * actors * part.rows_per_env, part.architecture
+            rows, architecture = self.vec.num_envs * actors * spec.rows_per_env, spec.architecture
             own = team(architecture, seed), schedule(architecture)
-            self.learning.append(LearnedPolicy(part.name, seed, rows, *own, learns_values))
+            self.learning.append(LearnedPolicy(spec.name, seed, rows, *own, learns_values))
         config = RolloutConfig(
             self.env,
             self.vec,
-            self.parts.each[0].architecture,
+            self.policy_group.specs[0].architecture,
             self.seed,
             self.num_steps,
             self.groups,
             self.fused,
             tuple(exploration(one.rows) for one in self.learning),
             actors,
-            policies=None if self.parts.single else self.parts,
+            policies=None if self.policy_group.single else self.policy_group,
             device=self.device,
         )
         how = self.rollouts, actors, self.staleness
@@ -198,17 +198,19 @@ class OffPolicy(RolloutAlgorithm):
         each = [one.state_dict() for one in self.learning]
         return {
             "evaluations": self.evaluations,
-            **{name: self.parts.by_name([own[name] for own in each]) for name in each[0]},
+            **{name: self.policy_group.by_name([own[name] for own in each]) for name in each[0]},
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
-            **self.parts.state_dict(),
+            **self.policy_group.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
-        self.parts.check(state)
+        self.policy_group.check(state)
         self.evaluations = int(state["evaluations"])
-        every = {name: self.parts.in_order(state[name]) for name in ("learner", "schedule", "replay") if name in state}
+        every = {
+            name: self.policy_group.in_order(state[name]) for name in ("learner", "schedule", "replay") if name in state
+        }
         for k, one in enumerate(self.learning):
             one.load_state_dict({name: values[k] for name, values in every.items()})
         self.evaluation.load_state_dict(state["evaluation"])
@@ -217,7 +219,7 @@ class OffPolicy(RolloutAlgorithm):
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""
         each = {one.name: one.initial() for one in self.learning}
-        return each[""] if self.parts.single else InitialPolicies(each)
+        return each[""] if self.policy_group.single else InitialPolicies(each)
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: what acts; one policy for all of several, or each from the one of its name."""

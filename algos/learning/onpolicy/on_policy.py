@@ -22,9 +22,9 @@ from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
 from paddock.algos.learning.rollouts.actors import WHERE, Actors, count_actors
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from paddock.algos.multiagent.divide import make_parts, prepare_env
+from paddock.algos.multiagent.divide import make_policy_group, prepare_env
+from paddock.algos.multiagent.joint_policy import make_joint_policy
 from paddock.algos.multiagent.rows import check_turns, describe_rows
-from paddock.algos.multiagent.seated import seat_parts
 from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
@@ -95,20 +95,22 @@ class OnPolicy(RolloutAlgorithm):
         self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
         self.frozen = Opponents(self.opponents)
-        self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
+        self.policy_group = self.frozen.learning(
+            make_policy_group(self.env, self.policies, self._architecture), self.env
+        )
         config = RolloutConfig(
             self.env,
             self.vec,
-            self.parts.each[0].architecture,
+            self.policy_group.specs[0].architecture,
             self.seed,
             self.num_steps,
             assembly.groups,
             self.fused,
-            policies=None if self.parts.single else self.parts,
+            policies=None if self.policy_group.single else self.policy_group,
             device=assembly.device,
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
-        self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.parts.each))]
+        self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
         if self.frozen.starts_anew:
             count = self.learning[0].team.count
             require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
@@ -142,7 +144,7 @@ class OnPolicy(RolloutAlgorithm):
     def _checked(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[Sequence[Rollout], None, None]:
         for each in rollouts:
             self.count.clock.lap("wait")
-            for rollout, layout in zip(each, self.parts.layouts, strict=True):
+            for rollout, layout in zip(each, self.policy_group.layouts, strict=True):
                 check_rollout(rollout, layout)
             check_turns(each, self.count.iteration)
             yield each
@@ -174,7 +176,7 @@ class OnPolicy(RolloutAlgorithm):
             **world_metrics(rollouts[0], count.iteration, sum(one.stray_reward for one in rollouts)),
             **episode_metrics(played, self.env.metrics),
         }
-        for name, rollout in () if self.parts.single else zip(self.parts.names, rollouts, strict=True):
+        for name, rollout in () if self.policy_group.single else zip(self.policy_group.names, rollouts, strict=True):
             row |= prefix_metrics(name, episode_metrics(rollout, self.env.metrics))
         row |= metrics
         clock.lap("learn")
@@ -189,7 +191,7 @@ class OnPolicy(RolloutAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
-        by_name = self.parts.by_name
+        by_name = self.policy_group.by_name
         return {
             **self.count.state_dict(),
             "learner": by_name([one.learner.state_dict() for one in self.learning]),
@@ -197,16 +199,16 @@ class OnPolicy(RolloutAlgorithm):
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
             **self.frozen.state_dict(),
-            **self.parts.state_dict(self._sees_normalized),
+            **self.policy_group.state_dict(self._sees_normalized),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
-        self.parts.check(state, self._sees_normalized)
+        self.policy_group.check(state, self._sees_normalized)
         self.count.load_state_dict(state)
-        for one, own in zip(self.learning, self.parts.in_order(state["learner"]), strict=True):
+        for one, own in zip(self.learning, self.policy_group.in_order(state["learner"]), strict=True):
             one.learner.load_state_dict(own)
-        for one, own in zip(self.learning, self.parts.in_order(state["normalization"]), strict=True):
+        for one, own in zip(self.learning, self.policy_group.in_order(state["normalization"]), strict=True):
             one.normalization.load_state_dict(own)
         self.frozen.load_state_dict(state)
         self.actors.load_state_dict(state["actors"], *self.frozen.acting(self.weights()))
@@ -219,15 +221,15 @@ class OnPolicy(RolloutAlgorithm):
 
     def version(self, iteration: int) -> Policy:
         """See `KeepsVersions`."""
-        return seat_parts(self.parts, self.env, self.frozen.version(iteration))
+        return make_joint_policy(self.policy_group, self.env, self.frozen.version(iteration))
 
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""
         each = [one.initial(self.iteration) for one in self.learning]
-        if self.parts.single:
+        if self.policy_group.single:
             return each[0]
-        main = self.parts.names[0] if self.frozen.is_league else None
-        return InitialPolicies(dict(zip(self.parts.names, each, strict=True)), main)
+        main = self.policy_group.names[0] if self.frozen.is_league else None
+        return InitialPolicies(dict(zip(self.policy_group.names, each, strict=True)), main)
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""
@@ -240,7 +242,7 @@ class OnPolicy(RolloutAlgorithm):
         """What a run would assemble, for `dry_run=true`."""
         actors = self.actors
         batch = actors.num_rows * self.num_steps
-        each, rows = describe_rows(self.parts)
+        each, rows = describe_rows(self.policy_group)
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, {WHERE[self.rollouts]}, "
             f"{actors.staleness} updates behind",
@@ -252,13 +254,13 @@ class OnPolicy(RolloutAlgorithm):
 
     def _drawn(self, k: int, iteration: int | None) -> NormalizedLearner:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
-        part, actors = self.parts.each[k], count_actors(self.rollouts, self.num_actors)
+        spec, actors = self.policy_group.specs[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
-        rows = self.vec.num_envs * actors * part.rows_per_env
-        inputs, several = part.architecture.inputs, self.parts.rows_per_env > 1
+        rows = self.vec.num_envs * actors * spec.rows_per_env
+        inputs, several = spec.architecture.inputs, self.policy_group.rows_per_env > 1
         normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, turns=several)
-        team = self._assembly.make_team(part.architecture, seed)
-        return NormalizedLearner(k, part.name, team, normalization, self._assembly.observation_clip)
+        team = self._assembly.make_team(spec.architecture, seed)
+        return NormalizedLearner(k, spec.name, team, normalization, self._assembly.observation_clip)
 
     def _architecture(self, observations: Layout, actions: gymnasium.Space) -> Architecture:
         head = make_head(actions, distribution=self.continuous_distribution)

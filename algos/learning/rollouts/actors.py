@@ -58,7 +58,7 @@ class Actors:
         *weights: Weights,
         sync_every: int = 1,
     ) -> None:
-        """Take the weights of each part before the first update.
+        """Take the weights of each policy before the first update.
 
         Args:
             sync_every: rollouts from one renewal of the weights that act to the next, >= 1.
@@ -78,14 +78,14 @@ class Actors:
         self.num_actors = count_actors(mode, num_actors)
         self.staleness = 0 if mode == "inline" else staleness
         self.sync_every = sync_every
-        self._parts = config.parts
-        self.num_rows = N * self.num_actors * self._parts.rows_per_env
+        self._policies = config.policy_group
+        self.num_rows = N * self.num_actors * self._policies.rows_per_env
         if self.num_actors > 1:
             check_unshared(
                 config.vec, f"each of {self.num_actors} actors (algo.num_actors) has environments of its own"
             )
         check_memory(config, self.num_rows)
-        self._start = ResumePoint.first(N * self.num_actors, self._parts)
+        self._start = ResumePoint.first(N * self.num_actors, self._policies)
         self._next = weights[0].version  # the rollout that is learned from next
         # Those that rollouts from there on are played by, newest last.
         self._weights: list[Policies] = [weights] * (-(-self.staleness // sync_every) + 1)
@@ -96,11 +96,11 @@ class Actors:
 
     @property
     def newest(self) -> Policies:
-        """What was published last, of each part."""
+        """What was published last, of each policy."""
         return self._weights[-1]
 
     def publish(self, version: int, make: Callable[[], Policies]) -> None:
-        """Take the weights of each part after one more update, if they are those that some rollout is played by.
+        """Take the weights of each policy after one more update, if they are those that some rollout is played by.
 
         Args:
             make: gives them; is asked for nothing that nobody plays.
@@ -116,7 +116,7 @@ class Actors:
         self._weights = [weights] * len(self._weights)
 
     def rollouts(self) -> Generator[list[Rollout], None, None]:
-        """Rollouts of each part from the present version on, for ever."""
+        """Rollouts of each policy from the present version on, for ever."""
         self._closed = False
         with contextlib.closing(self._source(self._next)) as source:
             try:
@@ -152,14 +152,14 @@ class Actors:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
-        by_name = self._parts.by_name
+        by_name = self._policies.by_name
         older = {str(k): by_name([one.state_dict() for one in each]) for k, each in enumerate(self._older)}
-        return {"start": self._start.state_dict(self._parts), "older": older}
+        return {"start": self._start.state_dict(self._policies), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], *newest: Weights) -> None:
         """Take over what `state_dict` gave, with the newest weights, which learners keep."""
-        self._start = ResumePoint.restore(state["start"], self._parts, self.num_actors)
-        older = [self._parts.in_order(state["older"][str(k)]) for k in range(len(self._older))]
+        self._start = ResumePoint.restore(state["start"], self._policies, self.num_actors)
+        older = [self._policies.in_order(state["older"][str(k)]) for k in range(len(self._older))]
         kept: list[Policies] = [[Weights(**one) for one in each] for each in older]
         self._weights = [*kept, newest] if self.sync_every == 1 else kept
         self._next = newest[0].version

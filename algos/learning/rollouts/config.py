@@ -9,7 +9,7 @@ import numpy as np
 from paddock.algos.learning.offpolicy.exploration import Exploration
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.multiagent.rows import rows_per_env, spaces_of_rows
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.envs.errors import require
@@ -18,9 +18,9 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
 Fused = Literal["auto", "never"]
-Policies = Sequence[Weights]  # of each part
+Policies = Sequence[Weights]  # of each policy
 Versions = Callable[[int], Policies]  # those that play rollout k
-Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
+Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each policy, and where they ended
 
 MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
 
@@ -36,15 +36,15 @@ class RolloutConfig:
     num_steps: int  # T
     groups: int  # parts of the environments that are acted on in turn, while the others step
     fused: Fused  # whether native environments may choose and step in one call, which changes no number
-    exploration: tuple[Exploration, ...] = ()  # of each part, off-policy: no log-probabilities; (): the head's
+    exploration: tuple[Exploration, ...] = ()  # of each policy, off-policy: no log-probabilities; (): the head's
     num_actors: int = 1  # that play so many environments each
-    policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
+    policies: PolicyGroup | None = None  # several, and whose rows each acts for; None: one acts for all
     device: str = "cpu"  # that policies act on in threads of the process that learns, which is the learner's
 
     @property
-    def parts(self) -> Parts:
+    def policy_group(self) -> PolicyGroup:
         """Who acts for whom."""
-        return self.policies or Parts.alone(self.architecture, rows_per_env(self.env))
+        return self.policies or PolicyGroup.shared(self.architecture, rows_per_env(self.env))
 
 
 def check_memory(config: RolloutConfig, rows: int) -> None:

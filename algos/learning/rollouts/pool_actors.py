@@ -57,7 +57,7 @@ class RolloutWorker:
     def play(
         self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
     ) -> tuple[list[Rollout], ResumePoint] | None:
-        """Play this actor's share of each part's rollout, as `Collector.collect` does.
+        """Play this actor's share of each policy's rollout, as `Collector.collect` does.
 
         Args:
             whole: whether `start` has what brings environments there.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 
 State = Mapping[str, Any]
 
@@ -27,10 +27,10 @@ class ResumePoint:
     seen: tuple[int, ...] = ()  # by each vector of environments, the checksum of what its policies see there
 
     @classmethod
-    def first(cls, num_envs: int, parts: Parts) -> "ResumePoint":
+    def first(cls, num_envs: int, policies: PolicyGroup) -> "ResumePoint":
         """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs * parts.rows_per_env, parts.state_width), np.float32))
+        return cls(zeros, zeros, np.zeros((num_envs * policies.rows_per_env, policies.state_width), np.float32))
 
     @property
     def rows_per_env(self) -> int:
@@ -105,9 +105,9 @@ class ResumePoint:
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), self.length + len(over))
         return ResumePoint(episode, length, state, (saved,), () if played is None else (played,))
 
-    def state_dict(self, parts: Parts) -> dict[str, Any]:
+    def state_dict(self, policies: PolicyGroup) -> dict[str, Any]:
         """Return arrays and plain data; `actions` are those of the running episodes, row by row."""
-        actions = np.zeros((0, parts.components), parts.compact_dtype)
+        actions = np.zeros((0, policies.components), policies.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
             lengths = np.repeat(self.length, self.rows_per_env)
@@ -117,7 +117,7 @@ class ResumePoint:
         return {**arrays, "saved": saved or None, "seen": np.array(self.seen, np.int64)}
 
     @classmethod
-    def restore(cls, state: State, parts: Parts, vectors: int) -> "ResumePoint":
+    def restore(cls, state: State, policies: PolicyGroup, vectors: int) -> "ResumePoint":
         """Return the point that `state_dict` was of, for so many vectors of environments."""
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
@@ -125,7 +125,7 @@ class ResumePoint:
         length = np.repeat(point.length, point.rows_per_env)
         if len(state["actions"]) != length.sum() or not len(state["actions"]):
             return point
-        steps = np.zeros((int(length.max()), len(length), parts.components), parts.compact_dtype)
+        steps = np.zeros((int(length.max()), len(length), policies.components), policies.compact_dtype)
         for n, end in enumerate(np.cumsum(length)):
             steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
         return replace(point, played=(steps,))

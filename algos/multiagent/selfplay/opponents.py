@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from paddock.algos.learning.rollouts.config import RolloutConfig
-from paddock.algos.multiagent.parts import Parts, PolicyPart
+from paddock.algos.multiagent.policies import PolicyGroup, PolicySpec
 from paddock.algos.multiagent.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, name_opponent
 from paddock.algos.multiagent.selfplay.sides import sides_of
 from paddock.algos.multiagent.versions import stack
@@ -37,33 +37,33 @@ class Opponents:
         self._settings = None if given is None else Settings.of(given)
         self._places: list[list[Weights]] = []  # of each policy
 
-    def learning(self, parts: Parts, env: EnvSpec) -> Parts:
-        """Return the parts that learn: as they are, or each policy of a league in the place of the only one.
+    def learning(self, policies: PolicyGroup, env: EnvSpec) -> PolicyGroup:
+        """Return the policies that learn: as they are, or each policy of a league in the place of the only one.
 
         Raises:
             ConfigError: there is nobody to play against, or several policies learn already, each for its own agents.
         """
         settings = self._settings
         if settings is None:
-            return parts
-        what = f"opponents: {len(parts.each)} policies learn in this world, each of some of the agents"
-        require(parts.single, f"{what}; leave it at null, or have one policy for all agents")
+            return policies
+        what = f"opponents: {len(policies.specs)} policies learn in this world, each of some of the agents"
+        require(policies.single, f"{what}; leave it at null, or have one policy for all agents")
         sides_of(env)
         if len(settings.names) == 1:
-            return parts
-        return Parts.of([replace(parts.each[0], name=name) for name in settings.names], env)
+            return policies
+        return PolicyGroup.of([replace(policies.specs[0], name=name) for name in settings.names], env)
 
     def add_to(self, config: RolloutConfig) -> RolloutConfig:
         """Return how rollouts are played with them."""
-        settings, env, learning = self._settings, config.env, config.parts.each
+        settings, env, learning = self._settings, config.env, config.policy_group.specs
         if settings is None:
             return config
         league = len(learning) > 1
         each = list(learning) if league else [replace(learning[0], name=LEARNER)]
         for k, (now, versions) in settings.frozen.items():
             name = f"{learning[k].name}{EARLIER}" if league else FROZEN
-            each.append(PolicyPart(name, learning[k].seats, learning[k].architecture, versions=now + versions))
-        return replace(config, policies=Parts.of(each, env, Draw(config.seed, settings.drawn, sides_of(env))))
+            each.append(PolicySpec(name, learning[k].seats, learning[k].architecture, versions=now + versions))
+        return replace(config, policies=PolicyGroup.of(each, env, Draw(config.seed, settings.drawn, sides_of(env))))
 
     def describe(self) -> dict[str, str]:
         """Return the lines of `dry_run=true`; nothing where there are none."""
@@ -129,7 +129,7 @@ class Opponents:
             apart *= 2
 
     def acting(self, newest: Sequence[Weights]) -> list[Weights]:
-        """Return the weights of each part: of who learns, and of those who are met without learning."""
+        """Return the weights of each policy: of who learns, and of those who are met without learning."""
         frozen = {} if self._settings is None else self._settings.frozen
         met = [
             stack([*([newest[k]] if now else []), *(self._places[k] if versions else [])])

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
 from paddock.envs.errors import ConfigError
@@ -63,12 +63,12 @@ class Random(_Scripted):
         return head.to_env(action), {}, None
 
 
-def random_player(env: EnvSpec) -> Random | SeatedPolicy:
+def random_player(env: EnvSpec) -> Random | JointPolicy:
     """Return who plays at random in an environment, in all roles that it has."""
     if len(env.roles) == 1:
         return Random(env)
     role_of = [next(k for k, role in enumerate(env.roles) if seat in role.seats) for seat in range(env.seats)]
-    return SeatedPolicy(env, [Random(env, role) for role in env.roles], role_of)
+    return JointPolicy(env, [Random(env, role) for role in env.roles], role_of)
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ class _Board:
             ConfigError: it is none of them.
         """
         layout, actions = spaces_of(env)
-        parts = getattr(layout.space, "spaces", {})
+        spaces = getattr(layout.space, "spaces", {})
         for game in games:
-            board = getattr(parts.get("observation"), "shape", None) if isinstance(parts, dict) else None
-            if board == (game.rows, game.columns, 2) and MASK in parts and getattr(actions, "n", 0) == game.moves:
+            board = getattr(spaces.get("observation"), "shape", None) if isinstance(spaces, dict) else None
+            if board == (game.rows, game.columns, 2) and MASK in spaces and getattr(actions, "n", 0) == game.moves:
                 return cls(game, layout)
         boards = " or ".join(f"observation [{game.rows}, {game.columns}, 2] and {game.moves} moves" for game in games)
         raise ConfigError(f"{player} plays boards of {boards}, and not env.id={env.id}, which shows {layout.space}")

@@ -13,7 +13,7 @@ from paddock.algos.learning.policy_episodes import Performance, perform
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.multiagent.collector import JointCollector as Collector
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.inputs import spaces_of
@@ -71,9 +71,9 @@ def test_any_process_can_go_on_in_the_middle_of_a_world(of: RolloutConfig) -> No
     undisturbed, points = followed(of, 5)
     assert any((point.length > 0).any() for point in points)
     for k in (1, 2, 4):
-        kept = points[k].state_dict(of.parts)
+        kept = points[k].state_dict(of.policy_group)
         elsewhere = Collector(of)
-        again = ResumePoint.restore(kept, of.parts, 1)
+        again = ResumePoint.restore(kept, of.policy_group, 1)
         (rollout,), end = elsewhere.collect([weights(of, k)], again, k)
         assert_same(rollout, undisturbed[k])
         assert points[k].then([end]).same_as(points[k + 1])
@@ -123,13 +123,13 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str) 
 def test_what_the_dead_see_is_learned_from_by_nobody(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clean, poisoned = (algorithm(*arguments("mortals", *words)) for _ in range(2))
     rows = advance(clean, 3)
-    hide = Parts.hide
+    hide = PolicyGroup.hide
 
-    def poison(self: Parts, k: int, obs: Any, acts: Any) -> None:
+    def poison(self: PolicyGroup, k: int, obs: Any, acts: Any) -> None:
         obs[~acts] = np.nan
         hide(self, k, obs, acts)
 
-    monkeypatch.setattr(Parts, "hide", poison)
+    monkeypatch.setattr(PolicyGroup, "hide", poison)
     assert advance(poisoned, 3) == rows
     np.testing.assert_array_equal(parameters(poisoned), parameters(clean))
 

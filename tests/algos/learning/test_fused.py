@@ -94,7 +94,7 @@ def weights(of: RolloutConfig, version: int, normalized: bool = True) -> Weights
 
 
 def played(of: RolloutConfig, count: int = 4) -> tuple[list[Rollout], list[ResumePoint]]:
-    points, rollouts = [ResumePoint.first(of.vec.num_envs, of.parts)], []
+    points, rollouts = [ResumePoint.first(of.vec.num_envs, of.policy_group)], []
     source = play_here(of, lambda k: [weights(of, k)], points[0], 0)
     for _ in range(count):
         (rollout,), end = next(source)
@@ -124,7 +124,7 @@ def saved(point: ResumePoint, of: RolloutConfig) -> dict[str, bytes]:
             return {path: leaf for key, part in tree.items() for path, leaf in leaves(part, f"{at}.{key}").items()}
         return {at: tree.tobytes() if isinstance(tree, np.ndarray) else repr(tree).encode()}
 
-    return leaves(point.state_dict(of.parts))
+    return leaves(point.state_dict(of.policy_group))
 
 
 @pytest.fixture(params=CASES)
@@ -172,7 +172,7 @@ def test_actors_on_a_pool_play_what_they_play_by_single_steps() -> None:
     found = []
     for fused in ("auto", "never"):
         of = config(**CASES["cartpole"], fused=fused)
-        first = ResumePoint.first(2 * of.vec.num_envs, of.parts)
+        first = ResumePoint.first(2 * of.vec.num_envs, of.policy_group)
         versions = functools.partial(lambda of, k: [weights(of, k)], of)
         source = play_on_pool(of, SerialPool(), 2, versions, first, 0)
         found.append([next(source)[0][0] for _ in range(3)])
@@ -190,9 +190,9 @@ def test_what_is_no_number_is_named_as_by_single_steps(name: str) -> None:
         spoilt.parameters[-6] = np.nan  # the bias of the policy's output
         collector = Collector(of)
         with pytest.raises(VectorMisuse, match=r"action of environment 0 is \[nan\]; pass finite numbers") as error:
-            collector.collect([spoilt], ResumePoint.first(of.vec.num_envs, of.parts), 0)
+            collector.collect([spoilt], ResumePoint.first(of.vec.num_envs, of.policy_group), 0)
         said.append(str(error.value))
-        (rollout,), _ = collector.collect([weights(of, 0)], ResumePoint.first(of.vec.num_envs, of.parts), 0)
+        (rollout,), _ = collector.collect([weights(of, 0)], ResumePoint.first(of.vec.num_envs, of.policy_group), 0)
         assert np.isfinite(rollout.logprob).all()
         collector.close()
     assert said[0] == said[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
 from paddock.algos.multiagent.selfplay.ratings import rate
 from paddock.algos.multiagent.selfplay.scripted import Perfect, Random, TwoPly, random_player
@@ -61,7 +61,7 @@ def test_wins_are_counted_for_whoever_made_them() -> None:
 
 
 def test_a_player_of_several_policies_has_the_right_one_in_each_seat() -> None:
-    both = SeatedPolicy(TURNS, [Steady(0), Steady(2)], [0, 1])
+    both = JointPolicy(TURNS, [Steady(0), Steady(2)], [0, 1])
     whole, slow, fast = (play_match(players(one, Steady(1)), 0, 1, range(8)) for one in (both, Steady(0), Steady(2)))
     np.testing.assert_array_equal(whole.returns[:8], slow.returns[:8])
     np.testing.assert_array_equal(whole.returns[8:], fast.returns[8:])
@@ -82,7 +82,7 @@ class Heard:
 def test_players_of_several_roles_swap_sides_in_pairs_of_games() -> None:
     env = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)
     heard: list[tuple[str, str]] = []
-    each = [SeatedPolicy(env, [Heard(name, role, heard) for role in ("other", "one")], [0, 1, 1, 0]) for name in "ab"]
+    each = [JointPolicy(env, [Heard(name, role, heard) for role in ("other", "one")], [0, 1, 1, 0]) for name in "ab"]
     for first, second, expected in ((0, 1, {("a", "other"), ("b", "one")}), (1, 0, {("b", "other"), ("a", "one")})):
         heard.clear()
         play_match(players(*each, env=env), first, second, [3])

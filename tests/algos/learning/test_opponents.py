@@ -78,7 +78,7 @@ def test_nobody_learns_from_what_opponents_do() -> None:
     met = 0
     for iteration in range(3):
         (rollout,) = next(with_rollouts)
-        draw, seats = one.actors._config.parts.cast, 2
+        draw, seats = one.actors._config.policy_group.cast, 2
         episodes = rollout.start.episode.copy()
         for t in range(40):
             who = draw(np.arange(4), episodes).ravel()
@@ -187,7 +187,7 @@ def test_league_opponents_are_met_by_their_shares() -> None:
     settings = Settings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
     )
-    # Parts: a and b as they learn, then a as it is now and two versions, then two versions of b.
+    # Policies: a and b as they learn, then a as it is now and two versions, then two versions of b.
     expected = (0, (0,), 0.1), (0, (3, 4), 0.2), (0, (5, 6), 0.3), (1, (2,), 0.25), (1, (3, 4), 0.15)
     assert settings.drawn == expected
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(800)))
@@ -210,7 +210,7 @@ def test_league_opponents_are_met_by_their_shares() -> None:
 
 def test_evaluations_play_each_policy_against_its_first_version() -> None:
     one = build("league", "algo.rollouts=inline", "algo.eval_episodes=6")
-    plan, parts = one.plan(), one.parts.each
+    plan, specs = one.plan(), one.policy_group.specs
     for _ in range(2):
         next(plan)
     now = one.weights()
@@ -218,8 +218,8 @@ def test_evaluations_play_each_policy_against_its_first_version() -> None:
         row = next(plan)
     plan.close()
     seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
-    for k, name in enumerate(one.parts.names):
-        two = tuple(ActorPolicy(parts[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
+    for k, name in enumerate(one.policy_group.names):
+        two = tuple(ActorPolicy(specs[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
         games = play_match(MatchPlayers(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
         mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
         assert row[f"eval/{name}/return_mean"] == np.mean(mine)

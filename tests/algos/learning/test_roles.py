@@ -8,7 +8,7 @@ from learned import advance, algorithm, leaves
 
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.envs.errors import ConfigError
 
 SMALL = ["algo=ppo", "env=gymnasium", "env.fresh=false", "vec.num_envs=4", "algo.num_steps=12", "algo.hidden_sizes=[8]"]
@@ -68,13 +68,13 @@ def test_what_the_dead_of_any_role_see_is_learned_from_by_nobody(
 ) -> None:
     clean, poisoned = algorithm(*words), algorithm(*words)
     rows = advance(clean, 3)
-    hide = Parts.hide
+    hide = PolicyGroup.hide
 
-    def poison(self: Parts, k: int, obs: Any, acts: Any) -> None:
+    def poison(self: PolicyGroup, k: int, obs: Any, acts: Any) -> None:
         obs.view(np.uint8).reshape(len(obs), -1)[~acts] = 255  # not a number, nor a choice
         hide(self, k, obs, acts)
 
-    monkeypatch.setattr(Parts, "hide", poison)
+    monkeypatch.setattr(PolicyGroup, "hide", poison)
     assert advance(poisoned, 3) == rows
     for one, other in zip(each(clean), each(poisoned), strict=True):
         assert np.isfinite(one).all() and one.tobytes() == other.tobytes()

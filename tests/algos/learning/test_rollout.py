@@ -142,7 +142,7 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 def test_training_settings_apply_to_rollouts_alone() -> None:
     of = config(num_steps=40)
     of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
-    (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.parts), 0)
+    (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.policy_group), 0)
     assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
     playing: Any = SerialPool().broadcast(([weights(of)], []))
     whole = evaluate_on_worker(of, 1000, (playing, 0, 0, 3))
@@ -216,7 +216,7 @@ def test_groups_change_the_order_of_work_and_no_episode() -> None:
 
 def test_actors_side_by_side_are_one_rollout() -> None:
     of = config()
-    start = ResumePoint.first(8, of.parts)
+    start = ResumePoint.first(8, of.policy_group)
     source = play_on_pool(of, SerialPool(), 2, lambda k: [weights(of, k)], start, 0)
     whole, points = zip(*[next(source) for _ in range(3)], strict=True)
     assert whole[0][0].reward.shape == (16, 8)
@@ -432,7 +432,7 @@ with open(sys.argv[1], "rb") as file:
     config, weights = pickle.load(file)
 assert "torch" not in sys.modules, "the actor is to load it, as on a worker"
 worker = RolloutWorker(config, 0)
-start = ResumePoint.first(config.vec.num_envs, config.parts)
+start = ResumePoint.first(config.vec.num_envs, config.policy_group)
 (rollout,), _ = worker.play(SimpleNamespace(value=[weights]), start, 0, True)
 worker.close()
 print(len(rollout.reward), threads, sys.modules["torch"].get_num_threads())

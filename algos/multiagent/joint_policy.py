@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.policy import Policy, can_draw, drawn_by
-from paddock.algos.multiagent.parts import Parts, widen_actions
+from paddock.algos.multiagent.policies import PolicyGroup, widen_actions
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.inputs import blank
@@ -18,7 +18,7 @@ from paddock.envs.spec import EnvSpec
 
 
 @final
-class SeatedPolicy:
+class JointPolicy:
     """Plays all seats of worlds, each by one of several policies, which keep memories of their own.
 
     Observations and actions are rows of whole worlds, as a packed vector has them: row = world * seats + seat. Where
@@ -78,9 +78,9 @@ class SeatedPolicy:
         """Whether actions of any can be drawn."""
         return any(can_draw(member.policy) for member in self._members)
 
-    def drawing(self, generator: np.random.Generator) -> "SeatedPolicy":
+    def drawing(self, generator: np.random.Generator) -> "JointPolicy":
         """Return the same policies with actions drawn from this generator, of those that can draw."""
-        drawn = object.__new__(SeatedPolicy)
+        drawn = object.__new__(JointPolicy)
         drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
         drawn._members = [_Member(drawn_by(each.policy, generator), each.memory) for each in self._members]
         return drawn
@@ -109,13 +109,13 @@ class SeatedPolicy:
         return actions, {}, after
 
 
-def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
-    """Return the policy of an environment's only part, or those of several in their seats: of a league the first."""
-    each = [ActorPolicy(part.architecture, one) for part, one in zip(parts.each, weights, strict=True)]
-    if parts.single:
+def make_joint_policy(policies: PolicyGroup, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
+    """Return the policy of an environment's only policy, or those of several in their seats: of a league the first."""
+    each = [ActorPolicy(spec.architecture, one) for spec, one in zip(policies.specs, weights, strict=True)]
+    if policies.single:
         return each[0]
-    seats = [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
-    return SeatedPolicy(env, each, seats, parts.names)
+    seats = [next(k for k, spec in enumerate(policies.specs) if seat in spec.seats) for seat in range(env.seats)]
+    return JointPolicy(env, each, seats, policies.names)
 
 
 class _Member(NamedTuple):

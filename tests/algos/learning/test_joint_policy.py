@@ -8,7 +8,7 @@ import pytest
 from test_agents import Truthful, config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from paddock.algos.learning.policy_episodes import Performance, perform
-from paddock.algos.multiagent.seated import SeatedPolicy
+from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.envs.errors import ConfigError
 from paddock.envs.multiagent.roles import narrow
 from paddock.envs.spec import EnvSpec
@@ -42,7 +42,7 @@ class Third:
 
 
 def test_each_seat_is_played_by_its_own_member_with_its_own_memory() -> None:
-    seated = SeatedPolicy(MORTALS, [Truthful(), Lying()], [0, 1, 1, 0])
+    seated = JointPolicy(MORTALS, [Truthful(), Lying()], [0, 1, 1, 0])
     obs = np.array([[1, 0], [1, 0], [0, 0], [0, 0]] * 2, np.float32)  # two worlds
     state = None
     for turn in range(3):
@@ -54,7 +54,7 @@ def test_each_seat_is_played_by_its_own_member_with_its_own_memory() -> None:
 
 @pytest.mark.parametrize("seats", [[0, 0, 0, 0], [0, 1, 0, 1], [1, 0, 1, 1]])
 def test_row_by_row_or_all_at_once_members_play_the_same_episodes(seats: list[int]) -> None:
-    policy = SeatedPolicy(MORTALS, [Truthful(), Lying()], seats)
+    policy = JointPolicy(MORTALS, [Truthful(), Lying()], seats)
     alone, together = (
         perform(Performance(MORTALS, policy, 100, stochastic=False, in_company=in_company), [3, 4, 5])
         for in_company in (False, True)
@@ -70,7 +70,7 @@ def test_row_by_row_or_all_at_once_members_play_the_same_episodes(seats: list[in
 
 def test_members_of_several_roles_see_and_give_rows_of_their_own() -> None:
     pairs, ones = SKIRMISH.roles
-    seated = SeatedPolicy(SKIRMISH, [Pair(), Third()], [int(seat in ones.seats) for seat in range(4)])
+    seated = JointPolicy(SKIRMISH, [Pair(), Third()], [int(seat in ones.seats) for seat in range(4)])
     with closing(Serial(num_envs=2).make(SKIRMISH, packed=True)) as venv:
         obs, _ = venv.begin(5)
         state = None
@@ -87,8 +87,8 @@ def test_members_of_several_roles_see_and_give_rows_of_their_own() -> None:
 
 def test_a_seat_without_a_player_or_a_player_of_two_roles_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"seats=\[0, 1\] must name one of 2 members for each of 4 seats"):
-        SeatedPolicy(MORTALS, [Truthful(), Lying()], [0, 1])
+        JointPolicy(MORTALS, [Truthful(), Lying()], [0, 1])
     with pytest.raises(ConfigError, match=r"seats=\[0, 0, 0, 2\] must name one of 1 members"):
-        SeatedPolicy(MORTALS, [Truthful()], [0, 0, 0, 2])
+        JointPolicy(MORTALS, [Truthful()], [0, 0, 0, 2])
     with pytest.raises(ConfigError, match=r"one policy cannot play \w+ and \w+, which see or do different things"):
-        SeatedPolicy(SKIRMISH, [Third()], [0] * SKIRMISH.seats)
+        JointPolicy(SKIRMISH, [Third()], [0] * SKIRMISH.seats)

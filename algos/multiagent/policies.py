@@ -1,8 +1,8 @@
-"""Parts: the policies that act in one environment, and which rows of its worlds each acts for.
+"""PolicyGroup: the policies that act in one environment, and which rows of its worlds each acts for.
 
 One policy is one part, whose rows are all rows as they are. Of several each sees its own rows alone, as its own role
 has them. A part's rows stay the same for a whole run, and it acts on all of them, so that no shape and no last bit
-depends on who lives. Where several parts are for the same seat, a `Cast` says which of them plays there in an episode:
+depends on who lives. Where several policies are for the same seat, a `Cast` says which of them plays there in an episode:
 to the others that row is dead until the world restarts.
 """
 
@@ -25,12 +25,12 @@ Value = TypeVar("Value")
 Rows = slice | NDArray[np.intp]
 Flags = NDArray[np.bool_]
 # Of worlds [W] in their episodes [W], by these alone: who plays at each seat, [W, seats]. Players are numbered in the
-# order of parts; a part of versions has one number for each.
+# order of policies; a part of versions has one number for each.
 Cast = Callable[[NDArray[np.intp], NDArray[np.int64]], NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
-class PolicyPart:
+class PolicySpec:
     """A policy and the seats that it is for.
 
     Attributes:
@@ -54,28 +54,28 @@ class PolicyPart:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """All parts of an environment.
+class PolicyGroup:
+    """All policies of an environment.
 
     Attributes:
         seats: rows of a world.
         wide: what rows of observations and of actions are made of, where a world has several roles.
-        cast: where parts share seats; None: no two do.
+        cast: where policies share seats; None: no two do.
     """
 
-    each: tuple[PolicyPart, ...]
+    specs: tuple[PolicySpec, ...]
     seats: int
     wide: tuple[np.dtype[Any], np.dtype[Any]] | None = None
     cast: Cast | None = None
 
     @classmethod
-    def alone(cls, architecture: Architecture, seats: int) -> "Parts":
+    def shared(cls, architecture: Architecture, seats: int) -> "PolicyGroup":
         """Return the one part of a policy that acts for all."""
-        return cls((PolicyPart("", tuple(range(seats)), architecture),), seats)
+        return cls((PolicySpec("", tuple(range(seats)), architecture),), seats)
 
     @classmethod
-    def of(cls, each: Sequence[PolicyPart], env: EnvSpec, cast: Cast | None = None) -> "Parts":
-        """Return the parts of an environment's worlds."""
+    def of(cls, each: Sequence[PolicySpec], env: EnvSpec, cast: Cast | None = None) -> "PolicyGroup":
+        """Return the policies of an environment's worlds."""
         return cls(tuple(each), env.seats, wide_rows(env), cast)
 
     @property
@@ -86,27 +86,27 @@ class Parts:
     @property
     def single(self) -> bool:
         """Whether one policy acts for all."""
-        return len(self.each) == 1
+        return len(self.specs) == 1
 
     @property
     def names(self) -> list[str]:
         """Of the policies; [""] of one that acts for all."""
-        return [part.name for part in self.each]
+        return [spec.name for spec in self.specs]
 
     @property
     def layouts(self) -> list[Layout]:
         """How the observations of each policy lie in rows."""
-        return [part.architecture.inputs.layout for part in self.each]
+        return [spec.architecture.inputs.layout for spec in self.specs]
 
     @property
     def state_width(self) -> int:
         """S, numbers of a row's memory: of the policy that has the longest."""
-        return max(part.architecture.state_width for part in self.each)
+        return max(spec.architecture.state_width for spec in self.specs)
 
     @property
     def components(self) -> int:
         """K of the actions [T, N, K] that lead to a point: numbers of the only policy, or bytes of the longest."""
-        heads = [part.architecture.head for part in self.each]
+        heads = [spec.architecture.head for spec in self.specs]
         if self.single:
             return heads[0].components
         return max(head.components * np.dtype(head.compact_dtype).itemsize for head in heads)
@@ -114,54 +114,54 @@ class Parts:
     @property
     def compact_dtype(self) -> np.dtype[Any]:
         """What they are."""
-        return np.dtype(self.each[0].architecture.head.compact_dtype if self.single else np.uint8)
+        return np.dtype(self.specs[0].architecture.head.compact_dtype if self.single else np.uint8)
 
     def rows(self, k: int, worlds: int) -> Rows:
-        """Return where among the rows of so many worlds a part's own are."""
+        """Return where among the rows of so many worlds a policy's own are."""
         if self.single:
             return slice(0, worlds * self.seats)
-        return _rows(self.each[k].seats, self.seats, worlds)
+        return _rows(self.specs[k].seats, self.seats, worlds)
 
     def own(self, k: int, batch: NDArray[Any]) -> NDArray[Any]:
-        """Return a part's rows of a batch of whole worlds, as its own network takes them."""
+        """Return a policy's rows of a batch of whole worlds, as its own network takes them."""
         if self.single:
             return batch
         return self.narrow(k, batch[self.rows(k, len(batch) // self.seats)])
 
     def narrow(self, k: int, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return a part's rows of observations, picked already, as its own network takes them."""
-        layouts = self.each[k].layouts
+        """Return a policy's rows of observations, picked already, as its own network takes them."""
+        layouts = self.specs[k].layouts
         return rows if layouts is None else narrow(rows, layouts[0])
 
     def hide(self, k: int, obs: NDArray[Any], acts: Flags) -> None:
         """Blank the observations [B, ...] of those that await no action: nobody may depend on them."""
         if not acts.all():
-            obs[~acts] = blank(self.each[k].architecture.inputs.layout)
+            obs[~acts] = blank(self.specs[k].architecture.inputs.layout)
 
-    def agent_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return who plays each row of worlds [W] in their episodes [W]; None: each part its own."""
+    def policy_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return who plays each row of worlds [W] in their episodes [W]; None: each policy its own."""
         return None if self.cast is None else self.cast(world, episode).ravel()
 
-    def owned(self, k: int, agent_ids: NDArray[np.intp] | None) -> Flags | None:
-        """Return which of a part's rows it plays; None: all."""
-        if agent_ids is None:
+    def owned(self, k: int, policy_ids: NDArray[np.intp] | None) -> Flags | None:
+        """Return which of a policy's rows it plays; None: all."""
+        if policy_ids is None:
             return None
-        number = self.number(k, agent_ids)
-        return (number >= 0) & (number < max(self.each[k].versions, 1))
+        number = self.number(k, policy_ids)
+        return (number >= 0) & (number < max(self.specs[k].versions, 1))
 
-    def number(self, k: int, agent_ids: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return of each of a part's rows which of its versions plays there; those that others play are outside."""
-        before = sum(max(part.versions, 1) for part in self.each[:k])
-        return np.asarray(agent_ids[self.rows(k, len(agent_ids) // self.seats)] - before)
+    def number(self, k: int, policy_ids: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return of each of a policy's rows which of its versions plays there; those that others play are outside."""
+        before = sum(max(spec.versions, 1) for spec in self.specs[:k])
+        return np.asarray(policy_ids[self.rows(k, len(policy_ids) // self.seats)] - before)
 
-    def join(self, actions: Sequence[NDArray[Any]], agent_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
-        """Return one batch of whole worlds of all parts' actions, each as its head gives them to environments."""
+    def join(self, actions: Sequence[NDArray[Any]], policy_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
+        """Return one batch of whole worlds of all policies' actions, each as its head gives them to environments."""
         if self.single:
             return actions[0]
-        worlds = len(actions[0]) // len(self.each[0].seats)
+        worlds = len(actions[0]) // len(self.specs[0].seats)
         batch: NDArray[Any] | None = None
         for k, own in enumerate(actions):
-            given, rows, owned = self._widen(k, own), self.rows(k, worlds), self.owned(k, agent_ids)
+            given, rows, owned = self._widen(k, own), self.rows(k, worlds), self.owned(k, policy_ids)
             if batch is None:
                 batch = np.zeros((worlds * self.seats, *given.shape[1:]), given.dtype)
             if owned is None:
@@ -172,38 +172,38 @@ class Parts:
         return batch
 
     def pack(self, actions: Sequence[NDArray[Any]], owned: Sequence[Flags | None]) -> NDArray[Any]:
-        """Return all parts' actions [T, B, K] as a `ResumePoint` keeps them, [T, N, components].
+        """Return all policies' actions [T, B, K] as a `ResumePoint` keeps them, [T, N, components].
 
         Args:
-            owned: of each part, which of its rows it played, [T, B]; None: all.
+            owned: of each policy, which of its rows it played, [T, B]; None: all.
         """
         if self.single:
             return actions[0].astype(self.compact_dtype)
-        T, worlds = len(actions[0]), actions[0].shape[1] // len(self.each[0].seats)
+        T, worlds = len(actions[0]), actions[0].shape[1] // len(self.specs[0].seats)
         packed = np.zeros((T, worlds * self.seats, self.components), np.uint8)
         for k, own in enumerate(actions):
-            compact = np.ascontiguousarray(own.astype(self.each[k].architecture.head.compact_dtype))
+            compact = np.ascontiguousarray(own.astype(self.specs[k].architecture.head.compact_dtype))
             octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, worlds), owned[k]
             if played is not None:
                 octets = np.where(played[..., None], octets, packed[:, rows, : octets.shape[2]])
             packed[:, rows, : octets.shape[2]] = octets
         return packed
 
-    def unpack(self, packed: NDArray[Any], agent_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
+    def unpack(self, packed: NDArray[Any], policy_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
         """Return packed actions [R, components] of whole worlds as environments take them."""
         worlds, actions = len(packed) // self.seats, []
-        for k, part in enumerate(self.each):
-            head, own, owned = part.architecture.head, packed, self.owned(k, agent_ids)
+        for k, spec in enumerate(self.specs):
+            head, own, owned = spec.architecture.head, packed, self.owned(k, policy_ids)
             if not self.single:
                 compact = np.dtype(head.compact_dtype)
                 own = np.ascontiguousarray(packed[self.rows(k, worlds), : head.components * compact.itemsize])
                 own = own.view(compact).reshape(-1, head.components)
                 own = own if owned is None else np.where(owned[:, None], own, 0)  # not what another head meant
             actions.append(head.to_env(own.astype(head.inner_dtype)))
-        return self.join(actions, agent_ids)
+        return self.join(actions, policy_ids)
 
     def state_dict(self, normalized: bool = False) -> dict[str, Any]:
-        """Return what of a run's state holds for these parts alone: `divisors`, if there are any.
+        """Return what of a run's state holds for these policies alone: `divisors`, if there are any.
 
         Args:
             normalized: observations are, those that are a Box of bytes instead of being divided.
@@ -212,7 +212,7 @@ class Parts:
         return {} if divisors is None else {"divisors": divisors}
 
     def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
-        """Compare a run's state with these parts.
+        """Compare a run's state with these policies.
 
         Raises:
             ConfigError: bytes of observations are divided otherwise than when the run learned from them.
@@ -223,20 +223,20 @@ class Parts:
 
     def _divisors(self, normalized: bool) -> Any:
         """By what bytes of observations are divided, as `by_name` gives it; None: by 255, as all were once."""
-        networks = [part.architecture for part in self.each]
+        networks = [spec.architecture for spec in self.specs]
         each = [[] if normalized and one.inputs.plain else one.divisors for one in networks]
         return self.by_name(each) if any(set(one) - {255} for one in each) else None
 
     def by_name(self, values: Sequence[Value]) -> Any:
-        """Return the value of the only part, or those of several by their policies' names."""
-        return values[0] if self.single else {part.name: value for part, value in zip(self.each, values, strict=True)}
+        """Return the value of the only policy, or those of several by their policies' names."""
+        return values[0] if self.single else {spec.name: value for spec, value in zip(self.specs, values, strict=True)}
 
     def in_order(self, given: Any) -> list[Any]:
         """Return the values that `by_name` was given."""
-        return [given] if self.single else [given[part.name] for part in self.each]
+        return [given] if self.single else [given[spec.name] for spec in self.specs]
 
     def _widen(self, k: int, actions: NDArray[Any]) -> NDArray[Any]:
-        layouts = self.each[k].layouts
+        layouts = self.specs[k].layouts
         if layouts is None or self.wide is None:
             return actions
         return widen_actions(actions, layouts[1], self.wide[1])

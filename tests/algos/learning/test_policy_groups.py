@@ -13,8 +13,8 @@ from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.multiagent.collector import JointCollector as Collector
-from paddock.algos.multiagent.divide import make_parts
-from paddock.algos.multiagent.parts import Parts
+from paddock.algos.multiagent.divide import make_policy_group
+from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
@@ -39,22 +39,22 @@ def config(env: EnvSpec, policies: Any = None, *, lstm: bool = False, groups: in
     def network(observations: Any, actions: Any) -> Architecture:
         return Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=lstm, **sizes)
 
-    parts = make_parts(env, policies, network)
+    group = make_policy_group(env, policies, network)
     vec = vec or Serial(num_envs=4)
-    return RolloutConfig(env, vec, parts.each[0].architecture, 3, 9, groups, "auto", policies=parts)
+    return RolloutConfig(env, vec, group.specs[0].architecture, 3, 9, groups, "auto", policies=group)
 
 
 def weights(of: RolloutConfig, version: int) -> list[Weights]:
     found = []
-    for k, part in enumerate(of.parts.each):
-        network = ActorCritic(part.architecture, seed=10 * version + k)
+    for k, spec in enumerate(of.policy_group.specs):
+        network = ActorCritic(spec.architecture, seed=10 * version + k)
         flat = np.concatenate([one.detach().numpy().ravel() for one in network.parameters()])
         found.append(Weights(version, flat, NOTHING, NOTHING, 0.0))
     return found
 
 
 def followed(of: RolloutConfig, count: int) -> Any:
-    points = [ResumePoint.first(of.vec.num_envs, of.parts)]
+    points = [ResumePoint.first(of.vec.num_envs, of.policy_group)]
     source = play_here(of, lambda k: weights(of, k), points[0], 0)
     rollouts = []
     for _ in range(count):
@@ -78,7 +78,7 @@ def test_any_process_can_go_on_with_several_policies(case: str) -> None:
     undisturbed, points = followed(of, 4)
     assert any((point.length > 0).any() for point in points)
     for k in (1, 3):
-        again = ResumePoint.restore(points[k].state_dict(of.parts), of.parts, 1)
+        again = ResumePoint.restore(points[k].state_dict(of.policy_group), of.policy_group, 1)
         elsewhere = Collector(of)
         played, end = elsewhere.collect(weights(of, k), again, k)
         elsewhere.close()
@@ -105,7 +105,7 @@ def test_each_policy_sees_and_does_what_its_role_does() -> None:
 def test_policies_of_one_role_each_see_the_seats_that_they_are_given() -> None:
     env = env_spec(**ALIKE)
     whole, split = config(env), config(env, SPLIT)
-    start = ResumePoint.first(4, whole.parts)
+    start = ResumePoint.first(4, whole.policy_group)
     quiet = [replace(one, parameters=np.zeros_like(one.parameters)) for one in weights(split, 0)]
     every: Any
     first: Any
@@ -125,7 +125,7 @@ def test_workers_groups_and_actors_change_no_number_of_several_policies() -> Non
         for one, other in zip(chain(*here), chain(*there), strict=True):
             assert_same(one, other)
     of = config(env, vec=Serial(num_envs=2))
-    source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), ResumePoint.first(4, of.parts), 0)
+    source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), ResumePoint.first(4, of.policy_group), 0)
     (other, one), _ = next(source)
     source.close()
     assert other.reward.shape == one.reward.shape == (9, 8) and one.start.rows_per_env == 2
@@ -133,7 +133,7 @@ def test_workers_groups_and_actors_change_no_number_of_several_policies() -> Non
 
 @dataclass(frozen=True)
 class ByTurns:
-    """Both parts are for all seats; who has which half changes from episode to episode."""
+    """Both policies are for all seats; who has which half changes from episode to episode."""
 
     def __call__(self, world: Any, episode: Any) -> Any:
         return (np.arange(4) // 2 + world[:, None] + episode[:, None]) % 2
@@ -141,9 +141,9 @@ class ByTurns:
 
 def cast(lstm: bool = False) -> RolloutConfig:
     alone = config(env_spec(**ALIKE), lstm=lstm)
-    (part,) = alone.parts.each
-    each = tuple(replace(part, name=name) for name in ("learner", "frozen"))
-    return replace(alone, policies=Parts.of(each, alone.env, ByTurns()))
+    (spec,) = alone.policy_group.specs
+    each = tuple(replace(spec, name=name) for name in ("learner", "frozen"))
+    return replace(alone, policies=PolicyGroup.of(each, alone.env, ByTurns()))
 
 
 @pytest.mark.parametrize("lstm", [False, True])
@@ -153,7 +153,7 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
     episode, swapped = np.zeros(4, np.int64), 0
     for (one, other), point in zip(undisturbed, points, strict=False):
         assert not (one.acts & other.acts).any()
-        expected = of.parts.agent_ids(np.arange(4), point.episode)
+        expected = of.policy_group.policy_ids(np.arange(4), point.episode)
         assert not (one.acts[0] & (expected == 1)).any() and not (other.acts[0] & (expected == 0)).any()
         # What came to the other's rows is nobody else's: neither rewards nor ends.
         assert not (one.reward != 0)[other.acts[:-1]].any() and not (one.terminated & other.terminated).any()
@@ -162,8 +162,8 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
     assert episode.max() > 1 and swapped
     for k in (2, 4):
         for light in (False, True):
-            state = points[k].state_dict(of.parts)
-            again = ResumePoint.restore(state | ({"saved": None} if light else {}), of.parts, 1)
+            state = points[k].state_dict(of.policy_group)
+            again = ResumePoint.restore(state | ({"saved": None} if light else {}), of.policy_group, 1)
             elsewhere = Collector(of)
             played, _ = elsewhere.collect(weights(of, k), again, k)
             elsewhere.close()
@@ -172,8 +172,8 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
 
 
 def test_agents_of_like_names_are_named_together() -> None:
-    parts = config(env_spec(**ALIKE), {"first": "one_0", "rest": ["*_1", "one_2", "one_3"]}).parts
-    assert [(part.name, part.seats) for part in parts.each] == [("first", (0,)), ("rest", (1, 2, 3))]
+    group = config(env_spec(**ALIKE), {"first": "one_0", "rest": ["*_1", "one_2", "one_3"]}).policy_group
+    assert [(spec.name, spec.seats) for spec in group.specs] == [("first", (0,)), ("rest", (1, 2, 3))]
 
 
 @pytest.mark.parametrize(
