@@ -28,7 +28,7 @@ from paddock.algos.learning.offpolicy.q_learning import one_choice
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.returns import gae
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.rows import check_turns
+from paddock.algos.multiagent.rows import check_transitions
 from paddock.algos.networks.actor import make_actor
 from paddock.algos.networks.architecture import Architecture
 from paddock.envs.errors import require
@@ -88,7 +88,7 @@ class PQN(OffPolicy):
     def _learn(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[TrainStep, None, None]:
         """Update each policy by each of its rollouts, then publish the weights to actors."""
         for each in rollouts:
-            check_turns(each, self.learning[0].schedule.rollouts - 1)
+            check_transitions(each, self.learning[0].schedule.rollouts - 1)
             updates = [self._updates(k, policy, each[k]) for k, policy in enumerate(self.learning)]
             self.publish()
             yield TrainStep(each, updates)

@@ -4,12 +4,12 @@
 there: so an episode that was cut off is bootstrapped, and one that terminated is not.
 
 Where rows may wait, `acts` [T + 1, B] says which of them await an action at each observation, the last one too. Returns
-are then those of turns; see `multiagent.turns`. They are 0 but where a turn began and was seen to end.
+are then those of transitions (`multiagent.aec`), and 0 except where a completed transition starts.
 """
 
 import numpy as np
 
-from paddock.algos.multiagent.turns import Flags, Floats, Turns
+from paddock.algos.multiagent.aec import AgentTransitions, Flags, Floats
 from paddock.envs.native.series import carry_back
 
 
@@ -35,9 +35,9 @@ def gae(
         Advantages [T, B]; added to `value` they are the lambda-returns.
     """
     if acts is not None:
-        turns = Turns.of(terminated, truncated, acts)
-        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
-        return turns.put_back(gae(turns.reward(reward), turns.begun(value), *ends, gamma, gae_lambda))
+        spans = AgentTransitions.of(terminated, truncated, acts)
+        ends = spans.at_end(next_value), spans.at_end(terminated), spans.at_end(truncated)
+        return spans.scatter(gae(spans.sum_rewards(reward), spans.at_start(value), *ends, gamma, gae_lambda))
     delta = reward + np.float32(gamma) * np.where(terminated, np.float32(0), next_value) - value
     carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda))
     return carry_back(delta, carry)
@@ -53,9 +53,9 @@ def n_step(
 ) -> Floats:
     """Discounted returns [T, B] to the end of the episode or of the rollout, bootstrapped there (A3C's, 2016)."""
     if acts is not None:
-        turns = Turns.of(terminated, truncated, acts)
-        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
-        return turns.put_back(n_step(turns.reward(reward), *ends, gamma))
+        spans = AgentTransitions.of(terminated, truncated, acts)
+        ends = spans.at_end(next_value), spans.at_end(terminated), spans.at_end(truncated)
+        return spans.scatter(n_step(spans.sum_rewards(reward), *ends, gamma))
     cut = truncated.copy()
     cut[-1] = True
     end = reward + np.float32(gamma) * np.where(terminated | ~cut, np.float32(0), next_value)
@@ -85,11 +85,11 @@ def vtrace(
         Targets of the values and advantages, both [T, B]; with ratios of 1 the targets are the lambda-returns.
     """
     if acts is not None:
-        turns = Turns.of(terminated, truncated, acts)
-        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
-        starts = turns.reward(reward), turns.begun(value)
-        target, advantage = vtrace(*starts, *ends, gamma, gae_lambda, turns.begun(ratio), ratio_max)
-        return turns.put_back(target), turns.put_back(advantage)
+        spans = AgentTransitions.of(terminated, truncated, acts)
+        ends = spans.at_end(next_value), spans.at_end(terminated), spans.at_end(truncated)
+        starts = spans.sum_rewards(reward), spans.at_start(value)
+        target, advantage = vtrace(*starts, *ends, gamma, gae_lambda, spans.at_start(ratio), ratio_max)
+        return spans.scatter(target), spans.scatter(advantage)
     rho = np.minimum(ratio, np.float32(ratio_max))
     alive = np.where(terminated, np.float32(0), np.float32(gamma))
     delta = rho * (reward + alive * next_value - value)

@@ -1,4 +1,4 @@
-"""Environments and policies of several agents, described row by row for code that does not know agents."""
+"""Per-row views of multi-agent environments and policies, for code that only knows rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,11 @@ from paddock.envs.vector.remote import is_shared
 
 
 def rows_per_env(env: EnvSpec) -> int:
-    """Return how many rows of a vector an environment has: one for each agent."""
+    """Return the number of vector rows per environment: one for each agent."""
     return env.seats
 
 
-def has_turns(env: EnvSpec, vec: Vec) -> bool:
+def agents_may_wait(env: EnvSpec, vec: Vec) -> bool:
     """Return whether rows of a rollout may wait, or end before their environment does."""
     return env.seats > 1 or is_shared(vec)
 
@@ -36,26 +36,26 @@ def policy_in_row(policy: Any, row: int) -> Any:
 
 
 def describe_rows(policies: PolicyGroup) -> tuple[str, str]:
-    """Return how many agents an environment has, in words where they are several, and what a row is."""
+    """Return texts for the number of agents, empty for one, and for the kind of thing that a row is."""
     return (f" of {policies.seats} agents", "agents") if policies.seats > 1 else ("", "environments")
 
 
 def name_row(row: int, per_env: int) -> str:
-    """Return how a message names a row of a vector."""
+    """Format a row of a vector for messages."""
     env, seat = divmod(row, per_env)
     return f"environment {env}" + (f" (agent {seat})" if per_env > 1 else "")
 
 
-def check_turns(rollouts: Sequence[Rollout], before: int) -> None:
-    """Check that an agent finished a turn in the first rollout.
+def check_transitions(rollouts: Sequence[Rollout], before: int) -> None:
+    """Check that at least one agent completed a transition in the first rollout.
 
     Args:
-        rollouts: of each policy.
-        before: rollouts played before; later ones may lack a finished turn by chance.
+        rollouts: one per policy.
+        before: number of earlier rollouts; later ones may lack a completed transition by chance.
 
     Raises:
         ConfigError: no agent did.
     """
-    what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
+    what = f"no agent completed a transition in a rollout of {len(rollouts[0].reward)} steps"
     remedy = "so there is nothing to learn from; raise algo.num_steps"
     require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")

@@ -28,7 +28,7 @@ from paddock.algos.learning.rollouts.actors import WHERE, Actors, Staleness, che
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
-from paddock.algos.multiagent.rows import has_turns
+from paddock.algos.multiagent.rows import agents_may_wait
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.actor_critic import ActorCriticObjective
 from paddock.algos.networks.flat import Activation
@@ -146,8 +146,8 @@ class OffPolicy(RolloutAlgorithm):
 
     @property
     def waits(self) -> bool:
-        """Whether rows may wait for their turns, or end before their environment does."""
-        return has_turns(self.env, self.vec)
+        """Whether agents may wait, or die before their environment ends."""
+        return agents_may_wait(self.env, self.vec)
 
     def rate(self) -> float:
         """Return Adam's learning rate now."""

@@ -14,7 +14,7 @@ from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.learner import Learner
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.algos.multiagent.turns import discount_turns
+from paddock.algos.multiagent.aec import discount_transitions
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.initial import InitialPolicy
@@ -28,16 +28,16 @@ class Normalization:
     """What observations and rewards have been like so far.
 
     Observations go to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as in
-    the code of Schulman et al. 2017; their mean stays. Where rows may wait, gamma counts turns, as in `returns`.
+    the code of Schulman et al. 2017; their mean stays. Where rows may wait, gamma counts transitions, as in `returns`.
     """
 
     def __init__(
-        self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, turns: bool = False
+        self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, aec: bool = False
     ) -> None:
         """Begin with nothing seen.
 
         Args:
-            turns: whether rows may wait for their turns.
+            aec: whether agents may wait while others act.
         """
         self._obs = obs
         self._inputs = inputs
@@ -46,8 +46,8 @@ class Normalization:
         self.seen = Moments.zero(inputs.width if obs else 0)  # of observations
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
-        self._turns = turns and rewards
-        self._open = np.zeros(num_envs, np.bool_)  # rows of which a turn is on
+        self._aec = aec and rewards
+        self._open = np.zeros(num_envs, np.bool_)  # rows with an open transition
 
     @property
     def mean(self) -> NDArray[np.float32]:
@@ -78,7 +78,7 @@ class Normalization:
             returns, self._running = discount(rollout.reward, ended, self._gamma, self._running)
         else:
             at = self._gamma, self._running, self._open
-            steps, closed, self._running, self._open = discount_turns(rollout.reward, ended, rollout.acts, *at)
+            steps, closed, self._running, self._open = discount_transitions(rollout.reward, ended, rollout.acts, *at)
             returns = steps[closed]
         self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
@@ -95,13 +95,13 @@ class Normalization:
     def state_dict(self) -> dict[str, Any]:
         """Everything."""
         state = {"seen": vars(self.seen), "returned": vars(self._returned), "running": self._running}
-        return state | ({"open": self._open} if self._turns else {})
+        return state | ({"open": self._open} if self._aec else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self.seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
         self._running = state["running"]
-        if self._turns:
+        if self._aec:
             self._open = state["open"]
 
 

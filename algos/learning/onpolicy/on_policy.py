@@ -24,7 +24,7 @@ from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
 from paddock.algos.multiagent.joint_policy import make_joint_policy
-from paddock.algos.multiagent.rows import check_turns, describe_rows
+from paddock.algos.multiagent.rows import check_transitions, describe_rows
 from paddock.algos.multiagent.selfplay.opponents import Opponents
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
@@ -146,7 +146,7 @@ class OnPolicy(RolloutAlgorithm):
             self.count.clock.lap("wait")
             for rollout, layout in zip(each, self.policy_group.layouts, strict=True):
                 check_rollout(rollout, layout)
-            check_turns(each, self.count.iteration)
+            check_transitions(each, self.count.iteration)
             yield each
 
     def weights(self) -> list[Weights]:
@@ -258,7 +258,7 @@ class OnPolicy(RolloutAlgorithm):
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
         rows = self.vec.num_envs * actors * spec.rows_per_env
         inputs, several = spec.architecture.inputs, self.policy_group.rows_per_env > 1
-        normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, turns=several)
+        normalization = Normalization(rows, inputs, self.gamma, **self._assembly.normalizes, aec=several)
         team = self._assembly.make_team(spec.architecture, seed)
         return NormalizedLearner(k, spec.name, team, normalization, self._assembly.observation_clip)
 

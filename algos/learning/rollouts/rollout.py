@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.episode_metrics import mean_env_metrics
 from paddock.algos.learning.rollouts.resume_point import ResumePoint, side_by_side
-from paddock.algos.multiagent.turns import finished_turns
+from paddock.algos.multiagent.aec import completed_transitions
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Rollout:
 
     def learned_from(self) -> NDArray[np.bool_] | None:
         """Return which rows acted and saw what came of it, [T, N]; None: all."""
-        return None if self.acts is None else finished_turns(self.terminated, self.truncated, self.acts)
+        return None if self.acts is None else completed_transitions(self.terminated, self.truncated, self.acts)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody's turn came to its end."""
+        """Whether no transition was completed."""
         learned = self.learned_from()
         return learned is not None and not learned.any()
 

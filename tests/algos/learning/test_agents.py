@@ -156,7 +156,7 @@ def _surrogate() -> Any:
 
 
 def test_where_no_turn_ends_it_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"in 1 steps of a rollout no agent's turn came to its end.*raise algo.num_s"):
+    with pytest.raises(ConfigError, match=r"no agent completed a transition.*raise algo.num_s"):
         advance(algorithm(*arguments("turns", "algo.num_steps=1")), 1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paddock.algos.learning.flow import minibatches, prefetch
 from paddock.algos.learning.returns import gae, n_step, vtrace
-from paddock.algos.multiagent.turns import finished_turns
+from paddock.algos.multiagent.aec import completed_transitions
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
 NEVER = np.zeros((3, 1), bool)
@@ -84,7 +84,7 @@ NOBODY = np.zeros((5, 2), bool)
 
 
 def test_a_turn_spans_to_the_next_one_or_to_the_end_of_the_life() -> None:
-    finished = finished_turns(DIES, NOBODY, ACTS)
+    finished = completed_transitions(DIES, NOBODY, ACTS)
     # Row 0 acts in steps 0 and 2. Row 1 acts in 1, 3 and 4; what came of the last nobody saw.
     np.testing.assert_array_equal(finished, [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]])
     steps = TURN_REWARD, TURN_VALUE, TURN_FOLLOWING, DIES, NOBODY

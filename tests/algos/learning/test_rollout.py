@@ -379,7 +379,7 @@ def test_rewards_of_waiting_agents_are_summed_by_turn() -> None:
         first = 0
         for length in lengths:
             steps, never = slice(first, first + length), np.zeros((length, 2), bool)
-            one = Normalization(2, config().architecture.inputs, 0.5, obs=False, rewards=True, turns=True)
+            one = Normalization(2, config().architecture.inputs, 0.5, obs=False, rewards=True, aec=True)
             if state is not None:
                 one.load_state_dict(state)
             acted = acts[first : first + length + 1]
