@@ -1,4 +1,4 @@
-"""Runs from Python: what `import paddock` offers programs and notebooks, under the same laws as the command.
+"""Python interface to runs, with the behaviour of the command line.
 
 run = paddock.run("algo=ppo", "env=cartpole", "budget.steps=50000")
 run.metrics(), run.policy(), run.evaluate(episodes=100), run.film("episode.mp4")
@@ -6,6 +6,7 @@ run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
 """
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,76 +23,81 @@ from paddock.envs.spec import EnvSpec
 from .config.command import display_path
 from .config.compose import compose_sections
 from .config.experiment import SECTIONS
-from .config.overrides import format_main_command, format_run_dir
+from .config.overrides import format_run_dir
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import build_on_cpu
 from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_env, find_policy, find_target
 from .evaluation.video import Film, draw_without_screen
-from .launch import format_end, play, prepare, print_dry_run, retry_if_folder_taken
+from .launch import format_end, prepare, print_dry_run, retry_if_folder_taken
 from .runs.folder import read_config
 from .runs.results import read_events, read_metrics
 from .runs.trust import trust as trust_run
+from .session import run_session
 
 if TYPE_CHECKING:
     import polars as pl
 
     from .export import Export
 
-FOR_CLASSES = ("_target_", "name")  # keys of a section that are no settings of what it names
+NOT_ARGUMENTS = ("_target_", "name")  # keys of a section that are not passed to its class
 
 
 def run(*overrides: str, progress: bool = True) -> "Run":
-    """Run an experiment, as the command with the same overrides does, to the end of its budget.
+    """Run an experiment to the end of its budget, as the command with the same overrides does.
 
-    The numbers, checks and folder are the command's. With `run.dir=` of a folder that holds the run it goes on. Ctrl-C
-    finishes the iteration and saves; a second one leaves at once. In another thread than the main one it does not.
+    If `run.dir=` names the folder of a run, that run is resumed. In the main thread, Ctrl-C finishes the iteration and
+    saves; a second Ctrl-C quits immediately.
 
     Args:
-        overrides: those of the command line: "algo=ppo", "env=cartpole", "budget.steps=50000".
-        progress: show it; else warnings alone.
+        overrides: as on the command line: "algo=ppo", "env=cartpole", "budget.steps=50000".
+        progress: show progress; False shows warnings only.
 
     Raises:
-        PaddockError: bad input, or the run failed; in one line.
-        KeyboardInterrupt: Ctrl-C ended it, and it can go on, or came as it ended by itself; of SIGTERM SystemExit.
+        PaddockError: the input is invalid, or the run failed.
+        KeyboardInterrupt: Ctrl-C was pressed; the run is saved and can be resumed. SIGTERM raises SystemExit instead.
     """
     try:
         check_guarded()
     except Unguarded as error:
-        said = "the script calls paddock.run whenever it is imported, which workers do, too"
-        raise Unguarded(f"{said}; call it below `if __name__ == '__main__':`") from error
+        what = "importing the script calls paddock.run, and workers import it"
+        raise Unguarded(f"{what}: move the call below `if __name__ == '__main__':`") from error
     return retry_if_folder_taken(lambda: _run(overrides, progress))
 
 
 def _run(overrides: Sequence[str], progress: bool) -> "Run":
-    parts = prepare(overrides)
-    run = Run(parts.path.absolute())
-    if parts.config["dry_run"]:
-        print_dry_run(parts)
+    experiment = prepare(overrides)
+    run = Run(experiment.path.absolute())
+    if experiment.config["dry_run"]:
+        print_dry_run(experiment)
         return run
+    resume = f"paddock.run(..., {format_run_dir(experiment.path)!r})"
+    command = f"python -m paddock {shlex.join(overrides)}"
     try:
-        outcome, played = play(parts, command=format_main_command(overrides), progress=progress, leave=_left)
-    except _Left as left:
-        _leave(left.number)
-    if progress and played:
-        print(format_end(parts.path, outcome), flush=True)
+        outcome, ran = run_session(
+            experiment, resume=resume, command=command, progress=progress, on_second_signal=_raise_second_signal
+        )
+    except _SecondSignal as second:
+        _exit_by_signal(second.number)
+    if progress and ran:
+        print(format_end(experiment.path, outcome), flush=True)
     if outcome.signal is not None and progress:
-        print(f"  paddock.load({str(parts.path)!r}) has it; the same call with {format_run_dir(parts.path)!r} goes on")
-    if outcome.caught is not None:  # also where the run has ended by itself: what comes after it is not to begin
-        _leave(outcome.caught)
+        print(f"  read it with paddock.load({str(experiment.path)!r}), or resume it with {resume}")
+    if outcome.caught is not None:  # even if the run ended by itself, so that the caller stops too
+        _exit_by_signal(outcome.caught)
     return run
 
 
 def load(folder: str | os.PathLike[str], trust: bool = False) -> "Run":
-    """Return the run in a folder, which may be going on.
+    """Return the run in a folder; it may still be running.
 
     Args:
         folder: the run's folder.
-        trust: let a folder of another user name any code; see `paddock.runs.trust`.
+        trust: allow a folder written by another user to name any code.
 
     Raises:
-        FolderError: there is none.
+        FolderError: the folder holds no run.
     """
     path = Path(folder).absolute()
     read_config(path)
@@ -101,26 +107,24 @@ def load(folder: str | os.PathLike[str], trust: bool = False) -> "Run":
 
 
 def defaults(choice: str, *overrides: str) -> dict[str, Any]:
-    """Return the settings of one section from YAML, to build what it names by hand: `PPO(..., **defaults("algo=ppo"))`.
+    """Return the keyword arguments that a YAML option sets: `PPO(..., **defaults("algo=ppo"))`.
 
     Args:
-        choice: an option of a group, as `algo=ppo`; the group is the section.
-        overrides: further ones, as `algo.hidden_sizes=[32]`.
+        choice: an option of a group, such as `algo=ppo`.
+        overrides: further overrides, such as `algo.hidden_sizes=[32]`.
 
     Raises:
-        ConfigError: there is no such option, or a mistake in the overrides.
+        ConfigError: the option does not exist, or an override is invalid.
     """
     section = choice.partition("=")[0]
-    require(
-        section in SECTIONS, f"{choice} is not an option of a section, such as algo=ppo; {nearest(section, SECTIONS)}"
-    )
+    require(section in SECTIONS, f"{choice} is not GROUP=OPTION, such as algo=ppo; {nearest(section, SECTIONS)}")
     settings = compose_sections([section], [choice, *overrides])[section]
-    plain = {key: value for key, value in settings.items() if key not in FOR_CLASSES}
+    plain = {key: value for key, value in settings.items() if key not in NOT_ARGUMENTS}
     return {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
 
 
 class Run:
-    """A run in its folder: what it gave so far, and its policy. Nothing of it is changed here.
+    """Read-only view of a run folder: configuration, metrics and policy.
 
     Attributes:
         path: the folder, absolute.
@@ -138,11 +142,11 @@ class Run:
         return read_config(self.path)
 
     def metrics(self) -> "pl.DataFrame":
-        """Return a row for each iteration; see `read_metrics`."""
+        """Return one row of metrics per iteration."""
         return read_metrics(self.path)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what happened, of algorithms that tell it; see `read_events`."""
+        """Return the events that the algorithm recorded, such as POET's births."""
         return read_events(self.path)
 
     def policy(
@@ -151,9 +155,10 @@ class Run:
         """Return the policy of the newest checkpoint.
 
         Args:
-            which: last or best, where the algorithm keeps one.
-            of: of several policies in a world, whose is wanted: the name of a policy, or of an agent.
-            niche, agent: of a run of POET, as in `evaluate`.
+            which: "last", or "best" if the algorithm keeps it.
+            of: name of a policy or agent, in multi-agent runs.
+            niche: number of a POET niche; None for the newest active one.
+            agent: number of the niche whose agent is returned; None for the niche's own.
 
         Raises:
             PaddockError: there is no checkpoint, or no such policy.
@@ -178,14 +183,12 @@ class Run:
         agent: int | None = None,
         on: str | os.PathLike[str] | None = None,
     ) -> Evaluation:
-        """Play fresh episodes, as `python -m paddock.evaluate` does with the same keys.
+        """Evaluate on fresh episodes, as `python -m paddock.evaluate` does with the same keys.
 
-        Args:
-            env: words of the command line: `["env.kwargs.g=5.0"]`.
-            video: an MP4 of the first episode.
+        `env` takes overrides, such as `["env.kwargs.g=5.0"]`; `video` is an MP4 of the first episode.
 
         Raises:
-            PaddockError: no checkpoint, an argument is out of range, or the environment cannot draw.
+            PaddockError: there is no checkpoint, an argument is out of range, or the environment cannot render.
         """
         return evaluate(
             self.path,
@@ -203,22 +206,23 @@ class Run:
         )
 
     def film(self, path: str | os.PathLike[str], **options: Any) -> Film:
-        """Film the first episode that `evaluate` plays with the same options, as an MP4.
+        """Record the first episode of `evaluate` with the same options as an MP4.
 
         Raises:
-            PaddockError: as of `evaluate`, or the file cannot be written.
+            PaddockError: the evaluation fails, or the file cannot be written.
         """
         played = self.evaluate(episodes=1, video=path, **options)
         assert played.film is not None
         return played.film
 
     def make_env(self, render_mode: str | None = None, *, niche: int | None = None) -> gymnasium.Env:
-        """Make the environment that the policy acts in, with its wrappers.
+        """Make the policy's environment, with its wrappers.
 
-        Where its configuration says `fresh`, episodes depend on their seeds alone only if each has a new one.
+        If its configuration sets `fresh`, make a new one per episode, or episodes depend on earlier ones.
 
         Args:
-            niche: of a run of POET, by number; None is the newest active one.
+            render_mode: passed to the environment.
+            niche: number of a POET niche; None for the newest active one.
 
         Raises:
             PaddockError: it cannot be made here, or there is no such niche.
@@ -229,9 +233,9 @@ class Run:
         if isinstance(algorithm, KeepsNiches):
             algorithm, _ = load_algorithm(self.path)
         elif niche is not None:
-            raise ConfigError(f"niche={niche}: {self.path} has no niches; leave niche= out")
+            raise ConfigError(f"niche={niche}: {self.path} has no niches; remove niche=")
         spec = find_env(algorithm, self.path, find_target(algorithm, self.path, niche, None))
-        what = f"{self.path} is of a family of environments, and names none of them; use env.make()"
+        what = f"{self.path} trained on a family of environments, not on a single one; use env.make()"
         require(isinstance(spec, EnvSpec), what)
         return spec.make(render_mode)
 
@@ -247,26 +251,26 @@ class Run:
         """Write the policy as an ONNX file, as `python -m paddock.export` does.
 
         Raises:
-            PaddockError: as of `policy`; the file cannot be written, or a package is missing.
+            PaddockError: there is no such policy, a package is missing, or the file cannot be written.
         """
-        from .export import export  # which seldom is asked for
+        from .export import export  # slow to import
 
         return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent)
 
 
-class _Left(KeyboardInterrupt):
-    """A second signal came: no task and no environment takes it for an error of its own, as they do a SystemExit."""
+class _SecondSignal(KeyboardInterrupt):
+    """Second signal; not a SystemExit, which tasks and environments would report as their own error."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-def _left(number: int) -> NoReturn:
-    raise _Left(number)
+def _raise_second_signal(number: int) -> NoReturn:
+    raise _SecondSignal(number)
 
 
-def _leave(number: int) -> NoReturn:
-    """End the call as the signal would end Python."""
+def _exit_by_signal(number: int) -> NoReturn:
+    """Raise what the signal raises in a Python program."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)

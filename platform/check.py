@@ -28,9 +28,10 @@ from .config.niche import resolve_niche
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
 from .health.installed import Finding, in_words, last_line, print_findings
-from .launch import play, prepare
+from .launch import prepare
 from .rerun import compare
 from .runs.checkpoint import Checkpoints
+from .session import run_session
 
 STEPS: Readers = {"steps": (read_count, "a whole number, at least 1")}
 ITERATIONS: Readers = {"iterations": (int, "a whole number, at least 3")}
@@ -187,15 +188,15 @@ def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) 
 
 
 def _play(words: Sequence[str]) -> None:
-    outcome, _ = play(prepare(words), progress=False)
+    outcome, _ = run_session(prepare(words), progress=False)
     if outcome.signal is not None:
         raise KeyboardInterrupt
 
 
 def run_until_killed(iteration: int, words: Sequence[str]) -> None:
     """Run an experiment in this process, which is killed while it is at the iteration after this one."""
-    parts = prepare(words)
-    plan = parts.algorithm.plan
+    experiment = prepare(words)
+    plan = experiment.algorithm.plan
 
     def plan_then_die() -> Generator[Mapping[str, float], None, None]:
         with closing(plan()) as rows:
@@ -204,8 +205,8 @@ def run_until_killed(iteration: int, words: Sequence[str]) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
                 yield row
 
-    parts.algorithm.plan = plan_then_die
-    play(parts, progress=False)
+    experiment.algorithm.plan = plan_then_die
+    run_session(experiment, progress=False)
 
 
 if __name__ == "__main__":

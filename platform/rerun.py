@@ -18,11 +18,11 @@ from . import CONF
 from .config.command import Readers, display_path, parse, run_command
 from .config.compose import compose_sections
 from .config.experiment import assemble
-from .launch import play
 from .runs.folder import INITIAL, check_format, read_config, read_json
 from .runs.journal import describe_changes, read_rows
 from .runs.provenance import find_source
 from .runs.trust import add_start_folder_to_path
+from .session import run_session
 
 HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.
@@ -84,8 +84,8 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         known = [option.stem for option in (CONF / "compute").glob("*.yaml")]
         require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
         config["compute"] = compose_sections(["compute"], [f"compute={compute}"])["compute"]
-    remedy = "its rows are compared as they are, and once it is deleted the run is repeated again"
-    outcome, _ = play(assemble(OmegaConf.create(config)), remedy=remedy, repeats=run)
+    remedy = "comparing its rows; delete it to repeat the run"
+    outcome, _ = run_session(assemble(OmegaConf.create(config)), remedy=remedy, repeats=run)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return compare(run, out, iterations)

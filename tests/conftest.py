@@ -294,7 +294,7 @@ def kill_and_resume(begin: Callable[[], Command], run: Path, kills: int, furthes
         reached = len(rows(run))
     code, out, err = begin().wait()
     assert code == 0, err
-    assert "going on in" in out
+    assert "resuming in" in out
     return reached
 
 

@@ -1,8 +1,9 @@
-"""What the commands share: RUN and key=value arguments, errors in one line, files written whole."""
+"""Shared by all commands: RUN and key=value arguments, one-line errors, and atomic output files."""
 
 import contextlib
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -15,16 +16,16 @@ from paddock.envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, req
 from ..runs.checkpoint import FULL, write_atomically
 from ..runs.trust import trust
 
-LEFT_S = 10.0  # in which threads that environments left running may end
+EXIT_TIMEOUT_S = 10.0  # for threads that environments left running
 
-Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
+Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (parser that raises ValueError, allowed values)
 
 
 def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) -> int:
-    """Run a command on the process's arguments, or print its help page.
+    """Run a command with the process's arguments, or print its help page.
 
     Returns:
-        The exit code: the command's, or else 0 done, 2 bad input, or that of `run_and_flush`.
+        The exit code: the command's own, 2 for bad input, or one of `run_and_flush`.
     """
 
     def begin() -> int | None:
@@ -40,11 +41,11 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
 
 
 def run_and_flush(command: Callable[[], int | None]) -> int:
-    """Run a command until all of its output is written.
+    """Run a command and flush its output.
 
     Returns:
-        The exit code: the command's, or else 0 done, 74 the disk behind the output is full, 130 stopped by
-        Ctrl-C, 141 nobody reads the output any more.
+        The exit code: the command's own (None means 0), 74 if the disk is full, 130 after Ctrl-C, 141 if the reader
+        of the output has closed it.
     """
     code = 1
     try:
@@ -59,8 +60,8 @@ def run_and_flush(command: Callable[[], int | None]) -> int:
         if error.errno not in FULL:
             raise
         _discard_output()
-        what = f"{error.filename or 'the output'} cannot be written ({error.strerror})"
-        return print_error(ConfigError(f"{what}; make room, or choose another disk"), NO_ROOM)
+        what = f"cannot write {error.filename or 'the output'} ({error.strerror})"
+        return print_error(ConfigError(f"{what}: free disk space or choose another disk"), NO_ROOM)
     finally:
         if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()
@@ -68,23 +69,36 @@ def run_and_flush(command: Callable[[], int | None]) -> int:
 
 
 def _exit_without_others(code: int) -> None:
-    """End the process when the main thread has ended, though an environment has left a thread that has not."""
+    """End the process after its main thread, even if an environment has left another thread running."""
     threading.main_thread().join()
-    time.sleep(1.0)  # threads of executors end by themselves
+    time.sleep(1.0)  # executor threads end by themselves
     if names := [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]:
-        what = f"thread {names[0]} was left running" + (f", and {len(names) - 1} more" if names[1:] else "")
-        print(f"paddock: {what}; the process ends in {LEFT_S:g} s", file=sys.stderr, flush=True)
-    time.sleep(LEFT_S)
+        what = f"thread {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else "") + " still running"
+        print(f"paddock: {what}; the process exits in {EXIT_TIMEOUT_S:g} s", file=sys.stderr, flush=True)
+    time.sleep(EXIT_TIMEOUT_S)
     os._exit(code)
 
 
 def _discard_output() -> None:
-    """Discard what is left to print: Python itself would try to write it at its end."""
+    """Discard unwritten output, which Python would otherwise try to write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def main_command() -> str:
+    """Return the main command in the form in which this process was started: script, `platform` or `paddock`."""
+    words = sys.orig_argv
+    if "-m" in words and words[words.index("-m") + 1] == "platform":
+        return "python -m platform"
+    return "paddock" if Path(sys.argv[0]).name == "paddock" else "python -m paddock"
+
+
+def format_main_command(arguments: Sequence[str]) -> str:
+    """Return the main command with these arguments, quoted for the shell."""
+    return f"{main_command()} {shlex.join(arguments)}"
+
+
 def print_error(error: PaddockError, code: int) -> int:
-    """Print an error on the standard error stream, in one line after somebody else's traceback; return the code."""
+    """Print an error in one line on standard error, after any traceback of user code; return the code."""
     line, details = split_details(error)
     with contextlib.suppress(OSError):
         print(*([details] if details else []), f"paddock: {line}", sep="\n", file=sys.stderr)
@@ -92,10 +106,10 @@ def print_error(error: PaddockError, code: int) -> int:
 
 
 def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[list[Path], dict[str, Any]]:
-    """Separate runs from keys, and return the paths and the values of the keys that were given.
+    """Split arguments into run folders and values by key.
 
     Raises:
-        ConfigError: a key is unknown, or its value cannot be read.
+        ConfigError: a key is unknown, or its value is invalid.
     """
     runs: list[Path] = []
     values: dict[str, Any] = {}
@@ -107,13 +121,13 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
             try:
                 values[key] = read(text)
             except ValueError as error:
-                raise ConfigError(f"{argument} cannot be read; allowed: {key}={allowed}") from error
+                raise ConfigError(f"{argument} is invalid; allowed: {key}={allowed}") from error
         elif os.path.exists(argument):
             runs.append(Path(argument))
         elif argument.startswith("-"):
-            raise ConfigError(f"{argument} is not an option of {command}; keys are written key=value; see --help")
+            raise ConfigError(f"{argument} is not an option of {command}: write keys as key=value (see --help)")
         elif argument in readers:
-            raise ConfigError(f"{argument} lacks its value; write {argument}={readers[argument][1]}")
+            raise ConfigError(f"{argument} needs a value: {argument}={readers[argument][1]}")
         elif equals:
             raise ConfigError(f"{argument}: {key} is not a key of {command}; {nearest(key, readers)}")
         else:
@@ -125,7 +139,7 @@ def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[lis
 
 
 def split_overrides(arguments: Sequence[str], sections: Collection[str]) -> tuple[list[str], list[str]]:
-    """Separate overrides of sections of the configuration, such as `+env.kwargs.g=5`, from other arguments."""
+    """Split arguments into overrides of configuration sections, such as `+env.kwargs.g=5`, and others."""
     ours: list[str] = []
     others: list[str] = []
     for argument in arguments:
@@ -137,10 +151,10 @@ def split_overrides(arguments: Sequence[str], sections: Collection[str]) -> tupl
 def parse_overrides(
     command: str, arguments: Sequence[str], readers: Readers, sections: Collection[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Separate overrides of sections from the command's own keys, and return both; nothing else may be given.
+    """Split arguments into overrides of configuration sections and values of the command's own keys.
 
     Raises:
-        ConfigError: an argument is neither, or its value cannot be read.
+        ConfigError: an argument is neither, or its value is invalid.
     """
     overrides, others = split_overrides(arguments, sections)
     for argument in others:
@@ -152,50 +166,50 @@ def parse_overrides(
 
 
 def read_names(text: str) -> list[str]:
-    """Read names with commas between, each once."""
+    """Parse comma-separated names; duplicates are dropped."""
     return list(dict.fromkeys(filter(None, (name.strip() for name in text.strip("[]").split(",")))))
 
 
 def read_flag(text: str) -> bool:
-    """Read true or false."""
+    """Parse true or false."""
     if text not in ("true", "false"):
         raise ValueError(text)
     return text == "true"
 
 
 def read_count(text: str) -> int:
-    """Read a whole number, at least 1."""
+    """Parse an integer of at least 1."""
     if (number := int(text)) < 1:
         raise ValueError(text)
     return number
 
 
 def check_output(key: str, path: Path, suffixes: Sequence[str]) -> Path:
-    """Check that a file can be written, without leaving a trace, and return its absolute path.
+    """Check that an output file can be written, without creating it; return its absolute path.
 
     Raises:
-        ConfigError: another suffix, a folder, or no folder to write it in.
+        ConfigError: the suffix is not supported, or the path or its folder is unusable.
     """
-    require(path.suffix in suffixes, f"{key}={path} is not a file that can be made; allowed: *{', *'.join(suffixes)}")
-    require(not path.is_dir(), f"{key}={path} is a folder; name a file in it")
-    require(path.parent.is_dir(), f"{key}={path}: there is no folder {path.parent}; make it, or choose another")
+    require(path.suffix in suffixes, f"{key}={path}: unsupported file type; allowed: *{', *'.join(suffixes)}")
+    require(not path.is_dir(), f"{key}={path} is a folder: name a file in it")
+    require(path.parent.is_dir(), f"{key}={path}: folder {path.parent} does not exist; create it or choose another")
     writable = os.access(path.parent, os.W_OK | os.X_OK)
-    require(writable, f"{key}={path}: the folder {path.parent} is closed to you; choose another")
+    require(writable, f"{key}={path}: permission denied in {path.parent}; choose another folder")
     return path.absolute()  # environments may change the working directory
 
 
 def write_output(key: str, path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file atomically.
 
     Raises:
-        ConfigError: the disk is full or refuses.
+        ConfigError: writing fails.
     """
     try:
         write_atomically(path, content, alone=False)
     except OSError as error:
-        raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another place") from error
+        raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another path") from error
 
 
 def display_path(path: Path) -> str:
-    """Return a path as people write it: relative to the working directory, if it is below."""
+    """Return a path relative to the working directory if it lies below it, else unchanged."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

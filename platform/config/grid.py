@@ -1,4 +1,4 @@
-"""A grid of runs under --multirun: every job is composed and checked before the first one runs."""
+"""Grid of runs under --multirun; every job is composed and checked before the first one starts."""
 
 import argparse
 import itertools
@@ -18,20 +18,20 @@ from ..runs.identity import flatten
 from .compose import explained, job_config, load_job, open_loader
 from .hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, make_launcher
 
-SWEEP_FILE = "sweep="  # begins the argument that processes of jobs are not given: they would sweep, too
-CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
+SWEEP_FILE = "sweep="  # prefix of the argument that job processes do not get, since they would sweep too
+CHECKED_JOBS = 256  # in a larger sweep, only enough jobs are checked to cover every value
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The jobs of a grid, and the configuration that they share."""
+    """Jobs of a grid and their shared configuration."""
 
     loader: ConfigLoader
-    config: DictConfig  # Hydra's part included
+    config: DictConfig  # with the `hydra` section
     jobs: Sequence[Sequence[str]]  # the overrides of each
 
     def configs(self) -> Iterator[tuple[int, DictConfig]]:
-        """Yield the jobs to check: their numbers and configurations.
+        """Yield the number and configuration of each job to check.
 
         Raises:
             ConfigError: a job cannot be composed.
@@ -46,8 +46,8 @@ class Grid:
             met.update(job)
             yield number, job_config(load_job(self.loader, self.config, job, number))
 
-    def rehearse(self, show: TaskFunction) -> None:
-        """Show every job. Hydra itself would make their folders."""
+    def preview(self, show: TaskFunction) -> None:
+        """Show every job without making its folder, as Hydra would."""
         if self.config.hydra.launcher._target_ != BASIC_LAUNCHER:
             make_launcher(self.loader, show, self.config).launch([list(job) for job in self.jobs], 0)
             return
@@ -56,7 +56,7 @@ class Grid:
 
 
 def compose_grid(arguments: argparse.Namespace) -> Grid | None:
-    """Compose a multirun; None where its sweeper chooses values as it goes.
+    """Compose a multirun; return None if its sweeper chooses values during the sweep.
 
     Raises:
         ConfigError: it cannot be composed, or an override lists no values.
@@ -72,23 +72,23 @@ def compose_grid(arguments: argparse.Namespace) -> Grid | None:
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *config.hydra.overrides.task])
     jobs = list(itertools.product(*map(_values, parsed)))
     for job, times in Counter(jobs).items():
-        require(times == 1, f"the sweep has {times} equal runs: {' '.join(job)}; name each value once")
+        require(times == 1, f"the sweep has {times} equal runs ({' '.join(job)}): list each value once")
     return Grid(loader, config, jobs)
 
 
 def _values(override: Override) -> list[str]:
-    """Return the overrides that one of a sweep stands for."""
+    """Expand a sweep override into one override per value."""
     key = override.get_key_element()
     if not override.is_sweep_override():
         return [f"{key}={override.get_value_element_as_str()}"]
     values = [f"{key}={value}" for value in override.sweep_string_iterator()] if override.is_discrete_sweep() else []
-    remedy = "list some, as KEY=1,2, or have them chosen by hydra/sweeper=optuna"
-    require(bool(values), f"{override.input_line} lists no values, of which a grid is made; {remedy}")
+    remedy = "list values (KEY=1,2) or search with hydra/sweeper=optuna"
+    require(bool(values), f"{override.input_line} lists no values, which a grid needs: {remedy}")
     return values
 
 
 def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]) -> None:
-    """Raise ConfigError if the file of `sweep=` sets something that the process of a job, started without it, lacks."""
+    """Raise ConfigError if the `sweep=` file sets keys that job processes, started without it, would lack."""
     files = [item for item in job if item.startswith(SWEEP_FILE)]
     if not files:
         return
@@ -98,5 +98,5 @@ def check_sweep_file(loader: ConfigLoader, sweep: DictConfig, job: Sequence[str]
     configs = (load_job(loader, sweep, job, 0), alone)
     had, has = (flatten(OmegaConf.to_container(config, resolve=False)) for config in configs)
     lost = [key for key in had.keys() | has.keys() if had.get(key) != has.get(key) and not key.startswith("hydra.")]
-    remedy = "say it on the command line or in an experiment"
-    require(not lost, f"{files[-1]} sets {', '.join(sorted(lost))}, which no process of the sweep would have; {remedy}")
+    remedy = "set it on the command line or in an experiment file"
+    require(not lost, f"{files[-1]} sets {', '.join(sorted(lost))}, which the sweep's processes do not get: {remedy}")

@@ -1,8 +1,7 @@
-"""Overrides and commands as a person would write them."""
+"""Format overrides and commands as a user would type them."""
 
 import re
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from hydra.conf import HydraConf
@@ -13,18 +12,13 @@ from .compose import hydra_overrides, parse_arguments
 from .help import split_sources
 
 
-def format_main_command(overrides: Sequence[str]) -> str:
-    """Return the command that does what a call with these overrides does."""
-    return shlex.join(["python", "-m", "paddock", *overrides])
-
-
 def format_run_dir(path: Path) -> str:
-    """Return the override that names a run's folder."""
+    """Return the override `run.dir=PATH`."""
     return format_override("run.dir", path)
 
 
 def format_override(key: str, path: Path) -> str:
-    """Return the override of a key by a path, in Hydra's quotes where it would read the path otherwise."""
+    """Return the override that sets a key to a path, in Hydra's quotes if necessary."""
     plain = re.fullmatch(r"[\w/.+%@-]+", str(path), re.ASCII)
     return f"{key}={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
 
@@ -32,11 +26,11 @@ def format_override(key: str, path: Path) -> str:
 def format_source_arguments(
     hydra: HydraConf | DictConfig, copy_of: Callable[[Path], Path | None] = lambda path: None
 ) -> list[str]:
-    """Return the arguments of a job that say, as this process's own do, where its groups are, and its variables.
+    """Return this process's arguments that set a job's config sources and environment variables.
 
     Args:
-        hydra: Hydra's own section, as the job has it in its sweep.
-        copy_of: where a path of this machine lies for the job; None for the path itself.
+        hydra: the `hydra` section of the sweep's configuration.
+        copy_of: maps a local path to the job's copy of it; None if the job uses the path itself.
     """
 
     def move(source: str) -> str:

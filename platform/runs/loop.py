@@ -1,4 +1,4 @@
-"""The one loop: pull metrics out of an algorithm, track them, checkpoint, and stop when it is time."""
+"""Training loop: pull metrics from an algorithm, log them, save checkpoints, and stop at the budget."""
 
 import contextlib
 import os
@@ -31,13 +31,13 @@ from .checkpoint import Checkpoints, check_fits
 if TYPE_CHECKING:
     from ..tracking.tracker import Tracker
 
-BOUND = Range("must be positive and below 1e300, or null for no bound", above=0, high=1e300)
+BOUND = Range("must be positive and below 1e300, or null for no limit", above=0, high=1e300)
 RATE_S = 1.0  # shortest span over which steps per second are measured
 ECHO_S = 5.0  # within which a second SIGTERM counts as the first one
 
 
 class StepRate:
-    """Steps per second over at least the last second, as some algorithms yield many rows at once."""
+    """Steps per second over at least one second, since some algorithms yield many rows at once."""
 
     def __init__(self, now: float, step: float) -> None:
         self._rows = deque([(now, step)])  # the first is at least RATE_S old, if any is
@@ -52,14 +52,14 @@ class StepRate:
 
 
 class RunFailed(PaddockError):
-    """A run ended by an error of its own, after it had begun."""
+    """An error that ended a run after its start."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bounds of a run, which ends at the first one reached; None is no bound."""
+    """Limits of a run, which ends at the first one it reaches; None is unlimited."""
 
     iterations: Annotated[int | None, BOUND]
     steps: Annotated[int | None, BOUND]  # environment steps
@@ -70,7 +70,7 @@ class Budget:
         check_fields(self)
 
     def spent(self, metrics: Metrics, elapsed_s: float) -> str | None:
-        """Return the bound that is reached, as `budget.KEY=VALUE`, or None."""
+        """Return the limit that was reached as `budget.KEY=VALUE`, or None."""
         if self.iterations is not None and metrics["iteration"] >= self.iterations:
             return f"budget.iterations={self.iterations}"
         if self.steps is not None and metrics["step"] >= self.steps:
@@ -82,34 +82,34 @@ class Budget:
         return None
 
     def share(self, metrics: Metrics, elapsed_s: float) -> float | None:
-        """Return the spent share of the nearest bound, 0 to 1; None without a bound that is sure to be reached."""
+        """Return the spent share of the nearest limit, 0 to 1; None if only `return` or nothing is limited."""
         reached = {
             "iterations": metrics.get("iteration", 0),
             "steps": metrics.get("step", 0),
             "minutes": elapsed_s / 60,
         }
-        parts = [value / getattr(self, name) for name, value in reached.items() if getattr(self, name) is not None]
-        return min(1.0, max(parts)) if parts else None
+        shares = [value / getattr(self, name) for name, value in reached.items() if getattr(self, name) is not None]
+        return min(1.0, max(shares)) if shares else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session of a run ended."""
+    """End of a session: the reason, the last metrics, and a signal if one came."""
 
     reason: str
     metrics: dict[str, float]  # the last value of each
-    signal: int | None  # SIGINT or SIGTERM if one ended it
-    caught: int | None = None  # the signal that came, even if the run ended by itself
+    signal: int | None  # SIGINT or SIGTERM if it ended the session
+    caught: int | None = None  # the signal received, even if the run ended for another reason
 
 
 @dataclass
 class Progress:
-    """State of the loop itself."""
+    """Checkpointed state of the loop."""
 
     elapsed_s: float
     metrics: dict[str, float]  # the last value of each, without system/
-    unfinished: dict[str, float] | None = None  # the next row, which lacks only its evaluation
-    events: Sequence[Mapping[str, Any]] = ()  # of that row
+    unfinished: dict[str, float] | None = None  # the next row, whose evaluation is pending
+    events: Sequence[Mapping[str, Any]] = ()  # events of that row
 
 
 def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
@@ -138,16 +138,16 @@ def run(
     find_stop_reason: Callable[[Metrics, float | None], str | None] | None = None,
     reached: str | None = None,
 ) -> Outcome:
-    """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
+    """Run until the budget is spent or a signal arrives; the last iteration is saved when this returns.
 
-    The final policy is evaluated unless the last row has done so. A signal ends the wait for an evaluation, which is
-    played when the run resumes.
+    The final policy is evaluated unless the last row contains its evaluation. A signal ends the wait for a pending
+    evaluation, which is completed when the run resumes.
 
     Args:
         progress: where to resume, as returned by `restore`.
         signals: entered while this runs.
-        find_stop_reason: called with every row and the spent share of the budget; returns why the run should end early, or None.
-        reached: the bound that an earlier session reached: only the final evaluation is left.
+        find_stop_reason: maps each row and the spent share of the budget to a reason to stop early, or None.
+        reached: the limit that an earlier session reached; only the final evaluation is left to run.
     """
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
@@ -156,16 +156,16 @@ def run(
     spent, verdict, stopped = reached, None, None
 
     def save() -> None:
-        # A checkpoint must never be ahead of the rows that lead to it.
+        # A checkpoint must never be ahead of the journals.
         tracker.sync()
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": vars(progress)})
 
     def stop(number: int) -> None:
-        said(number)
+        notify(number)
         if metrics and isinstance(algorithm, WaitsForEvaluations):  # else the first row would be lost
             algorithm.interrupt()
 
-    said, signals.stopping = signals.stopping, stop
+    notify, signals.on_first = signals.on_first, stop
     with signals, contextlib.closing(_rows(algorithm, progress.unfinished)) as rows:
         for row in rows if reached is None else ():
             now = time.monotonic()
@@ -213,7 +213,7 @@ def run(
 
 
 def _rows(algorithm: Algorithm, unfinished: Metrics | None) -> Generator[Metrics, None, None]:
-    """Yield the rows that come next, starting with the one that an earlier session left unfinished."""
+    """Yield the next rows, starting with the one whose evaluation was pending."""
     if unfinished is not None:
         assert isinstance(algorithm, WaitsForEvaluations)
         yield algorithm.complete(unfinished)
@@ -226,27 +226,27 @@ def _plain(value: Any) -> float:
 
 
 def exit_at_once(number: int) -> NoReturn:
-    """End the process with a signal's exit code; workers watch their parent and end with it."""
+    """End the process with a signal's exit code; workers watch their parent and exit too."""
     os._exit(128 + number)
 
 
 class Signals:
-    """Remember the first SIGINT or SIGTERM; end the process on the second one.
+    """Context that records the first SIGINT or SIGTERM, and ends the process on the second one.
 
-    A service manager signals every process of a run and a sweep passes SIGTERM on, so SIGTERM twice within `ECHO_S` is
-    one signal. Only the main thread can handle signals; in any other one, none is remembered.
+    Service managers signal every process of a run and sweeps forward SIGTERM, so SIGTERM twice within `ECHO_S` counts
+    as one signal. Python handles signals in the main thread only; in other threads this does nothing.
 
     Attributes:
         caught: the first signal, or None.
-        stopping: called with the first signal from its handler.
-        leave: called with the second signal.
+        on_first: called with the first signal, from its handler.
+        on_second: called with the second signal, from its handler.
     """
 
-    def __init__(self, stopping: Callable[[int], None], leave: Callable[[int], NoReturn] | None = None) -> None:
+    def __init__(self, on_first: Callable[[int], None], on_second: Callable[[int], NoReturn] | None = None) -> None:
         self.caught: int | None = None
         self._caught_at = 0.0
-        self.stopping = stopping
-        self.leave = leave or exit_at_once
+        self.on_first = on_first
+        self.on_second = on_second or exit_at_once
 
     def __enter__(self) -> "Signals":
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
@@ -262,6 +262,6 @@ class Signals:
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.caught is None:
             self._caught_at, self.caught = time.monotonic(), number
-            self.stopping(number)
+            self.on_first(number)
         elif not number == self.caught == signal.SIGTERM or time.monotonic() > self._caught_at + ECHO_S:
-            self.leave(number)
+            self.on_second(number)

@@ -1,4 +1,4 @@
-"""The folder of a grid of runs, which no other command uses."""
+"""Folder of a grid of runs, claimed by one command."""
 
 import argparse
 import contextlib
@@ -13,26 +13,26 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from paddock.envs.errors import ConfigError, require
 
 from .. import CONF
-from ..config.command import display_path
-from ..config.overrides import format_main_command, format_override
+from ..config.command import display_path, format_main_command
+from ..config.overrides import format_override
 from ..runs.folder import holds_run
 
 KEY = "hydra.sweep.dir"
-NOTE = "multirun.yaml"  # Hydra's, in the folder: configuration and arguments
+NOTE = "multirun.yaml"  # written by Hydra: configuration and arguments
 
 
 @contextlib.contextmanager
 def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[None]:
-    """Make the folder of a grid that is named by the time, and have Hydra use it.
+    """Create the time-stamped folder of a grid, and set it in Hydra's configuration.
 
-    If a signal ends the grid, the command that resumes it is printed.
+    If a signal ends the grid, print the command that resumes it.
 
     Args:
-        sweep: the configuration, Hydra's part included; receives the folder.
-        arguments: of the command line; receive the folder.
+        sweep: the configuration with the `hydra` section; updated with the folder.
+        arguments: of the command line; updated with the folder.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: it cannot be created.
     """
     keys: Any = OmegaConf.to_container(sweep.hydra.sweep, resolve=False)
     path, made = Path(sweep.hydra.sweep.dir), list[Path]()
@@ -57,49 +57,49 @@ def claim_folder(sweep: DictConfig, arguments: argparse.Namespace) -> Iterator[N
 
 
 def check_folder(folder: str) -> None:
-    """Check that the folder of a sweep can be made or written; leave no trace.
+    """Check that the folder of a sweep can be created or written, without creating it.
 
     Raises:
         ConfigError: it cannot.
     """
-    require(folder != "", f"{KEY}= names no folder, and runs would be kept in /; give one, or leave it out")
+    require(folder != "", f"{KEY}= is empty, which would put runs in /: name a folder or remove it")
     path = Path(folder)
     for parent in path.absolute().parents:
-        require(not holds_run(parent), f"{KEY}={display_path(path)} lies in the folder of a run; choose another")
+        require(not holds_run(parent), f"{KEY}={display_path(path)} lies inside a run folder: choose another")
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        said = f"{KEY}={display_path(path)} cannot be written ({error.strerror})"
-        raise ConfigError(f"{said}; choose another with {KEY}=") from error
+        what = f"{KEY}={display_path(path)} cannot be written ({error.strerror})"
+        raise ConfigError(f"{what}: choose another folder") from error
 
 
 def print_resume_commands(folders: Iterable[Path]) -> None:
-    """Print the command that resumes each grid that is in one of these folders."""
+    """Print the command that resumes each of the grids in these folders."""
     for folder in dict.fromkeys(folders):
         line = _format_resume_command(folder)
         if line is not None:
-            print(f"  {line}  # goes on with the grid", flush=True)
+            print(f"  {line}  # resumes the grid", flush=True)
 
 
 def _format_resume_command(folder: Path) -> str | None:
     try:
         hydra = yaml.safe_load((folder / NOTE).read_text())["hydra"]
-        own = [item for item in hydra["overrides"]["hydra"] if not item.startswith((f"{KEY}=", "hydra.mode="))]
+        hydra_items = [item for item in hydra["overrides"]["hydra"] if not item.startswith((f"{KEY}=", "hydra.mode="))]
         places = {source["provider"]: source["path"] for source in hydra["runtime"]["config_sources"]}
         name, task = hydra["job"]["config_name"], hydra["overrides"]["task"]
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
         return None
     flags = {"--config-dir": places.get("command-line"), "--config-path": places.get("main"), "--config-name": name}
     usual = {"--config-path": str(CONF), "--config-name": "config"}
-    said = [word for flag, value in flags.items() if value not in (None, usual.get(flag)) for word in (flag, value)]
+    words = [word for flag, value in flags.items() if value not in (None, usual.get(flag)) for word in (flag, value)]
     place = folder.absolute() if folder.absolute() == Path.cwd() else Path(display_path(folder))
-    return format_main_command([*said, *task, "--multirun", *own, format_override(KEY, place)])
+    return format_main_command([*words, *task, "--multirun", *hydra_items, format_override(KEY, place)])
 
 
 def _make_new(path: Path) -> Path:
-    """Make a new folder of this name, or of the next free one."""
+    """Create a folder with this name, or with the next free number appended."""
     free, n = path, 2
     while True:
         try:
@@ -108,4 +108,4 @@ def _make_new(path: Path) -> Path:
         except FileExistsError:
             free, n = path.with_name(f"{path.name}-{n}"), n + 1
         except OSError as error:
-            raise ConfigError(f"{KEY}={path} cannot be made ({error.strerror}); choose another with {KEY}=") from error
+            raise ConfigError(f"{KEY}={path} cannot be created ({error.strerror}): choose another folder") from error

@@ -1,4 +1,4 @@
-"""The end of a sweep in a few lines: ends of trials, the best one as a command, importances of parameters."""
+"""Summary of a sweep: trial states, the best trial as a command, and parameter importances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.command import display_path
+from ..config.command import display_path, format_main_command
 from ..runs.lazy_imports import optuna
 from .study import JOURNAL, StudySettings, hide_passwords
 from .trial import Note
@@ -17,8 +17,8 @@ from .trial import Note
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-MOST = 5  # trials of a front that are shown
-NEEDED = 4  # complete trials, to say what mattered
+MAX_SHOWN = 5  # trials of a Pareto front
+MIN_TRIALS = 4  # complete trials needed to estimate importances
 
 
 def print_summary(study: optuna.Study, folder: Path) -> None:
@@ -27,24 +27,24 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     trials = study.get_trials(deepcopy=False)
     steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
     print(f"{len(trials)} trials: {count_ends(trials) or 'none'}; {steps:,.0f} environment steps")
-    for trial in best_trials(study)[:MOST]:
+    for trial in best_trials(study)[:MAX_SHOWN]:
         values = zip(about.objectives, trial.values or (), strict=False)
         print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
         note = Note.read(folder / str(trial.number))
-        print(f"  {as_command([*about.sources, *about.fixed, *(note.overrides if note else ())])}")
-    mattered = importances(study)
-    if mattered:
-        print("mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in mattered.items()))
+        print(f"  {format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])}")
+    found = importances(study)
+    if found:
+        print("importances: " + ", ".join(f"{name} {share:.0%}" for name, share in found.items()))
     where = shlex.quote(display_path(folder))
-    print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
+    print(f"  python -m paddock.status {where}\n  python -m paddock.report {where}")
     storage = f"--storage-class JournalFileStorage --storage {shlex.quote(display_path(folder / JOURNAL))}"
     if about.storage is not None:
         storage = f"--storage {shlex.quote(hide_passwords(about.storage))}"
-    print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
+    print(f"  optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 
 def count_ends(trials: Sequence[FrozenTrial]) -> str:
-    """Return how many trials ended how; what Optuna calls running may be interrupted."""
+    """Count trials by state; those that Optuna calls running count as unfinished."""
     states = [trial.state.name.lower() if trial.state.is_finished() else "unfinished" for trial in trials]
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
@@ -62,7 +62,7 @@ def best_trials(study: optuna.Study) -> list[FrozenTrial]:
 def importances(study: optuna.Study) -> dict[str, float]:
     """Return the importance of each parameter; empty if there are too few trials."""
     complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
-    if len(study.directions) > 1 or len(complete) < NEEDED:
+    if len(study.directions) > 1 or len(complete) < MIN_TRIALS:
         return {}
     try:
         with warnings.catch_warnings():
@@ -70,8 +70,3 @@ def importances(study: optuna.Study) -> dict[str, float]:
             return optuna.importance.get_param_importances(study)
     except (RuntimeError, ValueError, UserWarning):  # such as equal values
         return {}
-
-
-def as_command(arguments: Sequence[str]) -> str:
-    """Return the command of a run with these arguments."""
-    return f"python -m paddock {shlex.join(arguments)}"

@@ -148,7 +148,7 @@ def test_run_at_its_time_limit_resumes_to_the_same_bits(clustered: Desk, slurm: 
     assert_same_run(run, alone)
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     said = log(run)
-    assert said.index("running in") < said.index("stopped by SIGTERM") < said.index("going on in")
+    assert said.index("running in") < said.index("stopped by SIGTERM") < said.index("resuming in")
 
 
 @pytest.mark.nightly
@@ -211,7 +211,7 @@ def test_cancelled_run_saves_and_cancelled_job_is_lost(clustered: Desk, slurm: S
     code, out = clustered.status()
     *_, counts, line = out.splitlines()
     assert (code, counts) == (1, "1 stopped, 1 lost")
-    assert line.endswith("hydra.sweep.dir=sweep  # goes on with the grid")
+    assert line.endswith("hydra.sweep.dir=sweep  # resumes the grid")
     assert "    SIGTERM" in out and "    CANCELLED: its job never started" in out
     assert max((runs[0] / "checkpoints").glob("*.npz")).stem.endswith(str(len(rows(runs[0]))))
 

@@ -208,12 +208,12 @@ SWEEPS = {
     # what is given: a part that the line must have
     "seed=1,2 algo.population=8,7": "algo.population=7 is odd",
     "seed=1,2 +algo.sigm=1,2": "algo.sigm is not a key of algo",
-    "seed=1,2 run.dir=here": "here; leave run.dir and resume",
+    "seed=1,2 run.dir=here": "here: remove run.dir and resume",
     "seed=1,1": "the sweep has 2 equal runs",
     "seed=1,2 run.root=/tmp": "run.root=/tmp would be ignored; the runs of a sweep are kept in hydra.sweep.dir=",
     "seed=1,2 hydra.sweep.dir=/proc/here": "hydra.sweep.dir=/proc/here cannot be written",
-    "seed=range(3,3)": "seed=range(3,3) lists no values, of which a grid is made; list some, as",
-    "algo.sigma=interval(0,1)": "lists no values, of which a grid is made; list some, as",
+    "seed=range(3,3)": "seed=range(3,3) lists no values, which a grid needs: list values",
+    "algo.sigma=interval(0,1)": "lists no values, which a grid needs: list values",
 }
 
 

@@ -356,7 +356,7 @@ def test_a_sweep_is_one_run_for_each_value_and_goes_on_in_its_folder(call: Calla
     after = (runs[1] / "metrics.jsonl").read_bytes()
     assert after.startswith(before) and after.count(b"\n") == 4
     # What a job says of itself is how to go on with it, alone.
-    again = shlex.split(re.findall(r"python -m paddock (.*seed=2.*)  #", said)[0])
+    again = shlex.split(re.findall(r"python -m platform (.*seed=2.*)  #", said)[0])
     assert "--multirun" not in again
     call(*[argument for argument in again if not argument.startswith("budget.")], "budget.iterations=5")
     assert [rows(run)[-1]["iteration"] for run in runs] == [3, 5]
@@ -372,5 +372,5 @@ def test_a_sweeps_job_finds_the_users_own_options_when_it_goes_on(call: Callable
     shutil.copy(CONF / "env/cartpole.yaml", tmp_path / "mine/env/pole.yaml")
     where = f"hydra.searchpath=[file://{tmp_path}/mine]"
     said = call(where, "--multirun", *TINY_RUN, "env=pole", "seed=1", "hydra.sweep.dir=s")
-    again = shlex.split(re.findall(r"python -m paddock (.*env=pole.*)  #", said)[0])
-    assert "going on in" in call(*again, "budget.iterations=3")
+    again = shlex.split(re.findall(r"python -m platform (.*env=pole.*)  #", said)[0])
+    assert "resuming in" in call(*again, "budget.iterations=3")

@@ -102,7 +102,7 @@ def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: py
     printed = "".join(
         output.text for cell in notebook.cells for output in cell.get("outputs", ()) if output.get("name") == "stdout"
     )
-    assert "going on in " in printed and "the same numbers: True" in printed
+    assert "resuming in " in printed and "the same numbers: True" in printed
 
 
 def test_learning_from_replay_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

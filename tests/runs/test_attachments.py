@@ -19,10 +19,10 @@ from paddock.config.compose import compose_alone
 from paddock.config.experiment import assemble, read_plain
 from paddock.evaluation.load import load
 from paddock.health.algo_checks import first_difference
-from paddock.launch import play
 from paddock.rerun import rerun
 from paddock.runs.checkpoint import Checkpoints, read, read_attachments
 from paddock.runs.loop import RunFailed
+from paddock.session import run_session
 
 # Swept
 
@@ -174,7 +174,7 @@ def configure(run: Path, iterations: int) -> dict[str, Any]:
 
 
 def train(run: Path, iterations: int) -> None:
-    play(assemble(OmegaConf.create(configure(run, iterations))), progress=False)
+    run_session(assemble(OmegaConf.create(configure(run, iterations))), progress=False)
 
 
 def test_resumed_run_equals_undisturbed_and_keeps_only_listed_files(

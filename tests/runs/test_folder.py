@@ -69,7 +69,7 @@ def test_grids_of_one_second_have_folders_of_their_own(
     grid = [*TINY, "compute=serial", "budget.iterations=1", "--multirun"]
     for words in (["seed=1,2"], ["seed=1,2"], ["seed=3"], ["seed=4", "algo.sigma=-1"]):
         assert call_main(*grid, *words) == (2 if "algo.sigma=-1" in words else 0), capsys.readouterr().err
-    assert "has reached" not in capsys.readouterr().out
+    assert "already reached" not in capsys.readouterr().out
     found = {str(path.parent.relative_to(tmp_path / "multirun")) for path in tmp_path.rglob("metrics.jsonl")}
     assert found == {f"this second{n}/{job}" for n, job in [("", 0), ("", 1), ("-2", 0), ("-2", 1), ("-3", 0)]}
     assert len(list((tmp_path / "multirun").iterdir())) == 3

@@ -97,7 +97,7 @@ def test_run_from_python_equals_the_command(tmp_path: Path, capfd: pytest.Captur
     capfd.readouterr()
     run = paddock.run(*HERE, "budget.iterations=3", f"run.dir={ours}")
     shown = capfd.readouterr().out
-    assert "iteration 3 |" in shown and shown.endswith(f"ended by budget.iterations=3 after 3 iterations: {ours}\n")
+    assert "iteration 3 |" in shown and shown.endswith(f"done: reached budget.iterations=3 (3 iterations): {ours}\n")
     assert run.path == ours and run.config["seed"] == 0
     assert_same_run(ours, theirs)
     assert {path.name for path in ours.rglob("*")} == {path.name for path in theirs.rglob("*")}

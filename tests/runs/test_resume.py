@@ -6,6 +6,7 @@ import json
 import os
 import pydoc
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from tiny_runs import FEW, ITERATIONS, arguments, short_fixture, undisturbed_fix
 import paddock.runs.checkpoint
 from paddock.algos.es import ES
 from paddock.algos.pool.late import LatePool
+from paddock.config.command import format_main_command
 from paddock.envs.errors import NO_ROOM, ConfigError
 from paddock.envs.native import library
 from paddock.envs.vector import auto
@@ -67,7 +69,7 @@ def test_run_killed_before_its_first_checkpoint_starts_again(
     come = len(rows(run))
     code, out, err = begin().wait()
     assert code == 0, err
-    assert f"{run} starts again: it came to iteration {come} and to no checkpoint" in out
+    assert f"restarting {run} from scratch: killed at iteration {come}, before" in out
     assert_same_run(undisturbed, run)
 
 
@@ -78,7 +80,7 @@ def test_resume_last_resumes_the_newest_run(tmp_path: Path, capfd: pytest.Captur
     capfd.readouterr()
     assert call_main(*root, "seed=2", "budget.iterations=5", "resume=last") == 0
     (run,) = tmp_path.glob("*_es_*_seed2")
-    assert f"going on in {run}" in capfd.readouterr().out
+    assert f"resuming in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
 
 
@@ -90,10 +92,42 @@ def test_finished_run_resumes_with_a_raised_budget(
     before = (run / "metrics.jsonl").read_bytes()
     capfd.readouterr()
     assert call_main(*arguments(run, 10)) == 0
-    assert "has reached budget.iterations=10 before" in capfd.readouterr().out
+    assert "already reached budget.iterations=10" in capfd.readouterr().out
     assert (run / "metrics.jsonl").read_bytes() == before
     assert call_main(*arguments(run, FEW)) == 0
     assert_same_run(short, run)
+
+
+def test_run_without_a_budget_says_how_to_limit_and_resume_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ES.plan
+    monkeypatch.setattr(ES, "plan", lambda self: itertools.islice(plan(self), 2))
+    words = [*TINY, "compute=serial", f"run.dir={tmp_path / 'run'}"]
+    assert call_main(*words) == 0
+    lines = capfd.readouterr().out.splitlines()
+    told = next(k for k, line in enumerate(lines) if line.startswith("no budget: runs until Ctrl-C"))
+    assert "budget.steps=" in lines[told] and lines[told + 1] == f"  python -m platform {shlex.join(words)}"
+    assert call_main(*words, "budget.iterations=2") == 0
+    assert "no budget" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["/usr/bin/python3", "-m", "platform", "-m", "seed=1,2"], "python -m platform"),
+        (["/usr/bin/python3", "-X", "dev", "-m", "paddock"], "python -m paddock"),
+        (["/usr/bin/python3", "/usr/bin/paddock", "-m", "seed=1,2"], "paddock"),
+        (["/usr/bin/python3", "-m", "paddock.status", "runs"], "python -m paddock"),
+    ],
+)
+def test_messages_name_the_command_as_it_was_started(
+    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = words[1] if words[1] != "-m" else "/site/__main__.py"
+    monkeypatch.setattr("sys.orig_argv", words)
+    monkeypatch.setattr("sys.argv", [script, *words[3:]])
+    assert format_main_command(["algo=es"]) == f"{expected} algo=es"
 
 
 def test_finished_run_without_checkpoints_is_not_repeated(
@@ -102,10 +136,10 @@ def test_finished_run_without_checkpoints_is_not_repeated(
     run = shutil.copytree(short, tmp_path / "run")
     shutil.rmtree(run / "checkpoints")
     assert call_main(*arguments(run, FEW)) == 0
-    assert f"has reached budget.iterations={FEW} before" in capfd.readouterr().out
+    assert f"already reached budget.iterations={FEW}" in capfd.readouterr().out
     assert call_main(*arguments(run, FEW + 1)) == 2
     err = capfd.readouterr().err
-    assert "has ended, and no checkpoint to go on from; delete its done.json to start again" in err
+    assert "holds a finished run without a checkpoint" in err
     assert len(err.splitlines()) == 1
     assert (run / "metrics.jsonl").read_bytes() == (short / "metrics.jsonl").read_bytes()
     (run / "done.json").unlink()
@@ -146,7 +180,7 @@ def test_vec_auto_chooses_again_where_its_choice_is_missing(
     without_library(monkeypatch)
     assert call_main(*run, "budget.iterations=2") == 0
     out, err = capsys.readouterr()
-    assert "vec=auto: not as before, for" in out and err == ""
+    assert "vec=auto: the earlier layout is unavailable" in out and err == ""
     assert [row["iteration"] for row in rows(tmp_path / "run")] == [1, 2, 2]
 
 
@@ -172,13 +206,13 @@ def test_resume_on_other_processors_warns_of_changed_numbers(
     err, kept = capsys.readouterr().err.splitlines(), (run / "log.txt").read_text()
     told = [line.partition(":")[2].strip() for line in err if "may differ" in line]
     assert told == [
-        "algo.compiled was True and is now False: from here on numbers may differ",
-        "algo.device was cuda:7 and is now cpu: from here on numbers may differ",
-        "algo.learners was 2 and is now 1: from here on numbers may differ",
-        "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ",
+        "algo.compiled was True and is now False; results may differ from here on",
+        "algo.device was cuda:7 and is now cpu; results may differ from here on",
+        "algo.learners was 2 and is now 1; results may differ from here on",
+        "vec was native and is now serial, which compute differently; results may differ from here on",
     ]
     assert all(f": {line}\n" in kept for line in told)
-    assert f": running in {run}, workers: " in kept and f": going on in {run}, workers: " in kept
+    assert f": running in {run}, workers: " in kept and f": resuming in {run}, workers: " in kept
     assert call_main(*small, "vec=multiprocess", "budget.iterations=3", f"run.dir={run}") == 0
     assert "may differ" not in capsys.readouterr().err  # the same numbers
 
@@ -198,9 +232,9 @@ def test_resume_with_other_packages_warns_of_changed_numbers(
     capsys.readouterr()
     assert call_main(*line, "budget.iterations=2") == 0
     assert [line.partition(":")[2].strip() for line in capsys.readouterr().err.splitlines()] == [
-        f"gymnasium was 0.1 and is now {now['packages']['gymnasium']}: from here on numbers may differ",
-        f"torch was 0.2 and is now {now['packages']['torch']}: from here on numbers may differ",
-        f"the processor was abacus and is now {now['cpu']}: from here on numbers may differ",
+        f"gymnasium was 0.1 and is now {now['packages']['gymnasium']}; results may differ from here on",
+        f"torch was 0.2 and is now {now['packages']['torch']}; results may differ from here on",
+        f"the processor was abacus and is now {now['cpu']}; results may differ from here on",
     ]
 
 
@@ -488,9 +522,9 @@ gymnasium.register("Telling-v0", Telling, max_episode_steps=200)
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.stdout is not None
     for line in command.process.stdout:
-        if "stopping after this iteration; Ctrl-C again leaves at once, without a checkpoint yet" in line:
+        if "Ctrl-C again quits now, without a checkpoint yet" in line:
             break
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.wait(60) == 130
-    assert command.process.stdout.read() == "left at once, without a checkpoint yet\n"
+    assert command.process.stdout.read() == "quit now, without a checkpoint yet\n"
     wait_until(lambda: not command.processes())

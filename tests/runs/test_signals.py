@@ -80,7 +80,7 @@ def test_interrupt_in_the_last_iteration_is_raised_at_the_end(
     monkeypatch.setattr(Tracker, "log", interrupting)
     with pytest.raises(KeyboardInterrupt):
         paddock.run(*HERE, "budget.iterations=2", f"run.dir={tmp_path / 'run'}")
-    assert f"ended by budget.iterations=2 after 2 iterations: {tmp_path / 'run'}" in capsys.readouterr().out
+    assert f"done: reached budget.iterations=2 (2 iterations): {tmp_path / 'run'}" in capsys.readouterr().out
     assert read_run_states([tmp_path / "run"])[0].why == "budget.iterations=2"
 
 

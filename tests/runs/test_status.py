@@ -129,13 +129,13 @@ def test_command_that_resumes_a_grid_is_shown(status: Main, tmp_path: Path) -> N
     make_run(tmp_path / "multirun/x/1", 2)
     make_run(tmp_path / "multirun/x/2", 2, done="SIGINT")
     line = "  python -m paddock algo=es seed=1,2 --multirun hydra/launcher=local hydra.sweep.dir=multirun/x"
-    assert status("multirun")[1].splitlines()[-1] == f"{line}  # goes on with the grid"
-    assert status(str(tmp_path / "multirun"))[1].count("goes on with the grid") == 1
+    assert status("multirun")[1].splitlines()[-1] == f"{line}  # resumes the grid"
+    assert status(str(tmp_path / "multirun"))[1].count("resumes the grid") == 1
     with open(tmp_path / "multirun/x/2/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as the process of a run
-        assert "goes on with the grid" not in status("multirun")[1]
+        assert "resumes the grid" not in status("multirun")[1]
     (tmp_path / "multirun/x/multirun.yaml").write_text("mine: 1")
-    assert "goes on with the grid" not in status("multirun/x")[1]
+    assert "resumes the grid" not in status("multirun/x")[1]
 
 
 def test_several_folders_are_one_table(status: Main, tmp_path: Path) -> None:

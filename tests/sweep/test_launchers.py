@@ -80,12 +80,12 @@ def test_interrupted_grid_prints_the_command_that_resumes_it(
     (tmp_path / "own groups").mkdir()
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("paddock.launch.experiment", interrupt)
+        patch.setattr("paddock.launch.run_experiment", interrupt)
         line = ["-m", *TINY, "compute=serial", "budget.iterations=1", "seed=1,2", "--config-dir", "own groups"]
         assert call_main(*line) == 130
     [folder] = (tmp_path / "multirun").iterdir()
     command, _, what = capfd.readouterr().out.splitlines()[-1].partition("  # ")
-    assert what == "goes on with the grid" and command.startswith("  python -m paddock ")
+    assert what == "resumes the grid" and command.startswith("  python -m platform ")
     assert call_main(*shlex.split(command)[3:]) == 0
     assert [*(tmp_path / "multirun").iterdir()] == [folder]
     assert all((folder / number / "done.json").exists() for number in "01")

@@ -61,7 +61,7 @@ def test_keys_of_a_sweep_file_that_no_run_would_have_are_refused(
     (tmp_path / "mine/sweep/own.yaml").write_text(OWN_SPACE.lstrip())
     line = [*TINY, *QUICK, "--config-dir", "mine", "sweep=own", "-m", "hydra.sweep.dir=sweep", "dry_run=true"]
     assert call_main(*line) == call_main(*line, "algo.learning_rate=0.05") == 2
-    remedy = "which no process of the sweep would have; say it on the command line or in an experiment"
+    remedy = "which the sweep's processes do not get: set it on the command line"
     first, second = capfd.readouterr().err.splitlines()
     assert first == f"paddock: sweep=own sets algo.learning_rate, budget.iterations, {remedy}"
     assert second == f"paddock: sweep=own sets budget.iterations, {remedy}"

@@ -71,7 +71,7 @@ def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
 
     code, again, err = desk.call(*line)
     assert (code, err) == (0, "") and again.splitlines()[1].startswith("6 trials: ")
-    study = re.search(r"^study: optuna (.*)", again, re.M)
+    study = re.search(r"^  optuna (.*)", again, re.M)
     assert study is not None
     asked = [sys.executable, str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
     shown = subprocess.run(asked, cwd=desk.here, check=True, capture_output=True, text=True).stdout
@@ -133,7 +133,7 @@ def test_best_command_finds_the_users_options(desk: Desk) -> None:
     where = f"hydra.searchpath=[file://{desk.here}/mine]"
     code, out, err = desk.call(where, "env=pole", SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1")
     assert (code, err) == (0, "")
-    [command] = [line.strip() for line in out.splitlines() if line.startswith("  python -m paddock ")]
+    [command] = [line.strip() for line in out.splitlines() if line.startswith("  python -m platform ")]
     words = shlex.split(command)[3:]
     assert words[0].replace("'", "") == where and "env=pole" in words
     assert command in html.unescape(report([desk.sweep]).decode())

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...config.command import format_main_command
 from ...runs.lazy_imports import matplotlib
 from ...runs.units import duration, short
 from ...sweep.study import StudySettings, open_study, read_trials
-from ...sweep.summary import as_command, best_trials, count_ends
+from ...sweep.summary import best_trials, count_ends
 from ...sweep.trial import Note
 from ..drawing import COLORS, GREY, mark_whole, name_rows
 from ..page import INK, Html, axes, code, grid, heading, panel, picture, section, table
@@ -62,7 +63,7 @@ def _best(study: Study, folder: Path, about: StudySettings) -> Html:
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
         note = Note.read(folder / str(trial.number))
         parts.append(heading(f"Best: trial {trial.number}, {reached}"))
-        parts.append(code(as_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
+        parts.append(code(format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
     if len(best) > 5:
         parts.append(heading(f"and {len(best) - 5} more that no other trial dominates"))
     return Html("".join(parts))

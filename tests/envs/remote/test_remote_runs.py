@@ -116,7 +116,7 @@ def test_ppo_at_two_servers_has_the_same_bytes_where_processes_are_killed(
         for server in servers:
             server.kill()
             server.wait()
-    assert code == 0 and "going on in" in out, err
+    assert code == 0 and "resuming in" in out, err
     assert f"resuming at {first}" in err or f"resuming at {second}" in err
     assert_same_run(run, serial)
 

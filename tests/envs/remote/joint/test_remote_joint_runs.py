@@ -150,7 +150,7 @@ def test_two_runs_in_one_world_have_the_same_bytes_again_and_killed(
             code, out, err = command.wait()
             assert code == 0, err
         wait_until(lambda: server.sessions.rows == 0)  # the worlds have ended with their last agents
-    assert "going on in" in out
+    assert "resuming in" in out
     for name in kinds:
         assert_same_run(tmp_path / "again" / name, tmp_path / "first" / name)
     first = [rows(tmp_path / "first" / name) for name in kinds]
