@@ -1,4 +1,4 @@
-/* Learning with the instructions that every processor of the kind has. */
+/* Learning with the baseline instruction set. */
 
 #define LANES 4
 #define SET baseline_dense

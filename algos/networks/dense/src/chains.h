@@ -1,4 +1,4 @@
-/* The way of a block of rows through a chain of dense layers, and of gradients back through it. */
+/* Forward and backward pass of a block of rows through a chain of dense layers. */
 
 #ifndef PADDOCK_CHAINS_H
 #define PADDOCK_CHAINS_H
@@ -6,17 +6,16 @@
 #include "layers.h"
 #include "simd/gather.h"
 
-/* What each layer of a plan makes of a block of rows. */
+/* Layer outputs of one block of rows. */
 struct pass {
     const struct plan *plan;
-    float **outputs; /* of each layer [BLOCK, wide] */
-    /* What layers take that take sparse rows, as which rows the block lies there, and which columns it had, of all so far. */
-    const struct sparse *sparse;
-    const int64_t *order;
-    uint8_t *touched;
+    float **outputs;             /* of each layer [BLOCK, wide] */
+    const struct sparse *sparse; /* input of sparse layers, or NULL */
+    const int64_t *order;        /* [rows], indices of the block's rows in `sparse` */
+    uint8_t *touched;            /* input columns seen so far */
 };
 
-/* One of a block's sparse rows. */
+/* One sparse row of a block. */
 struct sparse_row {
     const uint16_t *index;
     const float *value;
@@ -27,7 +26,8 @@ INLINE struct sparse_row sparse_row(const struct pass *pass, int row)
 {
     const struct sparse *sparse = pass->sparse;
     const int64_t first = sparse->starts[pass->order[row]], last = sparse->starts[pass->order[row] + 1];
-    return (struct sparse_row){sparse->index + first, sparse->value ? sparse->value + first : NULL, (int)(last - first)};
+    const float *value = sparse->value ? sparse->value + first : NULL;
+    return (struct sparse_row){sparse->index + first, value, (int)(last - first)};
 }
 
 static int open_pass(struct pass *pass, const struct plan *plan)
@@ -45,7 +45,7 @@ static void close_pass(struct pass *pass)
     free(pass->outputs);
 }
 
-/* The last layer of a chain, or -1: it has none. */
+/* Return the last layer of a chain; -1 if the chain is empty. */
 INLINE int last_layer(const struct plan *plan, int chain)
 {
     return plan->begin[chain + 1] > plan->begin[chain] ? plan->begin[chain + 1] - 1 : -1;
@@ -59,17 +59,17 @@ static void activate(float *x, size_t count, int relu)
     }
 }
 
-/* Turn gradients by what an activation gave, h, into those by what it took. */
-static void activation_gradient(const float *h, float *by, size_t count, int relu)
+/* Multiply gradients by the derivative of the activation, given its output h. */
+static void activation_gradient(const float *h, float *grad, size_t count, int relu)
 {
     for (size_t i = 0; i < count; i += LANES) {
         const vf given = *(const vf *)(h + i);
-        vf *at = (vf *)(by + i);
+        vf *at = (vf *)(grad + i);
         *at = relu ? keep(given > splat(0), *at) : *at * (1.0f - given * given);
     }
 }
 
-/* What a layer of one output makes of rows [rows, wide_in], to out[row * wide]: a lane for each row. */
+/* Apply a layer with one output to rows [rows, wide_in], written to out[row * wide]; one SIMD lane per row. */
 static void single_output(const struct layer *layer, const float *weights, const float *in, int rows, float *out)
 {
     const size_t wide = layer->wide, apart = layer->wide_in;
@@ -89,20 +89,21 @@ static void single_output(const struct layer *layer, const float *weights, const
     }
 }
 
-/* What a layer makes of a block of sparse rows. */
+/* Apply a layer to a block of sparse rows. */
 static void gather_layer(const struct pass *pass, const struct layer *layer, const float *weights, int rows, float *out)
 {
     const int wide = layer->wide;
     for (int row = 0; row < rows; row++) {
-        const struct sparse_row own = sparse_row(pass, row);
+        const struct sparse_row entries = sparse_row(pass, row);
         gather_product(
-            own.index, own.value, own.count, weights, wide, weights + (size_t)layer->in * wide, out + row * wide, wide
+            entries.index, entries.value, entries.count, weights, wide, weights + (size_t)layer->in * wide,
+            out + row * wide, wide
         );
     }
 }
 
-/* Compute a chain on rows that lie `apart` floats from each other; each layer's outputs are kept. */
-static void go_forward(
+/* Apply a chain to rows with a stride of `apart` floats, and keep the outputs of each layer. */
+static void chain_forward(
     const struct pass *pass, int chain, const float *parameters, const float *in, int apart, int rows
 )
 {
@@ -122,17 +123,17 @@ static void go_forward(
     }
 }
 
-/* onto[i][v] += sum over rows of a[row * apart + i] * by[row * wide + v], one row after another. */
+/* onto[i][v] += sum over rows of a[row * apart + i] * grad[row * wide + v], in row order. */
 INLINE void gradient_tile(
-    const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int tall, int vectors
+    const float *a, size_t apart, const float *grad, size_t wide, float *onto, int count, int tall, int vectors
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < tall; i++)
         for (int v = 0; v < vectors; v++) sum[i][v] = *(const vf_row *)(onto + i * wide + v * LANES);
-    for (int row = 0; row < count; row++, a += apart, by += wide) {
+    for (int row = 0; row < count; row++, a += apart, grad += wide) {
         vf other[TILE_VECTORS];
-        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(by + v * LANES);
+        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(grad + v * LANES);
         for (int i = 0; i < tall; i++)
             for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
     }
@@ -140,31 +141,32 @@ INLINE void gradient_tile(
         for (int v = 0; v < vectors; v++) *(vf_row *)(onto + i * wide + v * LANES) = sum[i][v];
 }
 
-/* A layer's gradient by its weights, of a block of sparse rows. */
-static void scatter_layer(const struct pass *pass, const struct layer *layer, const float *by, int count, float *onto)
+/* Accumulate a layer's weight gradient over a block of sparse rows. */
+static void scatter_layer(const struct pass *pass, const struct layer *layer, const float *grad, int count, float *onto)
 {
     for (int row = 0; row < count; row++) {
-        const struct sparse_row own = sparse_row(pass, row);
-        for (int k = 0; k < own.count; k++) pass->touched[own.index[k]] = 1;
+        const struct sparse_row entries = sparse_row(pass, row);
+        for (int k = 0; k < entries.count; k++) pass->touched[entries.index[k]] = 1;
         scatter_gradient(
-            own.index, own.value, own.count, by + (size_t)row * layer->wide, onto, layer->wide, layer->wide
+            entries.index, entries.value, entries.count, grad + (size_t)row * layer->wide, onto, layer->wide,
+            layer->wide
         );
     }
 }
 
-/* A layer's gradient by its weights and its bias, onto what is there. */
+/* Accumulate a layer's gradient of weights and bias. */
 static void weights_gradient(
-    const struct pass *pass, const struct layer *layer, const float *in, int apart, const float *by, int count,
+    const struct pass *pass, const struct layer *layer, const float *in, int apart, const float *grad, int count,
     float *onto
 )
 {
     const int wide = layer->wide;
-    if (layer->sparse) scatter_layer(pass, layer, by, count, onto);
+    if (layer->sparse) scatter_layer(pass, layer, grad, count, onto);
     for (int j = 0; !layer->sparse && j < wide;) {
         const int many = j + TILE_VECTORS * LANES <= wide;
         int i = 0;
 #define TILE(tall, vectors) \
-    gradient_tile(in + i, apart, by + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
+    gradient_tile(in + i, apart, grad + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
         if (many) {
             for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
             for (; i < layer->in; i++) TILE(1, TILE_VECTORS);
@@ -178,19 +180,18 @@ static void weights_gradient(
     float *bias = onto + (size_t)layer->in * wide;
     for (int j = 0; j < wide; j += LANES) {
         vf sum = *(const vf *)(bias + j);
-        for (int b = 0; b < count; b++) sum += *(const vf *)(by + (size_t)b * wide + j);
+        for (int b = 0; b < count; b++) sum += *(const vf *)(grad + (size_t)b * wide + j);
         *(vf *)(bias + j) = sum;
     }
 }
 
-/* Go back through a chain that has gone forward on these rows, given gradients by what its last layer gave before it
- * was activated, in `by` [rows, wide]. Those by weights and biases are summed onto `gradient`, unless that is NULL.
- * With `further`, of a chain that allows for it, those by what it took are returned, in `by` or in `other`, which are
- * as wide as the plan's widest: [rows, wide_in] of the first layer, and before an activation that what it took went
- * through. Otherwise NULL. */
-static float *go_back(
-    const struct pass *pass, int chain, const float *back, const float *in, int apart, int rows, float *by,
-    float *other, float *gradient, int further
+/* Backpropagate through a chain after its forward pass on these rows. `grad` [rows, wide] holds gradients of the last
+ * layer's pre-activations. Gradients of weights and biases are accumulated in `gradient`, unless it is NULL. With
+ * `input_gradient`, return the gradients of the chain's input [rows, wide_in] (after its activation, if it has one), in
+ * `grad` or `other`, both as wide as the plan's widest layer; otherwise NULL. */
+static float *chain_backward(
+    const struct pass *pass, int chain, const float *back, const float *in, int apart, int rows, float *grad,
+    float *other, float *gradient, int input_gradient
 )
 {
     const struct plan *plan = pass->plan;
@@ -199,14 +200,14 @@ static float *go_back(
         const struct layer *layer = &plan->layers[k];
         const float *taken = k > first ? pass->outputs[k - 1] : in;
         const int wide = layer->wide_in;
-        if (gradient) weights_gradient(pass, layer, taken, k > first ? wide : apart, by, rows, gradient + layer->at);
-        if (k == first && !further) return NULL;
-        product(by, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
-        float *swap = by;
-        by = other, other = swap;
-        if (k > first) activation_gradient(taken, by, (size_t)rows * wide, plan->relu);
+        if (gradient) weights_gradient(pass, layer, taken, k > first ? wide : apart, grad, rows, gradient + layer->at);
+        if (k == first && !input_gradient) return NULL;
+        product(grad, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
+        float *swap = grad;
+        grad = other, other = swap;
+        if (k > first) activation_gradient(taken, grad, (size_t)rows * wide, plan->relu);
     }
-    return by;
+    return grad;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* What is exported: the functions of the set of instructions that the caller names, which the processor has to have. */
+/* Exported lookup of the functions for an instruction set, which the processor must support. */
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* A dense policy and its value, and how they learn: what algos/networks/dense/compiled.py has too.
+/* Interface of dense networks and their learners; mirrored by algos/networks/dense/compiled.py.
  *
- * Three chains of layers: a trunk, which may be empty, then the policy's and the value's on what it gives. Flat vectors
- * are in torch's order: log standard deviations, then of each layer its weights [out, in] and its bias. */
+ * A network has three chains of layers: an optional shared trunk, the policy and the value. Flat parameters are in
+ * torch's order: log standard deviations, then the weights [out, in] and the bias of each layer. */
 
 #ifndef PADDOCK_DENSE_H
 #define PADDOCK_DENSE_H
@@ -11,44 +11,44 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 10 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 10 /* increase with every incompatible change; library.py checks it */
 #define CHAINS 3
-#define MOST_PARTS 16   /* that a minibatch is cut into */
-#define BLOCK 32        /* rows that are computed together, and the fewest of a part */
-#define CHUNK 16        /* rows of weights whose squares are summed together */
+#define MAX_SHARDS 16   /* gradient shards of a minibatch */
+#define BLOCK 32        /* rows computed together; minimum size of a shard */
+#define CHUNK 16        /* weight rows per unit of work of the optimizer */
 #define REPORTED 6      /* policy loss, value loss, entropy, divergence, clipped share, gradient norm */
 #define Q_REPORTED 4    /* loss, mean value, mean target, gradient norm */
 
 struct network {
-    const int32_t *sizes; /* widths from input to output of the trunk, the policy and the value, one after another */
-    const int32_t *choices; /* [components] of an action: so many choices, or 0 for a number drawn from a Gaussian */
-    const int32_t *leaf;    /* [components], which leaf of the action space each belongs to */
+    const int32_t *sizes;   /* layer widths of trunk, policy and value, concatenated */
+    const int32_t *choices; /* [components] of an action: number of choices; 0 for a Gaussian */
+    const int32_t *leaf;    /* [components], leaf of the action space */
     int32_t layers[CHAINS];
-    int32_t relu;       /* or else tanh, behind every layer but those that give outputs and values */
-    int32_t masked;     /* whether behind the numbers of an observation lies which outputs are legal */
+    int32_t relu;       /* activation of hidden layers; otherwise tanh */
+    int32_t masked;     /* observations end with an action mask, one float per output */
     int32_t components, log_stds;
 };
 
-/* R observations and what is known of them. */
+/* Evaluation of R observations. */
 struct evaluation {
-    const float *parameters;  /* [P] */
-    const float *observation; /* [R, numbers], or [R, numbers + outputs] */
-    const struct sparse *sparse; /* the numbers, where almost all are 0: what is legal stands alone above; or NULL */
-    const float *action;      /* [R, components], or NULL */
-    float *value, *logprob;   /* [R]; of actions, if there are any, before squashing */
+    const float *parameters;     /* [P] */
+    const float *observation;    /* [R, numbers], or [R, numbers + outputs] */
+    const struct sparse *sparse; /* features, if mostly 0; `observation` then holds masks only. Or NULL */
+    const float *action;         /* [R, components], or NULL */
+    float *value, *logprob;      /* [R]; log-probabilities of actions before squashing */
     int64_t rows;
     int32_t threads;
 };
 
-/* One pass over minibatches: the clipped surrogate of Schulman et al. 2017, and Adam. */
+/* One pass over minibatches with PPO's clipped surrogate (Schulman et al. 2017) and Adam. */
 struct update {
     float *parameters, *momentum, *variance; /* [P] */
     const float *observation;                /* [R, ...] */
     const struct sparse *sparse;             /* as above */
     const float *action;                     /* [R, components] */
-    const float *logprob, *advantage, *target, *value, *slope; /* [R]; slope: of squashing, taken from log-densities */
-    const int64_t *order;            /* rows as minibatches take them, one after another */
-    const int64_t *ends;             /* [minibatches], where each ends in that order */
+    const float *logprob, *advantage, *target, *value, *slope; /* [R]; slope: log-derivative of the squashing */
+    const int64_t *order;            /* row indices of all minibatches, concatenated */
+    const int64_t *ends;             /* [minibatches], end of each in `order` */
     const float *rates, *deviations; /* [minibatches], of Adam: rate / (1 - b1^t), 1 / sqrt(1 - b2^t) */
     double *report;                  /* [minibatches, REPORTED] */
     int64_t minibatches;
@@ -57,25 +57,25 @@ struct update {
     int32_t normalize_advantages, threads;
 };
 
-/* What a learner from replay is, [P] each, in flat order. */
+/* State of an off-policy learner, [P] each, in flat order. */
 struct vectors {
     float *parameters, *targets, *momentum, *variance;
 };
 
-/* U updates of it, one after another, by B transitions each: Q learning of Mnih et al. 2015, and Adam. */
+/* U consecutive updates of Q-learning (Mnih et al. 2015) with B transitions each, and Adam. */
 struct q_update {
-    const float *observation, *following; /* [U, B, ...]; following: what was led to */
-    const struct sparse *sparse, *following_sparse; /* their numbers, of a learner that was opened for them */
-    const int32_t *action;                /* [U, B] */
-    const float *reward, *discount, *weight; /* [U, B]; discount: 0 where an episode terminated */
-    const float *rates, *deviations;         /* [U], of Adam */
-    const float *taus;                       /* [U], how far targets move after it; 0: they stay */
-    float *distance;                         /* [U, B], of values from their targets */
-    double *report;                          /* [U, Q_REPORTED] */
+    const float *observation, *next_observation; /* [U, B, ...] */
+    const struct sparse *sparse, *next_sparse;   /* features of a sparse learner */
+    const int32_t *action;                       /* [U, B] */
+    const float *reward, *discount, *weight;     /* [U, B]; discount: 0 where an episode terminated */
+    const float *rates, *deviations;             /* [U], of Adam */
+    const float *taus;                           /* [U], Polyak coefficient of the target; 0: no update */
+    float *distance;                             /* [U, B], absolute TD errors */
+    double *report;                              /* [U, Q_REPORTED] */
     int64_t updates, rows;
     float huber, max_norm; /* negative for none */
     float epsilon, momentum_decay, variance_decay; /* of Adam */
-    int32_t double_q; /* whether the next action is chosen by the parameters, not by the targets */
+    int32_t double_q; /* Double Q-learning: the online network selects the next action */
     int32_t threads;
 };
 
@@ -85,104 +85,103 @@ struct adam {
     float epsilon, momentum_decay, variance_decay;
 };
 
-/* An actor and one or two critics, and how they learn: algos/networks/dense/compiled_actor_critic.py has it too. */
+/* Settings of an actor and one or two critics; mirrored by algos/networks/dense/compiled_actor_critic.py. */
 struct actor_critic_settings {
-    /* Widths from input to output. A soft actor gives means, then log deviations; or, where critics take no actions, the
-     * scores of choices, which they value. */
+    /* Layer widths. A soft actor outputs means, then log standard deviations; or, for discrete actions, logits, and its
+     * critics one value per action. */
     const int32_t *actor, *critic;
     int32_t actor_layers, critic_layers, critics, relu, soft, learned, target_every, actor_every, threads;
-    int32_t masked; /* whether behind the numbers of an observation lies which choices are legal */
+    int32_t masked; /* observations end with an action mask */
     float alpha, target_entropy, target_noise, target_noise_clip, tau;
     struct adam adam;
 };
 
-/* Transitions of several updates, `rows` each. */
+/* Minibatches of transitions for several updates. */
 struct batches {
-    /* [updates, rows, ...]; an action is its numbers, or the number of a choice. */
+    /* [updates, rows, ...]; an action is a vector, or the index of a discrete action. */
     const float *observation, *action, *reward, *next_observation, *discount, *weight;
-    const float *noise; /* [updates, rows, actions], or of a soft actor [updates, 2, rows, actions]; of choices none */
-    const float *rates, *deviations;                   /* of the critics' Adam, as in struct update */
-    const float *actor_rates, *actor_deviations;       /* of the updates in which the actor moves */
-    float *log_alpha;                                  /* and its momentum and its variance */
-    double *actor_report;                              /* actor loss and entropy of the last actor update */
+    const float *noise; /* [updates, 1, or 2 for a soft actor, rows, actions]; unused for discrete actions */
+    const float *rates, *deviations;                   /* Adam scales of the critics, as in struct update */
+    const float *actor_rates, *actor_deviations;       /* the same for updates of the actor */
+    float *log_alpha;                                  /* [3]: log alpha, its momentum and its variance */
+    double *actor_report;                                      /* [2]: loss and entropy of the last actor update */
     double *report;                                    /* [updates, ACTOR_CRITIC_REPORTED] */
-    float *distance;                                   /* [updates, rows], of values from their targets */
-    int64_t updates, rows, before;                     /* before: updates that were made already */
+    float *distance;                                   /* [updates, rows], absolute TD errors */
+    int64_t updates, rows, before;                     /* before: updates done previously */
     int32_t threads;
 };
 
-#define ACTOR_CRITIC_REPORTED 5 /* the critics' loss, mean value, the actor's loss, alpha, entropy */
+#define ACTOR_CRITIC_REPORTED 5 /* critic loss, mean Q, actor loss, alpha, entropy */
 
 struct actor_critic;
 
-/* An LSTM of torch's over T steps of B rows; see lstm.h. */
+/* An LSTM with torch's parameters over T steps of B rows. */
 struct lstm {
     const float *in_weight, *state_weight, *in_bias, *state_bias; /* [4 H, inputs], [4 H, H], [4 H] */
     const float *inputs;         /* [T, B, inputs] */
-    const float *state;          /* [B, 2 H], the memory before: the output, and the cell's state */
-    const uint8_t *start, *acts; /* [T, B]; start: the memory is empty; acts, or NULL: if not, the memory stays */
-    float *memory;               /* [T, B, 2 H], after each step */
-    float *tape;                 /* as many floats as `lstm_tape` says, in whole lines of 64 bytes */
+    const float *state;          /* [B, 2 H], initial hidden and cell state */
+    const uint8_t *start, *acts; /* [T, B]; start: reset the state; acts: update the state (NULL: always) */
+    float *memory;               /* [T, B, 2 H], states after each step */
+    float *tape;                 /* `lstm_tape` floats, aligned to 64 bytes */
     int64_t steps, rows;
     int32_t in, width;
-    int32_t kept; /* whether the tape holds all steps, so that the gradient can go back */
+    int32_t kept; /* the tape keeps all steps, for the backward pass */
     int32_t threads;
 };
 
-/* Its gradient, by what it was given; the tape is used up. */
+/* Gradients of the LSTM; computing them overwrites the tape. */
 struct lstm_gradient {
-    const float *memory;                                /* [T, B, 2 H], by the memory after each step */
-    float *inputs, *state;                               /* as above; either may be NULL */
-    float *in_weight, *state_weight, *bias;              /* as above; either bias has the same */
+    const float *memory;                    /* [T, B, 2 H], of the states after each step (input) */
+    float *inputs, *state;                  /* outputs, shaped as above; either may be NULL */
+    float *in_weight, *state_weight, *bias; /* outputs; both biases have the same gradient */
 };
 
-/* What learns with one set of instructions, as library.py reads it. `open` gives NULL, and others -1, without memory. */
+/* Functions compiled for one instruction set, as in library.py. Without memory `open` returns NULL, others -1. */
 struct dense_set {
     const char *name;
     int (*evaluate)(const struct network *network, const struct evaluation *evaluation);
     int (*update)(const struct network *network, const struct update *update);
-    /* `sparse`: of observations whose numbers lie apart, as above. */
     struct q_learner *(*q_open)(const struct network *network, int sparse);
     void (*q_close)(struct q_learner *learner);
     void (*q_load)(struct q_learner *learner, const struct vectors *given);
-    void (*q_save)(const struct q_learner *learner, const struct vectors *onto); /* all but parameters may be NULL */
+    void (*q_save)(const struct q_learner *learner, const struct vectors *onto); /* all but `parameters` may be NULL */
     int (*q_update)(struct q_learner *learner, const struct q_update *update);
     struct actor_critic *(*actor_critic_open)(const struct actor_critic_settings *settings);
     void (*actor_critic_close)(struct actor_critic *learner);
     void (*actor_critic_load)(
         struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
     );
-    /* Without critics where those are NULL, and without vectors that are. */
+    /* NULL critics or vectors are skipped. */
     void (*actor_critic_save)(
         const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
     );
     int (*actor_critic_update)(struct actor_critic *learner, const struct batches *batches);
-    /* Without a gradient it goes forward, else back. */
+    /* Forward pass if `gradient` is NULL, else backward pass. */
     int (*lstm_run)(const struct lstm *lstm, const struct lstm_gradient *gradient);
     size_t (*lstm_tape)(const struct lstm *lstm);
 };
 
-/* NULL where the compiler has not got the set. */
+/* NULL if the compiler lacks the instruction set. */
 extern const struct dense_set *const baseline_dense, *const avx2_dense, *const avx512_dense;
 
-const struct dense_set *find_dense(const char *name); /* NULL: there is none of the name */
+const struct dense_set *find_dense(const char *name); /* NULL: unknown name */
 
-/* Threads that start together and wait for each other. */
+/* Threads that run one job and meet at barriers. */
 struct team {
     int size;
     volatile int waiting, round;
-    double since, waited; /* seconds, by the first of them */
-    int tried, alone;     /* rounds since then; whether the first goes on by itself */
+    double since, waited; /* seconds, measured by the first thread */
+    int tried, alone;     /* rounds since then; whether only the first thread continues */
 };
 
 typedef void team_work(void *job, int member);
 
-/* Run work(job, 0 .. size - 1), the first on the calling thread; members that could not be had leave all to fewer. */
+/* Run work(job, 0 .. size - 1), the first on the calling thread; size shrinks if threads cannot be created. */
 void run_team(struct team *team, int threads, team_work *work, void *job);
-void meet(struct team *team, int member);
+void team_barrier(struct team *team, int member);
 
-/* End a round of work, where all meet; 0: this member is to leave. Where others have the cores, one thread is faster than
- * two that wait for each other, and the first goes on alone. */
-int stay(struct team *team, int member);
+/* Wait at the end of a round; return 0 if this member must leave. On busy cores one thread is faster than two that wait
+ * for each other; then only the first continues. */
+int team_continue(struct team *team, int member);
 
 #endif

@@ -1,7 +1,7 @@
-/* Gradients of parts of a minibatch that become one step of Adam.
+/* Sharded gradients of a minibatch and the optimizer step (Adam).
  *
- * A minibatch is cut into parts that depend on its size alone. Each has a gradient of its own, summed in the order of
- * its rows, and theirs are summed in order: so nothing depends on which thread computed what. */
+ * The number of shards depends on the minibatch size only. Each shard sums its gradient in row order, and shards are
+ * summed in order, so results do not depend on the number of threads. */
 
 #ifndef PADDOCK_DESCENT_H
 #define PADDOCK_DESCENT_H
@@ -10,32 +10,32 @@
 
 #include "layers.h"
 
-/* All in the plan's own order. */
+/* Optimizer state, in the plan's order. */
 struct descent {
     const struct plan *plan;
     float *parameters, *momentum, *variance;
-    float *targets; /* parameters that follow slowly, or NULL */
+    float *targets; /* target network, or NULL */
     float *back;    /* transposed weights */
-    float *gradient[MOST_PARTS];
-    uint8_t *touched[MOST_PARTS]; /* rows of weights whose gradient is not 0, of layers that take sparse rows; or NULL */
-    float *norms; /* of each chunk: the sum of its squares */
+    float *gradient[MAX_SHARDS];
+    uint8_t *touched[MAX_SHARDS]; /* weight rows of sparse layers with nonzero gradients, or NULL */
+    float *norms; /* sum of squares of each chunk */
     int chunks;
 };
 
-/* Rows of weights [first, last) of a layer, of which its bias is the last; chunk 0 are the leading numbers. */
+/* Weight rows [first, last) of a layer, whose last row is the bias; chunk 0 holds the log standard deviations. */
 struct chunk {
-    const struct layer *layer; /* NULL of chunk 0 */
+    const struct layer *layer; /* NULL for chunk 0 */
     int first, last;
     size_t at, count; /* floats */
     int wide;
 };
 
-static int64_t part_of(int64_t rows, int parts, int part) { return rows * part / parts; }
+static int64_t shard_start(int64_t rows, int shards, int shard) { return rows * shard / shards; }
 
-static int count_parts(int64_t rows)
+static int count_shards(int64_t rows)
 {
-    int64_t parts = rows / BLOCK;
-    return parts < 1 ? 1 : parts > MOST_PARTS ? MOST_PARTS : (int)parts;
+    int64_t shards = rows / BLOCK;
+    return shards < 1 ? 1 : shards > MAX_SHARDS ? MAX_SHARDS : (int)shards;
 }
 
 static int count_chunks(const struct plan *plan)
@@ -57,12 +57,12 @@ static struct chunk chunk_of(const struct plan *plan, int number)
     };
 }
 
-/* Make room for the gradients of so many parts. */
-static int open_parts(struct descent *descent, int parts)
+/* Allocate the gradients of the shards. */
+static int open_shards(struct descent *descent, int shards)
 {
     const struct plan *plan = descent->plan;
     const int sparse = plan->layers[0].sparse;
-    for (int p = 0; p < parts; p++) {
+    for (int p = 0; p < shards; p++) {
         float **gradient = &descent->gradient[p];
         uint8_t **touched = &descent->touched[p];
         if (!*gradient && !(*gradient = zeros(plan->parameters * sizeof(float)))) return -1;
@@ -71,21 +71,21 @@ static int open_parts(struct descent *descent, int parts)
     return 0;
 }
 
-/* Set a part's gradient to 0: of layers that take sparse rows, what is not. */
-static void clear_part(const struct descent *descent, int part)
+/* Zero a shard's gradient; sparse layers clear touched rows only. */
+static void clear_shard(const struct descent *descent, int shard)
 {
     const struct plan *plan = descent->plan;
-    float *gradient = descent->gradient[part];
-    uint8_t *touched = descent->touched[part];
+    float *gradient = descent->gradient[shard];
+    uint8_t *touched = descent->touched[shard];
     memset(gradient, 0, whole(plan->leading) * sizeof *gradient);
     for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
         const size_t wide = layer->wide, bytes = wide * sizeof *gradient;
-        float *own = gradient + layer->at;
+        float *layer_gradient = gradient + layer->at;
         for (int i = 0; layer->sparse && i < layer->in; i++)
-            if (touched[i]) memset(own + i * wide, 0, bytes);
-        if (layer->sparse) memset(own + layer->in * wide, 0, bytes);
-        else memset(own, 0, (layer->in + 1) * bytes);
+            if (touched[i]) memset(layer_gradient + i * wide, 0, bytes);
+        if (layer->sparse) memset(layer_gradient + layer->in * wide, 0, bytes);
+        else memset(layer_gradient, 0, (layer->in + 1) * bytes);
     }
     if (touched) memset(touched, 0, plan->layers[0].in);
 }
@@ -105,7 +105,7 @@ static int open_descent(struct descent *descent, const struct plan *plan, int ta
 
 static void close_descent(struct descent *descent)
 {
-    for (int p = 0; p < MOST_PARTS; p++) free(descent->gradient[p]), free(descent->touched[p]);
+    for (int p = 0; p < MAX_SHARDS; p++) free(descent->gradient[p]), free(descent->touched[p]);
     free(descent->parameters);
     free(descent->momentum);
     free(descent->variance);
@@ -114,30 +114,30 @@ static void close_descent(struct descent *descent)
     free(descent->norms);
 }
 
-/* Whether any part's gradient by this row of weights may be other than 0; the sum is the first part's then. */
-static int is_touched(const struct descent *descent, const struct chunk *chunk, int row, int parts)
+/* Return whether any shard has a nonzero gradient in this weight row, and mark the row in the first shard. */
+static int is_touched(const struct descent *descent, const struct chunk *chunk, int row, int shards)
 {
     if (!chunk->layer || !chunk->layer->sparse || row == chunk->layer->in) return 1;
     int any = 0;
-    for (int p = 0; p < parts; p++) any |= __atomic_load_n(&descent->touched[p][row], __ATOMIC_RELAXED);
+    for (int p = 0; p < shards; p++) any |= __atomic_load_n(&descent->touched[p][row], __ATOMIC_RELAXED);
     if (any) __atomic_store_n(&descent->touched[0][row], 1, __ATOMIC_RELAXED);
     return any;
 }
 
-/* Sum the parts' gradients, and the squares: by columns modulo 16, row by row, so that no width changes their order.
- * Sums that begin with 0 are never -0, and zeros change nothing in them. */
-static float add_up(const struct descent *descent, const struct chunk *chunk, int parts)
+/* Sum the shards' gradients and their squares. Squares accumulate by column modulo 16, in the same order at every
+ * vector width. Sums that start from 0 are never -0, so skipping zeros is exact. */
+static float sum_shards(const struct descent *descent, const struct chunk *chunk, int shards)
 {
     float *const *gradient = descent->gradient;
     vf squares[16 / LANES];
     for (int v = 0; v < 16 / LANES; v++) squares[v] = splat(0);
     int row = chunk->first;
     for (size_t from = 0; from < chunk->count; from += chunk->wide, row++) {
-        if (!is_touched(descent, chunk, row, parts)) continue;
+        if (!is_touched(descent, chunk, row, shards)) continue;
         for (int j = 0; j < chunk->wide; j += LANES) {
             const size_t i = chunk->at + from + j;
             vf sum = *(const vf *)(gradient[0] + i);
-            for (int p = 1; p < parts; p++) sum += *(const vf *)(gradient[p] + i);
+            for (int p = 1; p < shards; p++) sum += *(const vf *)(gradient[p] + i);
             *(vf *)(gradient[0] + i) = sum;
             squares[j / LANES % (16 / LANES)] += sum * sum;
         }
@@ -148,7 +148,7 @@ static float add_up(const struct descent *descent, const struct chunk *chunk, in
 }
 
 /* One step of Adam (Kingma & Ba 2015, arXiv:1412.6980). */
-static void descend(
+static void adam_step(
     const struct descent *descent, const struct chunk *chunk, const struct adam *adam, float factor, float rate,
     float deviation
 )
@@ -163,8 +163,8 @@ static void descend(
     }
 }
 
-/* Move targets towards the parameters by a share; all the way is a copy. */
-static void approach(const struct descent *descent, const struct chunk *chunk, float tau)
+/* Polyak update of the targets; tau = 1 copies. */
+static void move_targets(const struct descent *descent, const struct chunk *chunk, float tau)
 {
     if (tau == 1) {
         memcpy(descent->targets + chunk->at, descent->parameters + chunk->at, chunk->count * sizeof(float));
@@ -176,11 +176,11 @@ static void approach(const struct descent *descent, const struct chunk *chunk, f
     }
 }
 
-/* Write rows of weights into the transposed copy. */
-static void turn(const struct descent *descent, const struct chunk *chunk)
+/* Copy a chunk to the transposed weights. */
+static void transpose_chunk(const struct descent *descent, const struct chunk *chunk)
 {
     const struct layer *layer = chunk->layer;
-    if (!layer || !layer->turned) return;
+    if (!layer || !layer->transposed) return;
     float *back = descent->back + layer->back;
     const float *weights = descent->parameters + layer->at;
     for (int i = chunk->first; i < chunk->last && i < layer->in; i += LANES)
@@ -194,12 +194,12 @@ static void turn(const struct descent *descent, const struct chunk *chunk)
         }
 }
 
-/* Write this member's share of the transposed copies. */
-static void turn_share(const struct descent *descent, const struct team *team, int member)
+/* Update this thread's share of the transposed weights. */
+static void transpose_share(const struct descent *descent, const struct team *team, int member)
 {
     for (int c = member; c < descent->chunks; c += team->size) {
         const struct chunk chunk = chunk_of(descent->plan, c);
-        turn(descent, &chunk);
+        transpose_chunk(descent, &chunk);
     }
 }
 
@@ -207,45 +207,44 @@ static void load_descent(const struct descent *descent, const struct vectors *gi
 {
     const struct plan *plan = descent->plan;
     const struct team alone = {.size = 1};
-    take_in(plan, given->parameters, descent->parameters);
-    take_in(plan, given->momentum, descent->momentum);
-    take_in(plan, given->variance, descent->variance);
-    if (descent->targets) take_in(plan, given->targets, descent->targets);
-    turn_share(descent, &alone, 0);
+    pack(plan, given->parameters, descent->parameters);
+    pack(plan, given->momentum, descent->momentum);
+    pack(plan, given->variance, descent->variance);
+    if (descent->targets) pack(plan, given->targets, descent->targets);
+    transpose_share(descent, &alone, 0);
 }
 
 static void save_descent(const struct descent *descent, const struct vectors *onto)
 {
     const struct plan *plan = descent->plan;
-    give_back(plan, descent->parameters, onto->parameters);
-    if (onto->momentum) give_back(plan, descent->momentum, onto->momentum);
-    if (onto->variance) give_back(plan, descent->variance, onto->variance);
-    if (onto->targets && descent->targets) give_back(plan, descent->targets, onto->targets);
+    unpack(plan, descent->parameters, onto->parameters);
+    if (onto->momentum) unpack(plan, descent->momentum, onto->momentum);
+    if (onto->variance) unpack(plan, descent->variance, onto->variance);
+    if (onto->targets && descent->targets) unpack(plan, descent->targets, onto->targets);
 }
 
-/* Take one step of Adam, once every part's gradient stands: each member of a team does its share, and has to meet the
- * others before it uses the parameters. Gradients are scaled down to the norm `max_norm`, unless it is negative;
- * targets move by `tau`, unless it is 0. Returns the norm. */
+/* Sum the shards and take one step of Adam; return the gradient norm. Threads share the chunks, and must pass a barrier
+ * before they use the parameters. Gradients are clipped to `max_norm` unless it is negative; targets move by `tau`. */
 static float take_step(
-    const struct descent *descent, struct team *team, int member, int parts, const struct adam *adam, float max_norm,
+    const struct descent *descent, struct team *team, int member, int shards, const struct adam *adam, float max_norm,
     float rate, float deviation, float tau
 )
 {
-    meet(team, member);
+    team_barrier(team, member);
     for (int c = member; c < descent->chunks; c += team->size) {
         const struct chunk chunk = chunk_of(descent->plan, c);
-        descent->norms[c] = add_up(descent, &chunk, parts);
+        descent->norms[c] = sum_shards(descent, &chunk, shards);
     }
-    meet(team, member);
+    team_barrier(team, member);
     double squares = 0;
     for (int c = 0; c < descent->chunks; c++) squares += descent->norms[c];
     const float norm = (float)sqrt(squares), limit = max_norm / (norm + 1e-6f);
-    const float factor = max_norm >= 0 && !(limit > 1) ? limit : 1; /* a NaN goes on */
+    const float factor = max_norm >= 0 && !(limit > 1) ? limit : 1; /* propagates NaN */
     for (int c = member; c < descent->chunks; c += team->size) {
         const struct chunk chunk = chunk_of(descent->plan, c);
-        descend(descent, &chunk, adam, factor, rate, deviation);
-        turn(descent, &chunk);
-        if (tau != 0) approach(descent, &chunk, tau);
+        adam_step(descent, &chunk, adam, factor, rate, deviation);
+        transpose_chunk(descent, &chunk);
+        if (tau != 0) move_targets(descent, &chunk, tau);
     }
     return norm;
 }

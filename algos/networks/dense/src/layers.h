@@ -1,7 +1,7 @@
-/* Where the layers of dense networks lie while they are computed.
+/* Memory layout of dense layers.
  *
- * A layer's weights are [in][wide], then comes its bias [wide]: `wide` is its outputs, rounded up to whole vectors, of
- * which those beyond the outputs are zeros and stay so. For the way back they lie transposed, [out][wide_in], as well. */
+ * Weights are [in][wide], followed by the bias [wide]. `wide` is the number of outputs rounded up to whole vectors; the
+ * padding is always 0. The backward pass uses a transposed copy [out][wide_in]. */
 
 #ifndef PADDOCK_LAYERS_H
 #define PADDOCK_LAYERS_H
@@ -14,30 +14,30 @@
 #include "simd/product.h"
 #include "simd/transpose.h"
 
-#define MOST_CHAINS 3
+#define MAX_CHAINS 3
 
-/* Layers of which each takes what the one before it gives. */
+/* A sequence of layers. */
 struct chain {
-    const int32_t *sizes; /* [layers + 1], widths from input to output */
-    int layers;           /* 0: there is none */
-    int activated;        /* the last layer too */
-    int further;          /* whether gradients by what it takes are asked for */
-    int sparse;           /* what it takes are rows that are almost all zeros */
+    const int32_t *sizes; /* [layers + 1], widths */
+    int layers;           /* 0: empty chain */
+    int activated;        /* the last layer is activated too */
+    int input_gradient;   /* compute gradients of the input */
+    int sparse;           /* the input rows are sparse */
 };
 
 struct layer {
     int in, out, wide_in, wide;
-    size_t at, flat, back; /* in the network's own order, in the flat vector, and in the transposed copy */
-    int activated, turned; /* turned: there is a transposed copy */
-    int sparse; /* whether it takes rows that are almost all zeros */
+    size_t at, flat, back; /* offsets in the padded, flat and transposed weights */
+    int activated, transposed; /* transposed: has a transposed copy */
+    int sparse; /* its input rows are sparse */
 };
 
 struct plan {
     struct layer *layers;
-    int chains, begin[MOST_CHAINS + 1]; /* which layers are of which chain */
-    int leading;                        /* numbers before the layers: log standard deviations */
+    int chains, begin[MAX_CHAINS + 1]; /* first layer of each chain */
+    int leading;                        /* log standard deviations, stored before the layers */
     int relu;
-    size_t parameters, flat, back; /* floats in each order */
+    size_t parameters, flat, back; /* floats in each layout */
     int widest;
 };
 
@@ -68,11 +68,11 @@ static int open_plan(struct plan *plan, const struct chain *chains, int count, i
             *layer = (struct layer){
                 .in = in, .out = out, .wide_in = whole(in), .wide = whole(out), .at = plan->parameters,
                 .flat = plan->flat, .back = plan->back, .activated = chain->activated || k + 1 < chain->layers,
-                .turned = chain->further || k > 0, .sparse = chain->sparse && k == 0,
+                .transposed = chain->input_gradient || k > 0, .sparse = chain->sparse && k == 0,
             };
             plan->parameters += (size_t)(in + 1) * layer->wide;
             plan->flat += (size_t)(in + 1) * out;
-            if (layer->turned) plan->back += (size_t)out * layer->wide_in;
+            if (layer->transposed) plan->back += (size_t)out * layer->wide_in;
             if (layer->wide > plan->widest) plan->widest = layer->wide;
             if (layer->wide_in > plan->widest) plan->widest = layer->wide_in;
         }
@@ -83,26 +83,26 @@ static int open_plan(struct plan *plan, const struct chain *chains, int count, i
 
 static void close_plan(struct plan *plan) { free(plan->layers); }
 
-/* Between the flat vector and the network's own order. */
-static void take_in(const struct plan *plan, const float *flat, float *own)
+/* Copy flat parameters to the padded layout. */
+static void pack(const struct plan *plan, const float *flat, float *packed)
 {
-    memcpy(own, flat, plan->leading * sizeof *own);
+    memcpy(packed, flat, plan->leading * sizeof *packed);
     for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
         const float *weights = flat + layer->flat, *bias = weights + (size_t)layer->in * layer->out;
-        float *to = own + layer->at;
+        float *to = packed + layer->at;
         for (int j = 0; j < layer->out; j++)
             for (int i = 0; i < layer->in; i++) to[(size_t)i * layer->wide + j] = weights[(size_t)j * layer->in + i];
         memcpy(to + (size_t)layer->in * layer->wide, bias, layer->out * sizeof *to);
     }
 }
 
-static void give_back(const struct plan *plan, const float *own, float *flat)
+static void unpack(const struct plan *plan, const float *packed, float *flat)
 {
-    memcpy(flat, own, plan->leading * sizeof *own);
+    memcpy(flat, packed, plan->leading * sizeof *packed);
     for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
-        const float *from = own + layer->at;
+        const float *from = packed + layer->at;
         float *weights = flat + layer->flat, *bias = weights + (size_t)layer->in * layer->out;
         for (int j = 0; j < layer->out; j++)
             for (int i = 0; i < layer->in; i++) weights[(size_t)j * layer->in + i] = from[(size_t)i * layer->wide + j];

@@ -1,6 +1,6 @@
-/* Evaluation and learning of policies and values at one width of lanes: PPO. */
+/* PPO: evaluation and updates of policy and value, compiled once per vector width. */
 
-#include "offpolicy/alternate.h"
+#include "offpolicy/actor_critic_update.h"
 #include "descent.h"
 #include "loss.h"
 #include "lstm.h"
@@ -11,60 +11,60 @@ struct work {
     const struct update *update;
     struct team team;
     struct descent descent;
-    struct sums sums[MOST_PARTS];
+    struct sums sums[MAX_SHARDS];
     int failed;
 };
 
-struct desk { /* of one thread */
+struct scratch { /* buffers of one thread */
     struct values values;
     struct rows rows;
 };
 
-static int open_desk(struct desk *desk, const struct model *model)
+static int open_scratch(struct scratch *scratch, const struct model *model)
 {
-    return open_values(&desk->values, model) | open_rows(&desk->rows, model);
+    return open_values(&scratch->values, model) | open_rows(&scratch->rows, model);
 }
 
-static void close_desk(struct desk *desk)
+static void close_scratch(struct scratch *scratch)
 {
-    close_values(&desk->values);
-    close_rows(&desk->rows);
+    close_values(&scratch->values);
+    close_rows(&scratch->rows);
 }
 
-static void take_rows(const struct model *model, const float *observation, const int64_t *order, int count, float *to)
+static void gather_rows(const struct model *model, const float *observation, const int64_t *order, int count, float *to)
 {
     for (int b = 0; b < count; b++)
         memcpy(to + (size_t)b * model->row, observation + order[b] * model->row, model->row * sizeof *to);
 }
 
-/* The gradient of rows first .. last - 1 of the order. */
-static void learn_part(
-    struct work *work, struct desk *desk, int part, int64_t first, int64_t last, const struct scale *scale
+/* Compute the gradient of rows order[first .. last - 1]. */
+static void learn_shard(
+    struct work *work, struct scratch *scratch, int shard, int64_t first, int64_t last, const struct scale *scale
 )
 {
     const struct model *model = work->model;
     const struct update *update = work->update;
-    struct values *values = &desk->values;
+    struct values *values = &scratch->values;
     const struct descent *descent = &work->descent;
-    float *gradient = descent->gradient[part];
-    clear_part(descent, part);
-    values->pass.sparse = update->sparse, values->pass.touched = descent->touched[part];
-    for (int j = 0; part == 0 && j < model->network->log_stds; j++) gradient[j] = -update->entropy_coef;
-    work->sums[part] = (struct sums){0};
+    float *gradient = descent->gradient[shard];
+    clear_shard(descent, shard);
+    values->pass.sparse = update->sparse, values->pass.touched = descent->touched[shard];
+    for (int j = 0; shard == 0 && j < model->network->log_stds; j++) gradient[j] = -update->entropy_coef;
+    work->sums[shard] = (struct sums){0};
     for (int64_t start = first; start < last; start += BLOCK) {
         const int count = last - start < BLOCK ? (int)(last - start) : BLOCK;
         const int64_t *order = update->order + start;
         int wide, value_wide;
-        take_rows(model, update->observation, order, count, values->input);
+        gather_rows(model, update->observation, order, count, values->input);
         values->pass.order = order;
-        compute(values, descent->parameters, count, 1);
-        forbid(values, count);
-        float *output = given_by(values, POLICY, &wide), *value = given_by(values, VALUE, &value_wide);
-        lose(
-            model, update, descent->parameters, order, count, scale, &desk->rows, output, wide, value, value_wide,
-            gradient, &work->sums[part]
+        network_forward(values, descent->parameters, count, 1);
+        mask_outputs(values, count);
+        float *output = chain_output(values, POLICY, &wide), *value = chain_output(values, VALUE, &value_wide);
+        ppo_gradient(
+            model, update, descent->parameters, order, count, scale, &scratch->rows, output, wide, value, value_wide,
+            gradient, &work->sums[shard]
         );
-        differentiate(values, descent->back, count, gradient);
+        network_backward(values, descent->back, count, gradient);
     }
 }
 
@@ -85,42 +85,45 @@ static struct scale scale_of(const struct update *update, int64_t first, int64_t
     return scale;
 }
 
-static void report_on(const struct work *work, int64_t minibatch, int parts, int64_t rows, float norm)
+static void report_losses(const struct work *work, int64_t minibatch, int shards, int64_t rows, float norm)
 {
     struct sums total = {0};
-    for (int p = 0; p < parts; p++) {
-        const struct sums *own = &work->sums[p];
-        total.policy += own->policy, total.value += own->value, total.entropy += own->entropy;
-        total.divergence += own->divergence, total.clipped += own->clipped;
+    for (int p = 0; p < shards; p++) {
+        const struct sums *shard_sums = &work->sums[p];
+        total.policy += shard_sums->policy, total.value += shard_sums->value, total.entropy += shard_sums->entropy;
+        total.divergence += shard_sums->divergence, total.clipped += shard_sums->clipped;
     }
     double *report = work->update->report + REPORTED * minibatch, count = (double)rows;
     report[0] = -total.policy / count, report[1] = 0.5 * total.value / count, report[2] = total.entropy / count;
     report[3] = total.divergence / count, report[4] = total.clipped / count, report[5] = norm;
 }
 
-static void learn(void *job, int member)
+static void learn_ppo(void *job, int member)
 {
     struct work *work = job;
     const struct model *model = work->model;
     const struct update *update = work->update;
     const struct adam adam = {update->epsilon, update->momentum_decay, update->variance_decay};
     struct team *team = &work->team;
-    struct desk desk;
-    if (open_desk(&desk, model)) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
-    meet(team, member);
+    struct scratch scratch;
+    if (open_scratch(&scratch, model)) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
+    team_barrier(team, member);
     for (int64_t m = 0; m < update->minibatches && !work->failed; m++) {
         const int64_t first = m ? update->ends[m - 1] : 0, rows = update->ends[m] - first;
-        const int parts = count_parts(rows);
+        const int shards = count_shards(rows);
         const struct scale scale = scale_of(update, first, first + rows);
-        for (int p = member; p < parts; p += team->size)
-            learn_part(work, &desk, p, first + part_of(rows, parts, p), first + part_of(rows, parts, p + 1), &scale);
+        for (int p = member; p < shards; p += team->size)
+            learn_shard(
+                work, &scratch, p, first + shard_start(rows, shards, p), first + shard_start(rows, shards, p + 1),
+                &scale
+            );
         const float norm = take_step(
-            &work->descent, team, member, parts, &adam, update->max_norm, update->rates[m], update->deviations[m], 0
+            &work->descent, team, member, shards, &adam, update->max_norm, update->rates[m], update->deviations[m], 0
         );
-        if (member == 0) report_on(work, m, parts, rows, norm);
-        if (!stay(team, member)) break;
+        if (member == 0) report_losses(work, m, shards, rows, norm);
+        if (!team_continue(team, member)) break;
     }
-    close_desk(&desk);
+    close_scratch(&scratch);
 }
 
 static int update_network(const struct network *network, const struct update *update)
@@ -132,15 +135,15 @@ static int update_network(const struct network *network, const struct update *up
     const struct vectors vectors = {
         .parameters = update->parameters, .momentum = update->momentum, .variance = update->variance,
     };
-    int parts = 1;
+    int shards = 1;
     for (int64_t m = 0; m < update->minibatches; m++) {
-        int own = count_parts(update->ends[m] - (m ? update->ends[m - 1] : 0));
-        if (own > parts) parts = own;
+        const int count = count_shards(update->ends[m] - (m ? update->ends[m - 1] : 0));
+        if (count > shards) shards = count;
     }
-    work.failed = open_descent(descent, &model.plan, 0) || open_parts(descent, parts);
+    work.failed = open_descent(descent, &model.plan, 0) || open_shards(descent, shards);
     if (!work.failed) {
         load_descent(descent, &vectors);
-        run_team(&work.team, update->threads < parts ? update->threads : parts, learn, &work);
+        run_team(&work.team, update->threads < shards ? update->threads : shards, learn_ppo, &work);
     }
     if (!work.failed) save_descent(descent, &vectors);
     close_descent(descent);
@@ -148,59 +151,59 @@ static int update_network(const struct network *network, const struct update *up
     return work.failed ? -1 : 0;
 }
 
-struct looking {
+struct evaluator {
     const struct model *model;
     const struct evaluation *evaluation;
     struct team team;
     float *parameters;
-    int64_t next; /* the first row that nobody has taken */
+    int64_t next; /* next unprocessed row */
     int failed;
 };
 
-/* Log-probabilities of `count` actions under the outputs of their rows. */
-static void judge(
-    const struct looking *looking, struct rows *rows, const float *outputs, int wide, const float *action, int count,
-    float *logprob
+/* Compute log-probabilities of `count` actions from the outputs of their rows. */
+static void action_logprobs(
+    const struct evaluator *evaluator, struct rows *rows, const float *outputs, int wide, const float *action,
+    int count, float *logprob
 )
 {
-    const struct model *model = looking->model;
+    const struct model *model = evaluator->model;
     for (int first = 0; first < count; first += LANES) {
         const int lanes = count - first < LANES ? count - first : LANES;
         const float *actions[LANES];
         for (int i = 0; i < lanes; i++) actions[i] = action + (size_t)(first + i) * model->network->components;
         take_lanes(model, rows, outputs + (size_t)first * wide, wide, actions, lanes);
-        vf entropy, logs = log_probability(model->network, looking->parameters, rows, &entropy);
+        vf entropy, logs = log_probability(model->network, evaluator->parameters, rows, &entropy);
         memcpy(logprob + first, &logs, lanes * sizeof *logprob);
     }
 }
 
-static void look(void *job, int member)
+static void evaluate_blocks(void *job, int member)
 {
     (void)member;
-    struct looking *looking = job;
-    const struct model *model = looking->model;
-    const struct evaluation *evaluation = looking->evaluation;
+    struct evaluator *evaluator = job;
+    const struct model *model = evaluator->model;
+    const struct evaluation *evaluation = evaluator->evaluation;
     struct values values;
     struct rows rows;
     int failed = open_values(&values, model) | open_rows(&rows, model);
     int64_t order[BLOCK];
     values.pass.sparse = evaluation->sparse, values.pass.order = order;
-    if (failed) __atomic_store_n(&looking->failed, 1, __ATOMIC_RELAXED);
+    if (failed) __atomic_store_n(&evaluator->failed, 1, __ATOMIC_RELAXED);
     for (int64_t first; !failed;) {
-        first = __atomic_fetch_add(&looking->next, BLOCK, __ATOMIC_RELAXED);
+        first = __atomic_fetch_add(&evaluator->next, BLOCK, __ATOMIC_RELAXED);
         if (first >= evaluation->rows) break;
         const int count = evaluation->rows - first < BLOCK ? (int)(evaluation->rows - first) : BLOCK;
         for (int b = 0; b < count; b++) order[b] = first + b;
-        take_rows(model, evaluation->observation, order, count, values.input);
-        compute(&values, looking->parameters, count, evaluation->action != NULL);
-        if (evaluation->action) forbid(&values, count);
+        gather_rows(model, evaluation->observation, order, count, values.input);
+        network_forward(&values, evaluator->parameters, count, evaluation->action != NULL);
+        if (evaluation->action) mask_outputs(&values, count);
         int wide;
-        const float *value = given_by(&values, VALUE, &wide), *output;
+        const float *value = chain_output(&values, VALUE, &wide), *output;
         for (int b = 0; b < count; b++) evaluation->value[first + b] = value[b * wide];
-        output = given_by(&values, POLICY, &wide);
+        output = chain_output(&values, POLICY, &wide);
         if (evaluation->action)
-            judge(
-                looking, &rows, output, wide, evaluation->action + first * model->network->components, count,
+            action_logprobs(
+                evaluator, &rows, output, wide, evaluation->action + first * model->network->components, count,
                 evaluation->logprob + first
             );
     }
@@ -213,22 +216,23 @@ static int evaluate_network(const struct network *network, const struct evaluati
     struct model model;
     if (open_model(&model, network, evaluation->sparse != NULL)) return -1;
     float *parameters = zeros(model.plan.parameters * sizeof(float));
-    struct looking looking = {.model = &model, .evaluation = evaluation, .parameters = parameters};
-    looking.failed = !parameters;
-    if (!looking.failed) {
+    struct evaluator evaluator = {.model = &model, .evaluation = evaluation, .parameters = parameters};
+    evaluator.failed = !parameters;
+    if (!evaluator.failed) {
         const int64_t blocks = (evaluation->rows + BLOCK - 1) / BLOCK;
-        take_in(&model.plan, evaluation->parameters, parameters);
-        run_team(&looking.team, evaluation->threads < blocks ? evaluation->threads : (int)blocks, look, &looking);
+        pack(&model.plan, evaluation->parameters, parameters);
+        const int threads = evaluation->threads < blocks ? evaluation->threads : (int)blocks;
+        run_team(&evaluator.team, threads, evaluate_blocks, &evaluator);
     }
     free(parameters);
     close_model(&model);
-    return looking.failed ? -1 : 0;
+    return evaluator.failed ? -1 : 0;
 }
 
-static const struct dense_set own_set = {
+static const struct dense_set this_set = {
     SET_NAME, evaluate_network, update_network,
     open_q, close_q, load_q, save_q, update_q,
     open_actor_critic, close_actor_critic, load_actor_critic, save_actor_critic, update_actor_critic,
     lstm_run, lstm_tape,
 };
-const struct dense_set *const SET = &own_set;
+const struct dense_set *const SET = &this_set;

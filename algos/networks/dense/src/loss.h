@@ -1,5 +1,4 @@
-/* The clipped surrogate, the clipped squares of the values and the entropy, and their gradients by a network's outputs:
- * a lane for each row. */
+/* PPO's losses (clipped surrogate, clipped value loss, entropy bonus) and their gradients; one SIMD lane per row. */
 
 #ifndef PADDOCK_LOSS_H
 #define PADDOCK_LOSS_H
@@ -8,22 +7,22 @@
 
 #include "network.h"
 
-/* Of a part of a minibatch, in the order of rows. */
+/* Sums over a shard, in row order. */
 struct sums {
     double policy, value, entropy, divergence, clipped;
 };
 
-/* Of a minibatch. */
+/* Normalization of a minibatch. */
 struct scale {
-    float mean, deviation; /* of advantages: what is taken from them, and what they are divided by */
+    float mean, deviation; /* of advantages */
     float share;           /* 1 / rows */
 };
 
-/* Room for LANES rows, in one piece from `output` on. */
+/* Buffers of LANES rows, in one allocation that starts at `output`. */
 struct rows {
-    vf *output, *share, *log; /* [outputs] */
-    vf *action, *scaled;      /* [components] */
-    vf *pull;                 /* [log_stds], gradients */
+    vf *output, *prob, *log; /* [outputs] */
+    vf *action, *scaled;     /* [components] */
+    vf *grad_log_std;        /* [log_stds] */
 };
 
 static int open_rows(struct rows *rows, const struct model *model)
@@ -40,8 +39,7 @@ static int open_rows(struct rows *rows, const struct model *model)
 
 static void close_rows(struct rows *rows) { free(rows->output); }
 
-/* Take LANES rows of outputs and actions, of which `lanes` are there: the others repeat the first, and nobody looks at
- * them. */
+/* Load up to LANES rows of outputs and actions; lanes beyond `lanes` repeat the first and are ignored. */
 INLINE void take_lanes(
     const struct model *model, struct rows *rows, const float *outputs, int wide, const float *const *actions, int lanes
 )
@@ -53,12 +51,12 @@ INLINE void take_lanes(
     }
 }
 
-/* Log-probabilities, or log-densities, of actions; what the gradient needs is kept. */
+/* Return log-probabilities or log-densities of actions, and keep intermediates for the gradient. */
 INLINE vf log_probability(const struct network *network, const float *log_std, struct rows *rows, vf *entropy)
 {
     vf total = splat(0), own = splat(0);
     const vf *output = rows->output;
-    vf *share = rows->share, *log = rows->log;
+    vf *prob = rows->prob, *log = rows->log;
     *entropy = splat(0);
     for (int c = 0; c < network->components; c++) {
         if (c > 0 && network->leaf[c] != network->leaf[c - 1]) total += own, own = splat(0);
@@ -69,60 +67,60 @@ INLINE vf log_probability(const struct network *network, const float *log_std, s
             rows->scaled[c] = scaled;
             own += ((scaled * scaled) * -0.5f - deviation) - HALF_LOG_2PI;
             *entropy += deviation + (0.5f + HALF_LOG_2PI);
-            output++, share++, log++;
+            output++, prob++, log++;
             continue;
         }
         vf top = output[0], sum = splat(0), chosen = splat(0), spread = splat(0);
         for (int j = 1; j < count; j++) top = pick(output[j] > top, output[j], top);
         for (int j = 0; j < count; j++) {
-            share[j] = quick_exp(output[j] - top);
-            sum = j ? sum + share[j] : share[j];
+            prob[j] = quick_exp(output[j] - top);
+            sum = j ? sum + prob[j] : prob[j];
         }
         vf normal = quick_log(sum);
         for (int j = 0; j < count; j++) {
             log[j] = (output[j] - top) - normal;
-            share[j] /= sum;
+            prob[j] /= sum;
             chosen = pick(rows->action[c] == splat((float)j), log[j], chosen);
-            spread += share[j] * log[j];
+            spread += prob[j] * log[j];
         }
         rows->scaled[c] = -spread; /* the entropy */
         *entropy -= spread;
         own += chosen;
-        output += count, share += count, log += count;
+        output += count, prob += count, log += count;
     }
     return total + own;
 }
 
-/* Replace outputs by the loss's gradients by them, given those by the log-probabilities. */
+/* Replace outputs by the loss gradients with respect to them, given those of the log-probabilities. */
 INLINE void outputs_gradient(
-    const struct network *network, const float *log_std, struct rows *rows, vf by_logprob, float bonus
+    const struct network *network, const float *log_std, struct rows *rows, vf grad_logprob, float bonus
 )
 {
-    vf *output = rows->output, *pulls = rows->pull;
-    const vf *share = rows->share, *log = rows->log;
+    vf *output = rows->output, *grad_log_std = rows->grad_log_std;
+    const vf *prob = rows->prob, *log = rows->log;
     for (int c = 0; c < network->components; c++) {
         const int count = network->choices[c];
         if (!count) {
-            vf pull = by_logprob * rows->scaled[c];
-            *pulls++ = pull * rows->scaled[c] - by_logprob;
-            *output++ = pull * quick_exp(-splat(*log_std++));
-            share++, log++;
+            vf grad = grad_logprob * rows->scaled[c];
+            *grad_log_std++ = grad * rows->scaled[c] - grad_logprob;
+            *output++ = grad * quick_exp(-splat(*log_std++));
+            prob++, log++;
             continue;
         }
         for (int j = 0; j < count; j++) {
             vf chosen = keep(rows->action[c] == splat((float)j), splat(1));
-            output[j] = by_logprob * (chosen - share[j]) + (bonus * share[j]) * (log[j] + rows->scaled[c]);
+            output[j] = grad_logprob * (chosen - prob[j]) + (bonus * prob[j]) * (log[j] + rows->scaled[c]);
         }
-        output += count, share += count, log += count;
+        output += count, prob += count, log += count;
     }
 }
 
-/* The gradients of `count` rows' part of a minibatch's mean loss: by outputs and values, where those were, and by the
- * log standard deviations, onto what is there. */
-static void lose(
+/* Compute the loss gradients of `count` rows: those of outputs and values overwrite them, those of the log standard
+ * deviations are accumulated. */
+static void ppo_gradient(
     const struct model *model, const struct update *update, const float *log_std, const int64_t *order, int count,
     const struct scale *scale, struct rows *rows, float *outputs, int wide, float *values, int values_wide,
-    float *by_log_std, struct sums *sums
+    float *grad_log_std, struct sums *sums
 )
 {
     const struct network *network = model->network;
@@ -144,17 +142,17 @@ static void lose(
         vf logprob = log_probability(network, log_std, rows, &entropy) - *(const vf_row *)slopes;
         vf difference = logprob - *(const vf_row *)old, ratio = quick_exp(difference);
         vf free = advantage * ratio, bound = advantage * clamp(ratio, splat(low), splat(high));
-        vf by_logprob = pick(free <= bound, free, splat(0)) * -scale->share;
-        outputs_gradient(network, log_std, rows, by_logprob, update->entropy_coef * scale->share);
+        vf grad_logprob = pick(free <= bound, free, splat(0)) * -scale->share;
+        outputs_gradient(network, log_std, rows, grad_logprob, update->entropy_coef * scale->share);
 
-        vf error = value - target, square = error * error, by_value = error;
+        vf error = value - target, square = error * error, grad_value = error;
         if (limit >= 0) {
             vf moved = value - before, kept = clamp(moved, splat(-limit), splat(limit));
             vf other = (before + kept) - target, worse = other * other;
-            by_value = pick(worse > square, pick(kept == moved, other, splat(0)), error);
+            grad_value = pick(worse > square, pick(kept == moved, other, splat(0)), error);
             square = most(square, worse);
         }
-        by_value *= update->value_coef * scale->share;
+        grad_value *= update->value_coef * scale->share;
 
         vf policy = least(free, bound), divergence = (ratio - 1.0f) - difference;
         vi clipped = magnitude(ratio - 1.0f) > splat(update->clip);
@@ -162,9 +160,9 @@ static void lose(
             const size_t b = first + i;
             sums->policy += policy[i], sums->value += square[i], sums->entropy += entropy[i];
             sums->divergence += divergence[i], sums->clipped += clipped[i] & 1;
-            values[b * values_wide] = by_value[i];
+            values[b * values_wide] = grad_value[i];
             for (int j = 0; j < model->outputs; j++) outputs[b * wide + j] = ((const float *)&rows->output[j])[i];
-            for (int j = 0; j < network->log_stds; j++) by_log_std[j] += ((const float *)&rows->pull[j])[i];
+            for (int j = 0; j < network->log_stds; j++) grad_log_std[j] += ((const float *)&rows->grad_log_std[j])[i];
         }
     }
 }

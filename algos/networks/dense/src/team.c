@@ -1,4 +1,4 @@
-/* Threads for one call: they start with it and end with it, so that a fork meets none of them. */
+/* Threads that live for one call only, so that forks are safe. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -7,9 +7,9 @@
 
 #include "dense.h"
 
-#define MOST_THREADS 64
-#define SPINS 4000 /* of some nanoseconds each, before a thread lets others run */
-#define TRIAL 32   /* rounds after which a team is judged that waits for more than half of the time */
+#define MAX_THREADS 64
+#define SPINS 4000 /* of some nanoseconds each, before a thread yields */
+#define TRIAL 32   /* rounds between checks whether the team waits more than half of the time */
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -35,7 +35,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* Of a clock that only goes forward. */
+/* Return monotonic time. */
 static double seconds(void)
 {
     struct timespec now;
@@ -45,12 +45,12 @@ static double seconds(void)
 
 void run_team(struct team *team, int threads, team_work *work, void *job)
 {
-    struct member members[MOST_THREADS];
+    struct member members[MAX_THREADS];
     volatile int go = 0;
     sigset_t all, before;
     int started = 1;
-    if (threads > MOST_THREADS) threads = MOST_THREADS;
-    sigfillset(&all); /* signals are for the threads of the interpreter */
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    sigfillset(&all); /* the interpreter's threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (started < threads) {
         struct member *member = &members[started];
@@ -65,7 +65,7 @@ void run_team(struct team *team, int threads, team_work *work, void *job)
     for (int k = 1; k < started; k++) pthread_join(members[k].thread, NULL);
 }
 
-void meet(struct team *team, int member)
+void team_barrier(struct team *team, int member)
 {
     if (team->size == 1) return;
     const double since = member ? 0 : seconds();
@@ -82,14 +82,14 @@ void meet(struct team *team, int member)
     if (!member) team->waited += seconds() - since;
 }
 
-int stay(struct team *team, int member)
+int team_continue(struct team *team, int member)
 {
     if (member == 0 && team->size > 1 && ++team->tried == TRIAL) {
         const double now = seconds();
         team->alone = team->waited > 0.5 * (now - team->since);
         team->since = now, team->waited = 0, team->tried = 0;
     }
-    meet(team, member);
+    team_barrier(team, member);
     if (!team->alone) return 1;
     if (member == 0) team->size = 1;
     return member == 0;

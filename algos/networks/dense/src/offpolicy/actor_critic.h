@@ -1,153 +1,153 @@
-/* An actor and its critics that learn from replay at one width of lanes, and what their threads need: SAC, TD3, DDPG. */
+/* State and buffers of off-policy actor-critic learners: SAC, TD3, DDPG. */
 
 #ifndef PADDOCK_ACTOR_CRITIC_H
 #define PADDOCK_ACTOR_CRITIC_H
 
 #include "squashed.h"
 #include "tape.h"
-#include "weighed.h"
+#include "categorical.h"
 
-struct workspace { /* of one thread, for TOGETHER rows */
-    struct tape actor, critics; /* of what need not be kept */
-    struct drawn drawn;         /* of numbers */
-    struct weighed weighed;     /* of choices */
-    float *input;     /* [TOGETHER, observed + actions] */
-    float *by_input;  /* [TOGETHER, wide_in], of the critics */
-    float *by_action; /* [actions, TOGETHER], the actor's gradients */
+struct workspace { /* of one thread, for REPLAY_BLOCK rows */
+    struct tape actor, critics;     /* discarded after a block */
+    struct sample sample;           /* continuous actions */
+    struct categorical categorical; /* discrete actions */
+    float *input;                   /* [REPLAY_BLOCK, observed + actions] */
+    float *grad_input;              /* [REPLAY_BLOCK, wide_in], of the critics */
+    float *grad_action;             /* [actions, REPLAY_BLOCK], for the actor */
 };
 
-struct terms { /* of a row, which sums are taken of */
-    double critic_loss, value, actor_loss, logprob, most; /* most: that the entropy can be, of choices */
+struct terms { /* loss terms of a row */
+    double critic_loss, value, actor_loss, logprob, max_entropy; /* max_entropy: log of the number of legal actions */
 };
 
 struct actor_critic {
     struct actor_critic_settings settings;
-    int observed, row; /* numbers of an observation, and floats with what is legal */
-    int actions, choices; /* numbers of an action, or so many choices */
+    int observed, row; /* features of an observation, and row size with the mask */
+    int actions, choices; /* dimensions of a continuous action, or number of discrete actions */
     struct plan actor_plan, critics_plan;
     struct descent actor, critics;
-    int64_t rows; /* that there is room for */
+    int64_t rows; /* allocated */
     struct tape actor_tape, critics_tape;
-    float *input; /* [rows, observed + actions], of numbers */
+    float *input; /* [rows, observed + actions], continuous actions only */
     struct terms *terms;
     struct workspace *spaces; /* [threads] */
     struct team team;
     const struct batches *batches;
 };
 
-static int open_workspace(struct workspace *space, const struct actor_critic *own)
+static int open_workspace(struct workspace *space, const struct actor_critic *learner)
 {
-    const int wide_in = own->critics_plan.layers[0].wide_in;
-    space->input = zeros((size_t)TOGETHER * (own->observed + own->actions) * sizeof(float));
-    space->by_input = zeros((size_t)TOGETHER * wide_in * sizeof(float));
-    space->by_action = zeros((size_t)TOGETHER * own->actions * sizeof(float));
-    int failed = open_tape(&space->actor, &own->actor_plan, TOGETHER);
-    failed |= open_tape(&space->critics, &own->critics_plan, TOGETHER) | open_drawn(&space->drawn, own->actions);
-    failed |= open_weighed(&space->weighed, own->choices);
-    return failed || !space->input || !space->by_input || !space->by_action ? -1 : 0;
+    const int wide_in = learner->critics_plan.layers[0].wide_in;
+    space->input = zeros((size_t)REPLAY_BLOCK * (learner->observed + learner->actions) * sizeof(float));
+    space->grad_input = zeros((size_t)REPLAY_BLOCK * wide_in * sizeof(float));
+    space->grad_action = zeros((size_t)REPLAY_BLOCK * learner->actions * sizeof(float));
+    int failed = open_tape(&space->actor, &learner->actor_plan, REPLAY_BLOCK);
+    failed |= open_tape(&space->critics, &learner->critics_plan, REPLAY_BLOCK);
+    failed |= open_sample(&space->sample, learner->actions) | open_categorical(&space->categorical, learner->choices);
+    return failed || !space->input || !space->grad_input || !space->grad_action ? -1 : 0;
 }
 
 static void close_workspace(struct workspace *space)
 {
     close_tape(&space->actor);
     close_tape(&space->critics);
-    close_drawn(&space->drawn);
-    close_weighed(&space->weighed);
+    close_sample(&space->sample);
+    close_categorical(&space->categorical);
     free(space->input);
-    free(space->by_input);
-    free(space->by_action);
+    free(space->grad_input);
+    free(space->grad_action);
 }
 
-static void close_rows_of(struct actor_critic *own)
+static void close_rows_of(struct actor_critic *learner)
 {
-    close_tape(&own->actor_tape);
-    close_tape(&own->critics_tape);
-    free(own->input);
-    free(own->terms);
-    own->input = NULL, own->terms = NULL, own->rows = 0;
+    close_tape(&learner->actor_tape);
+    close_tape(&learner->critics_tape);
+    free(learner->input);
+    free(learner->terms);
+    learner->input = NULL, learner->terms = NULL, learner->rows = 0;
 }
 
-/* Make room for minibatches of so many rows. */
-static int open_rows_of(struct actor_critic *own, int64_t rows)
+/* Allocate buffers for minibatches of `rows` rows. */
+static int open_rows_of(struct actor_critic *learner, int64_t rows)
 {
-    if (rows <= own->rows) return 0;
-    close_rows_of(own);
-    own->input = zeros(rows * (own->observed + own->actions) * sizeof(float));
-    own->terms = zeros(rows * sizeof *own->terms);
-    if (open_tape(&own->actor_tape, &own->actor_plan, rows) | open_tape(&own->critics_tape, &own->critics_plan, rows))
-        return -1;
-    if (!own->input || !own->terms) return -1;
-    own->rows = rows;
+    if (rows <= learner->rows) return 0;
+    close_rows_of(learner);
+    learner->input = zeros(rows * (learner->observed + learner->actions) * sizeof(float));
+    learner->terms = zeros(rows * sizeof *learner->terms);
+    const int failed = open_tape(&learner->actor_tape, &learner->actor_plan, rows);
+    if (open_tape(&learner->critics_tape, &learner->critics_plan, rows) || failed) return -1;
+    if (!learner->input || !learner->terms) return -1;
+    learner->rows = rows;
     return 0;
 }
 
-static void close_actor_critic(struct actor_critic *own)
+static void close_actor_critic(struct actor_critic *learner)
 {
-    for (int k = 0; own->spaces && k < own->settings.threads; k++) close_workspace(&own->spaces[k]);
-    close_rows_of(own);
-    free(own->spaces);
-    close_descent(&own->actor);
-    close_descent(&own->critics);
-    close_plan(&own->actor_plan);
-    close_plan(&own->critics_plan);
-    free(own);
+    for (int k = 0; learner->spaces && k < learner->settings.threads; k++) close_workspace(&learner->spaces[k]);
+    close_rows_of(learner);
+    free(learner->spaces);
+    close_descent(&learner->actor);
+    close_descent(&learner->critics);
+    close_plan(&learner->actor_plan);
+    close_plan(&learner->critics_plan);
+    free(learner);
 }
 
-/* NULL: no memory. */
+/* Return NULL if out of memory. */
 static struct actor_critic *open_actor_critic(const struct actor_critic_settings *settings)
 {
     const struct chain actor = {settings->actor, settings->actor_layers, 0, 0, 0};
     const int actions = settings->critic[0] - settings->actor[0];
     const struct chain critic = {settings->critic, settings->critic_layers, 0, actions > 0, 0};
     const struct chain critics[] = {critic, critic};
-    struct actor_critic *own = zeros(sizeof *own);
-    if (!own) return NULL;
-    own->settings = *settings;
-    own->observed = settings->actor[0], own->actions = actions;
-    own->choices = actions ? 0 : settings->critic[settings->critic_layers];
-    own->row = own->observed + (settings->masked ? own->choices : 0);
-    int failed = !(own->spaces = zeros(settings->threads * sizeof *own->spaces));
-    failed = failed || open_plan(&own->actor_plan, &actor, 1, 0, settings->relu);
-    failed = failed || open_plan(&own->critics_plan, critics, settings->critics, 0, settings->relu);
-    failed = failed || open_descent(&own->actor, &own->actor_plan, !settings->soft);
-    failed = failed || open_descent(&own->critics, &own->critics_plan, 1);
-    failed = failed || open_parts(&own->actor, 1) || open_parts(&own->critics, 1);
-    for (int k = 0; !failed && k < settings->threads; k++) failed = open_workspace(&own->spaces[k], own);
-    if (!failed) return own;
-    close_actor_critic(own);
+    struct actor_critic *learner = zeros(sizeof *learner);
+    if (!learner) return NULL;
+    learner->settings = *settings;
+    learner->observed = settings->actor[0], learner->actions = actions;
+    learner->choices = actions ? 0 : settings->critic[settings->critic_layers];
+    learner->row = learner->observed + (settings->masked ? learner->choices : 0);
+    int failed = !(learner->spaces = zeros(settings->threads * sizeof *learner->spaces));
+    failed = failed || open_plan(&learner->actor_plan, &actor, 1, 0, settings->relu);
+    failed = failed || open_plan(&learner->critics_plan, critics, settings->critics, 0, settings->relu);
+    failed = failed || open_descent(&learner->actor, &learner->actor_plan, !settings->soft);
+    failed = failed || open_descent(&learner->critics, &learner->critics_plan, 1);
+    failed = failed || open_shards(&learner->actor, 1) || open_shards(&learner->critics, 1);
+    for (int k = 0; !failed && k < settings->threads; k++) failed = open_workspace(&learner->spaces[k], learner);
+    if (!failed) return learner;
+    close_actor_critic(learner);
     return NULL;
 }
 
-static void load_actor_critic(struct actor_critic *own, const struct vectors *actor, const struct vectors *critics)
+static void load_actor_critic(struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics)
 {
-    load_descent(&own->actor, actor);
-    load_descent(&own->critics, critics);
+    load_descent(&learner->actor, actor);
+    load_descent(&learner->critics, critics);
 }
 
 static void save_actor_critic(
-    const struct actor_critic *own, const struct vectors *actor, const struct vectors *critics
+    const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
 )
 {
-    save_descent(&own->actor, actor);
-    if (critics) save_descent(&own->critics, critics);
+    save_descent(&learner->actor, actor);
+    if (critics) save_descent(&learner->critics, critics);
 }
 
-/* What the last layer of a chain gave of a row. */
-INLINE float *given_of(const struct tape *tape, int chain, int64_t row)
+/* Return a chain's output of a row. */
+INLINE float *output_row(const struct tape *tape, int chain, int64_t row)
 {
     const int k = last_layer(tape->plan, chain);
     return tape->outputs[k] + row * tape->plan->layers[k].wide;
 }
 
-INLINE float *by_given(const struct tape *tape, int chain, int64_t row)
+INLINE float *gradient_row(const struct tape *tape, int chain, int64_t row)
 {
     const int k = last_layer(tape->plan, chain);
-    return tape->by[k] + row * tape->plan->layers[k].wide;
+    return tape->grad[k] + row * tape->plan->layers[k].wide;
 }
 
-INLINE int outputs_wide(const struct actor_critic *own)
+INLINE int outputs_wide(const struct actor_critic *learner)
 {
-    return own->actor_plan.layers[last_layer(&own->actor_plan, 0)].wide;
+    return learner->actor_plan.layers[last_layer(&learner->actor_plan, 0)].wide;
 }
 
 #endif
