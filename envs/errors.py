@@ -20,7 +20,7 @@ class PaddockError(Exception):
     exit_code = 2
 
 
-NO_ROOM = 74  # exit code of a run whose disk is full or gone: EX_IOERR of sysexits.h
+DISK_FULL = 74  # exit code of a run whose disk is full or gone: EX_IOERR of sysexits.h
 NO_WORKERS = 69  # exit code of a trial whose pool cannot work, as those of others cannot: EX_UNAVAILABLE of sysexits.h
 IN_USE = 75  # exit code of a run that another process is at: EX_TEMPFAIL of sysexits.h
 

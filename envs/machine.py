@@ -15,6 +15,6 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def spell(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return bytes as they are read."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -30,14 +30,14 @@ RAISED = BaseException  # an environment's own exit does not end our process; Ct
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
 
-class CannotBeMade(ConfigError):
+class EnvConstructionError(ConfigError):
     """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
 
     details = True
 
 
 @dataclass(frozen=True)
-class Made:
+class EnvProperties:
     """The properties of an environment that was made to be looked at."""
 
     seats: Seats  # the agents and their spaces, in order
@@ -120,7 +120,7 @@ def _resolve_argument(value: Any, key: str) -> Any:
     return value
 
 
-def look(make: Callable[[], Any], id: str, what: str) -> Made:
+def inspect_env(make: Callable[[], Any], id: str, what: str) -> EnvProperties:
     """Return the properties of an environment that is made for the purpose.
 
     Args:
@@ -135,9 +135,9 @@ def look(make: Callable[[], Any], id: str, what: str) -> Made:
         raise
     except RAISED as error:
         trace = "".join(traceback.format_exception(error)).rstrip()
-        raise CannotBeMade(f"{what}: {type(error).__name__}: {one_line(error)}\n{trace}") from error
+        raise EnvConstructionError(f"{what}: {type(error).__name__}: {one_line(error)}\n{trace}") from error
     try:
-        return Made(
+        return EnvProperties(
             seats=seats_of(env, id),
             limit=_find_limit(env),
             metadata=dict(getattr(env, "metadata", {})),

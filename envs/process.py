@@ -145,7 +145,7 @@ class ChildProcess:
         return code
 
 
-def describe_end(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Say how a process ended: by its exit code, or -n for signal n."""
     return f"exited with status {code}" if code >= 0 else f"was killed by {name_signal(-code)}"
 

@@ -9,7 +9,7 @@ import gymnasium
 
 from paddock.envs.errors import ConfigError, nearest, require
 from paddock.envs.frozen import freeze, thaw
-from paddock.envs.making import Made, look, make_by_id, restored_modes, wrap
+from paddock.envs.making import EnvProperties, inspect_env, make_by_id, restored_modes, wrap
 from paddock.envs.multiagent.make import adapt
 from paddock.envs.multiagent.roles import Role, Seats, group
 from paddock.envs.ranges import Range, check_fields
@@ -198,9 +198,9 @@ class EnvSpec:
         return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
     @functools.cached_property
-    def made(self) -> Made:
+    def made(self) -> EnvProperties:
         """Properties of an environment that is made for the purpose, once."""
-        return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
+        return inspect_env(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it

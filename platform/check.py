@@ -17,7 +17,7 @@ from typing import Any
 
 from paddock.algos.protocol import TakesFamily
 from paddock.envs.errors import PaddockError, require, resolve
-from paddock.envs.process import describe_end, start_python
+from paddock.envs.process import describe_exit, start_python
 from paddock.envs.spec import EnvSpec
 
 from .config.build import build
@@ -174,7 +174,7 @@ def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) 
     child = start_python(code, str(after), *words, f"run.dir={killed}", stderr=subprocess.PIPE)
     _, said = child.communicate()
     if child.returncode != -signal.SIGKILL:
-        ended = f"the run that was to be killed {describe_end(child.returncode)}"
+        ended = f"the run that was to be killed {describe_exit(child.returncode)}"
         return Finding("FAIL", f"{ended}: {last_line(said.decode(errors='replace'))}", "mend what ended it")
     _play([*words, f"run.dir={killed}"])
     if found := compare(whole, killed, iterations):

@@ -80,7 +80,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     vec: Any = build("vec", sections["vec"])
     require(not isinstance(vec, Remote), "vec=remote is for clients; choose multiprocess, serial, native or auto")
     if isinstance(vec, Auto):
-        vec = build("vec", vec.settle(spec, False, print))
+        vec = build("vec", vec.choose(spec, False, print))
     address = sections["serve"]["address"]
     require(isinstance(address, str), f"serve.address={address} is no address; write HOST:PORT, or unix:PATH")
     settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))

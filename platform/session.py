@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from paddock.algos.pool.late import LatePool
 from paddock.algos.protocol import ChecksDiskSpace
-from paddock.envs.errors import NO_ROOM, PaddockError, require, split_details
+from paddock.envs.errors import DISK_FULL, PaddockError, require, split_details
 
 from .config.build import build
 from .config.command import display_path
@@ -213,8 +213,8 @@ def _run(
         exists = folder.path.is_dir()
         where = f"the run so far is in {display_path(folder.path)}" if exists else "its folder was deleted"
         failed = RunFailed(f"{line} ({where})\n{details}".rstrip())
-        if error.exit_code == NO_ROOM:
-            failed.exit_code = NO_ROOM
+        if error.exit_code == DISK_FULL:
+            failed.exit_code = DISK_FULL
         raise failed from error
     return outcome
 

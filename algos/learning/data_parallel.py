@@ -23,7 +23,7 @@ from torch import Tensor
 
 from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.envs.errors import PaddockError, require
-from paddock.envs.process import ChildProcess, describe_end
+from paddock.envs.process import ChildProcess, describe_exit
 
 START_S = 300.0  # for a learner's process to import what it needs
 TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once
@@ -189,7 +189,7 @@ class _Process:
                 if isinstance(said, str):
                     return f"failed: {said}"
         code = self.child.popen.poll()
-        return describe_end(code) if code else None
+        return describe_exit(code) if code else None
 
     def end(self) -> None:
         """End the process, which keeps nothing that matters."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paddock.algos.networks.heads import Head, LeafHead, make_head
 from paddock.algos.networks.inputs import Inputs, masked_paths
 from paddock.envs.errors import require
-from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.machine import format_bytes, memory_bytes
 from paddock.envs.native.networks import Network, Networks, Normalizer
 from paddock.envs.spaces.layout import Layout
 
@@ -51,7 +51,10 @@ def check_memory(setting: str, count: int, what: str, usual: object) -> None:
     """
     taken, memory = 4 * count, memory_bytes()
     remedy = f"take less, such as {usual}"
-    require(taken <= memory, f"{setting} has {spell(taken)} of {what}, and this machine has {spell(memory)}; {remedy}")
+    require(
+        taken <= memory,
+        f"{setting} has {format_bytes(taken)} of {what}, and this machine has {format_bytes(memory)}; {remedy}",
+    )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from paddock.envs.native.settings import NativeTask
 from paddock.envs.registration import ELSEWHERE
 from paddock.envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, describe, read_episodes
 from paddock.envs.vector.storage import Layouts, RowIndex
-from paddock.envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
+from paddock.envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, envs_of
 
 BITS = 2**64
 NO_MEMORY = -2  # of vector_play
@@ -109,7 +109,7 @@ class NativeVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        rows, given, others = self._table.choose(seed, options)
+        rows, given, others = self._table.parse_reset(seed, options)
         if others:
             raise VectorMisuse(f"reset: native environments take no options, got {sorted(others)}; leave them out")
         seeds = self._seeds(given)
@@ -128,8 +128,8 @@ class NativeVectorEnv(VectorEnv):
         """See `VectorEnv.send`."""
         check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
-        self._table.accept(actions, rows)
-        self._table.mark(SENT, rows)
+        self._table.put_actions(actions, rows)
+        self._table.set_state(SENT, rows)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`; the environments step now.
@@ -139,14 +139,14 @@ class NativeVectorEnv(VectorEnv):
                 and these wait for actions again.
         """
         check_open(self, "recv")
-        rows = self._table.outstanding(env_ids)
+        rows = self._table.pending(env_ids)
         try:
             refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
         except BaseException:  # Ctrl-C comes once all have stepped, who are not to do it again
-            self._table.mark(FREE, rows)
+            self._table.set_state(FREE, rows)
             raise
         if refused >= 0:
-            self._table.mark(FREE, rows)
+            self._table.set_state(FREE, rows)
             raise self._refusal(refused, self.arrays.action)
         return self._table.batch(rows)
 
@@ -232,7 +232,7 @@ class NativeVectorEnv(VectorEnv):
         if isinstance(rows, slice) and rows == self._table.everyone:
             return None
         self._chosen[:] = 0
-        self._chosen[worlds_of(rows, self.seats)] = 1
+        self._chosen[envs_of(rows, self.seats)] = 1
         return self._chosen_at
 
     def _seeds(self, given: list[int | None]) -> NDArray[np.int64]:

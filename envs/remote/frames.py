@@ -55,7 +55,7 @@ class Frame:
     body: memoryview
 
 
-def join(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
+def encode_frame(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
     """Return a frame's bytes; raises EncodeError where its header cannot be encoded."""
     head = encode(list(header))
     parts = [PREFIX.pack(kind, flags, len(head)), head, bytes(-len(head) % 8)]
@@ -64,7 +64,7 @@ def join(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (),
     return b"".join(parts)
 
 
-def split(data: bytes) -> Frame:
+def decode_frame(data: bytes) -> Frame:
     """Decode a frame; raises DecodeError where the bytes are none."""
     if len(data) < PREFIX.size:
         raise DecodeError(f"{len(data)} bytes are no frame")
@@ -76,7 +76,7 @@ def split(data: bytes) -> Frame:
     return Frame(KINDS[kind], flags, header, view[end + -length % 8 :])
 
 
-class Cursor:
+class ArrayReader:
     """Reads the arrays of a body, one after another."""
 
     def __init__(self, body: memoryview) -> None:

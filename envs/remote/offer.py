@@ -143,7 +143,7 @@ class Offer:
         said = {spec.max_episode_steps, self.environment.get("max_episode_steps")}
         return said == {None, LONG} or (self.limit is not None and self.limit == spec.made.limit)
 
-    def check_room(self, num_envs: int, joint: bool) -> None:
+    def check_capacity(self, num_envs: int, joint: bool) -> None:
         """Raise ConfigError where the server has no room for so many environments, whoever has some.
 
         Args:
@@ -187,7 +187,7 @@ def _without_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "kwargs": {}, "wrappers": [wrapper["_target_"] for wrapper in fields["wrappers"]]}
 
 
-def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
+def replace_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
     """Return a recipe with the arguments that a client asks for: plain data, for the same constructors.
 
     Raises:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.multiagent.env import ByAgent, Step
-from paddock.envs.vector.buffers import Refused, buffer_of
+from paddock.envs.vector.buffers import WriteError, buffer_of
 from paddock.envs.vector.contract import VectorMisuse
-from paddock.envs.vector.remote import check_meeting, make_endpoint
+from paddock.envs.vector.remote import check_single_server, make_endpoint
 from paddock.envs.vector.storage import allocate
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RemoteParallelEnv:
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
-        check_meeting([address] if isinstance(address, str) else address, world)
+        check_single_server([address] if isinstance(address, str) else address, world)
         joint = f"agents={agents} are seats of a joint world; name one by world, or leave agents out"
         require(agents is None or world is not None, joint)
         self._endpoint = make_endpoint(address, token_file, tls or {}, wait_s)
@@ -195,7 +195,7 @@ class RemoteParallelEnv:
         rows[:] = np.zeros((), rows.dtype)  # of agents that do not act
         try:
             self._actions.write(self._seats(self.acting), [actions[agent] for agent in self.acting])
-        except Refused as refused:
+        except WriteError as refused:
             agent = self.possible_agents[refused.row]
             said = f"step: the action of {agent} has {refused.cause}; take one of {self.action_space(agent)}"
             raise VectorMisuse(said) from None

@@ -56,8 +56,8 @@ class Auto(Vec):
         faults: dict[str, Any] = {"batch_size": None, "restart": self.restart, "timeout_s": self.timeout_s}
         return [Serial(num_envs=N), *[Multiprocess(num_envs=N, workers=count, **faults) for count in counts]]
 
-    def settle(self, spec: EnvSpec, elsewhere: bool, say: Callable[[str], None]) -> dict[str, Any]:
-        """Return the fastest layout here, as a section of the configuration; the table goes to `say`.
+    def choose(self, spec: EnvSpec, elsewhere: bool, report: Callable[[str], None]) -> dict[str, Any]:
+        """Return the fastest layout here, as a section of the configuration; the table goes to `report`.
 
         Args:
             elsewhere: environments step in other processes, which take the cores as it is.
@@ -68,24 +68,24 @@ class Auto(Vec):
             try:
                 layouts = self._native(spec, task)
             except ConfigError as error:
-                say(f"vec=auto: not natively, for {error}")
+                report(f"vec=auto: not natively, for {error}")
         elif task is not None and built():
-            say("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
+            report("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
         if (first := next((layout for layout in layouts if isinstance(layout, Multiprocess)), None)) is not None:
             try:
                 first.check(spec)
             except ConfigError as error:
-                say(f"vec=auto: not in worker processes, for {error}")
+                report(f"vec=auto: not in worker processes, for {error}")
                 layouts = [Serial(num_envs=self.num_envs)]
         if elsewhere or len(layouts) == 1:
             why = ", as the pool's workers take the cores" if elsewhere else ""
-            say(f"vec=auto: {place_of(layouts[0])}{why}")
+            report(f"vec=auto: {place_of(layouts[0])}{why}")
             return as_section(layouts[0])
-        say(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
+        report(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
         rates = time_layouts(spec, layouts)
         chosen = fastest(layouts, rates)
         for layout, rate in zip(layouts, rates, strict=True):
-            say(f"  {place_of(layout):24} {rate:11,.0f} steps/s{'  <- taken' if layout is chosen else ''}")
+            report(f"  {place_of(layout):24} {rate:11,.0f} steps/s{'  <- taken' if layout is chosen else ''}")
         return as_section(chosen)
 
     def _native(self, spec: EnvSpec, task: NativeTask) -> list[Layout]:

@@ -17,7 +17,7 @@ from paddock.envs.vector.contract import VectorMisuse
 from paddock.envs.vector.storage import RowIndex, numbers
 
 
-class Refused(Exception):
+class WriteError(Exception):
     """An element could not be written; `cause` says why.
 
     Attributes:
@@ -51,7 +51,7 @@ class Buffer:
         """Write one element into each row.
 
         Raises:
-            Refused: an element is not of the space; those before it may have been written.
+            WriteError: an element is not of the space; those before it may have been written.
         """
         if self._numbers and self._fill is not None:
             try:
@@ -74,7 +74,7 @@ class Buffer:
     def take_each(self, rows: RowIndex) -> list[Any]:
         """Return each row's element, apart from the array: an environment may keep its action."""
         batch = self.array[rows].copy() if isinstance(rows, slice) else self.array[rows]
-        return list(batch) if self._numbers else apart(self._space, self._layout.batch(batch))
+        return list(batch) if self._numbers else unbatch(self._space, self._layout.batch(batch))
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
         """Return each row as infos have it in Gymnasium's form: an element of the space, apart from the array."""
@@ -186,22 +186,22 @@ def buffer_of(space: Space, layout: Layout | SeatRows, array: NDArray[Any], pack
 
 
 def write_each(write: Write, rows: RowIndex, elements: Sequence[Any]) -> None:
-    """Write elements one by one; raises Refused."""
+    """Write elements one by one; raises WriteError."""
     row = 0
     try:
         for row, element in zip(numbers(rows), elements, strict=True):
             write(row, element)
     except Exception as error:
-        raise Refused(row, error) from error
+        raise WriteError(row, error) from error
 
 
-def apart(space: Space, batch: Any) -> list[Any]:
+def unbatch(space: Space, batch: Any) -> list[Any]:
     """Return the elements of a batch in Gymnasium's form, one by one."""
     if isinstance(space, spaces.Dict):
-        columns = [apart(part, batch[key]) for key, part in space.items()]
+        columns = [unbatch(part, batch[key]) for key, part in space.items()]
         return [dict(zip(space, values, strict=True)) for values in zip(*columns, strict=True)]
     if isinstance(space, spaces.Tuple):
-        return list(zip(*(apart(part, one) for part, one in zip(space, batch, strict=True)), strict=True))
+        return list(zip(*(unbatch(part, one) for part, one in zip(space, batch, strict=True)), strict=True))
     return list(batch)
 
 

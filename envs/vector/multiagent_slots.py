@@ -21,9 +21,9 @@ from paddock.envs.multiagent.env import ByAgent, Step, takes_turns
 from paddock.envs.vector.buffers import buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import add_info
-from paddock.envs.vector.slots import NO_NUMBERS, NOBODY, EnvSlots, Slots, check_numbers, raise_named
+from paddock.envs.vector.slots import NO_ENV, NON_NUMERIC, EnvSlots, Slots, check_numbers, raise_named
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
-from paddock.envs.vector.table import worlds_of
+from paddock.envs.vector.table import envs_of
 
 STRAY = "stray_reward"  # of infos: rewards of agents that do not live
 
@@ -61,13 +61,13 @@ class MultiAgentSlots(EnvSlots):
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
         """See `EnvSlots.step`."""
-        arrays, at_work, agents, seats = self._arrays, self._at_work, self._agents, len(self._agents)
-        worlds = numbers(worlds_of(rows, seats))
+        arrays, active_env, agents, seats = self._arrays, self._active_env, self._agents, len(self._agents)
+        worlds = numbers(envs_of(rows, seats))
         actions = self._action.take_each(rows)
         given, size = Given(), len(actions)
         try:
             for i in worlds:
-                at_work[0] = i
+                active_env[0] = i
                 k, at, base = i - self._first, len(given.rewards), i * seats
                 env = self.envs[k]
                 own = actions[at : at + seats]
@@ -80,10 +80,10 @@ class MultiAgentSlots(EnvSlots):
                     result = env.step({agents[s]: own[s] for s in range(seats) if acts[s]})
                 self._enter_lives(env, i, result, given, base, size)
         except RAISED as error:
-            raise_named(error, self._spec, at_work[0], "step")
+            raise_named(error, self._spec, active_env[0], "step")
         try:
             arrays.reward[rows] = given.rewards
-            fit = NO_NUMBERS.isdisjoint(map(type, given.rewards))
+            fit = NON_NUMERIC.isdisjoint(map(type, given.rewards))
         except RAISED:
             fit = False
         if not fit:
@@ -107,7 +107,7 @@ class MultiAgentSlots(EnvSlots):
             arrays.final[ended] = arrays.observation[ended]
             arrays.end(ended)
             arrays.observation[ended] = self._blank
-        self._lives.over[worlds_of(rows, seats)] = False
+        self._lives.over[envs_of(rows, seats)] = False
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:
             self._note(i, alive, acts)
@@ -115,12 +115,12 @@ class MultiAgentSlots(EnvSlots):
         for i, (observations, infos) in zip(given.over, fresh, strict=False):
             arrays.episode[i] += 1
             self._begin(i, observations, infos, given.infos, where[i], size)
-        at_work[0] = NOBODY
+        active_env[0] = NO_ENV
         return given.infos
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         """See `EnvSlots.reset`."""
-        for i, seed in zip(numbers(worlds_of(rows, len(self._agents))), seeds, strict=True):
+        for i, seed in zip(numbers(envs_of(rows, len(self._agents))), seeds, strict=True):
             self._given[i - self._first], self._since[i - self._first] = seed, 0
         return super().reset(rows, seeds, options)
 
@@ -208,7 +208,7 @@ class MultiAgentSlots(EnvSlots):
 
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
-        worlds = numbers(worlds_of(rows, len(self._agents)))
+        worlds = numbers(envs_of(rows, len(self._agents)))
         begun = [self._reset(i, seed, options) for i, seed in zip(worlds, seeds, strict=True)]
         arrays, seats = self._arrays, len(self._agents)
         arrays.running_return[rows] = 0
@@ -216,7 +216,7 @@ class MultiAgentSlots(EnvSlots):
         arrays.observation[rows] = self._blank
         for at, (i, (observations, said)) in enumerate(zip(worlds, begun, strict=True)):
             self._begin(i, observations, said, infos, at * seats, len(worlds) * seats)
-        self._at_work[0] = NOBODY
+        self._active_env[0] = NO_ENV
         return infos
 
     def _begin(self, i: int, observations: ByAgent, said: ByAgent, infos: dict[str, Any], at: int, size: int) -> None:

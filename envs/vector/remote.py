@@ -39,7 +39,7 @@ class Remote(Vec):
         require(named, f"agents={self.agents} are seats of worlds that others play in too; name these by world=")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
         require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
-        check_meeting(addresses, self.world)
+        check_single_server(addresses, self.world)
         require(len(addresses) <= self.num_envs, f"num_envs={self.num_envs} is less than {len(addresses)} addresses")
         object.__setattr__(self, "address", addresses)
         object.__setattr__(self, "tls", freeze(dict(self.tls)))
@@ -51,7 +51,7 @@ class Remote(Vec):
         offers[0].check_serves(spec, self.agents, joint=self.world is not None)
         shares = [self.num_envs * k // len(offers) for k in range(len(offers) + 1)]
         for offer, (start, stop) in zip(offers, itertools.pairwise(shares), strict=True):
-            offer.check_room(stop - start, self.world is not None)
+            offer.check_capacity(stop - start, self.world is not None)
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
@@ -107,7 +107,7 @@ def check_unshared(vec: object, plays: str) -> None:
     require(not is_shared(vec), f"{what}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
-def check_meeting(addresses: Sequence[str], world: str | None) -> None:
+def check_single_server(addresses: Sequence[str], world: str | None) -> None:
     """Raise ConfigError where clients of a joint world may wait for each other at different servers."""
     said = f"address={list(addresses)} names {len(addresses)} servers, and all clients of world={world} meet at one"
     require(world is None or len(addresses) == 1, f"{said}; name it alone, or as file:PATH that it writes")

@@ -25,7 +25,7 @@ from paddock.envs.vector.contract import (
 from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.slots import build
 from paddock.envs.vector.storage import Layouts, numbers
-from paddock.envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
+from paddock.envs.vector.table import NEW, SENT, Arrays, Table, envs_of
 
 
 class SerialVectorEnv(VectorEnv):
@@ -44,8 +44,8 @@ class SerialVectorEnv(VectorEnv):
         Raises:
             ConfigError: the environment cannot be made, or is to give rows and has no known size.
         """
-        at_work = [0]
-        self.envs: list[Any] = build(spec, range(num_envs), at_work)
+        active_env = [0]
+        self.envs: list[Any] = build(spec, range(num_envs), active_env)
         try:
             layouts = Layouts.of_seats(spec, seats_of(self.envs[0], spec.id))
             rows = self.batch_size = num_envs * layouts.seats
@@ -54,7 +54,7 @@ class SerialVectorEnv(VectorEnv):
             self._table = Table(arrays, layouts, autoreset, copy, packed)
             self.alive = self._table.alive
             kind = slots_of(layouts)
-            self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
+            self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, active_env)
         except BaseException:
             close_all(self.envs, spec.id)
             raise
@@ -62,18 +62,18 @@ class SerialVectorEnv(VectorEnv):
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        rows, seeds, options = self._table.choose(seed, options)
-        self._table.forget(rows)
-        chosen_seeds = [seeds[i] for i in numbers(worlds_of(rows, self.seats))]
-        self._table.note(rows, self._slots.reset(rows, chosen_seeds, options))
+        rows, seeds, options = self._table.parse_reset(seed, options)
+        self._table.drop_infos(rows)
+        chosen_seeds = [seeds[i] for i in numbers(envs_of(rows, self.seats))]
+        self._table.add_infos(rows, self._slots.reset(rows, chosen_seeds, options))
         return self._table.start(rows)
 
     def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         rows = self._table.everyone
-        self._table.forget(rows)
-        self._table.note(rows, self._slots.begin(rows, seed, read_episodes(episodes, self.worlds)))
+        self._table.drop_infos(rows)
+        self._table.add_infos(rows, self._slots.begin(rows, seed, read_episodes(episodes, self.worlds)))
         return self._table.start(rows)
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
@@ -84,17 +84,17 @@ class SerialVectorEnv(VectorEnv):
         """See `VectorEnv.send`."""
         check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
-        self._table.accept(actions, rows)
-        self._table.mark(SENT, rows)
+        self._table.put_actions(actions, rows)
+        self._table.set_state(SENT, rows)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`; the environments step now."""
         check_open(self, "recv")
-        rows = self._table.outstanding(env_ids)
+        rows = self._table.pending(env_ids)
         try:
-            self._table.note(rows, self._slots.step(rows))
+            self._table.add_infos(rows, self._slots.step(rows))
         except BaseException:  # as Ctrl-C, after which some have stepped and others have not
-            self._table.mark(NEW, rows)
+            self._table.set_state(NEW, rows)
             raise
         return self._table.batch(rows)
 

@@ -15,17 +15,17 @@ from paddock.envs.making import RAISED, close_all
 from paddock.envs.multiagent.adapter import find_owner, set_attribute
 from paddock.envs.spaces.codecs import SpaceMismatch
 from paddock.envs.spec import EnvSpec
-from paddock.envs.vector.buffers import AnyBuffer, Refused, buffer_of
+from paddock.envs.vector.buffers import AnyBuffer, WriteError, buffer_of
 from paddock.envs.vector.contract import EnvError, keyed_seed
 from paddock.envs.vector.infos import RESERVED, add_info
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
-from paddock.envs.vector.table import Arrays, worlds_of
+from paddock.envs.vector.table import Arrays, envs_of
 
-NO_NUMBERS = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
-NOBODY = -1  # in place of the number of the environment at work
+NON_NUMERIC = frozenset((type(None), str, bytes))  # which NumPy takes for numbers: None is nan
+NO_ENV = -1  # in place of the number of the environment at work
 
 
-def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:
+def build(spec: EnvSpec, numbers: range, active_env: memoryview | list[int]) -> list[gymnasium.Env]:
     """Build the environments of these numbers; where one cannot be made, those before it are closed.
 
     Raises:
@@ -35,7 +35,7 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
     envs: list[gymnasium.Env] = []
     try:
         for i in numbers:
-            at_work[0] = i
+            active_env[0] = i
             try:
                 envs.append(spec.make())
             except RAISED as error:
@@ -43,7 +43,7 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
     except BaseException:  # Ctrl-C too
         close_all(envs, spec.id)
         raise
-    at_work[0] = NOBODY
+    active_env[0] = NO_ENV
     return envs
 
 
@@ -64,13 +64,13 @@ class EnvSlots(ABC):
         arrays: Arrays,
         layouts: Layouts,
         autoreset: AutoresetMode,
-        at_work: memoryview | list[int],
+        active_env: memoryview | list[int],
     ) -> None:
         """Take over environments that `build` made.
 
         Args:
             first: the first one's number in the vector.
-            at_work: its first entry is kept at the number of the environment at work, NOBODY where there is none.
+            active_env: its first entry is kept at the number of the environment at work, NO_ENV where there is none.
         """
         self.envs = envs
         self._agents = layouts.agents
@@ -78,7 +78,7 @@ class EnvSlots(ABC):
         self._first = first
         self._arrays = arrays
         self._same_step = autoreset is AutoresetMode.SAME_STEP
-        self._at_work = at_work
+        self._active_env = active_env
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
         self._lived = [False] * len(envs)  # has had an episode
@@ -104,7 +104,7 @@ class EnvSlots(ABC):
     def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
         """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
         self._key = key
-        envs = worlds_of(rows, len(self._agents))
+        envs = envs_of(rows, len(self._agents))
         self._arrays.episode[envs] = episodes
         seeds = [self._keyed(i, number) for i, number in zip(numbers(envs), episodes, strict=True)]
         return self._start(rows, seeds, {})
@@ -142,12 +142,12 @@ class EnvSlots(ABC):
         """Call a function with each environment and value; EnvError names the environment that raises."""
         found = []
         for i, (env, value) in enumerate(zip(self.envs, values, strict=True), self._first):
-            self._at_work[0] = i
+            self._active_env[0] = i
             try:
                 found.append(function(env, value))
             except RAISED as error:
                 raise_named(error, self._spec, i, verb)
-        self._at_work[0] = NOBODY
+        self._active_env[0] = NO_ENV
         return found
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class EnvSlots(ABC):
         return keyed_seed(self._key, self._numbers[i - self._first], episode)
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[Any, Any]]:
-        self._at_work[0] = i
+        self._active_env[0] = i
         k = i - self._first
         try:
             if self._spec.fresh and self._lived[k]:
@@ -186,8 +186,8 @@ class EnvSlots(ABC):
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:
             self._observation.write(rows, observations)
-        except Refused as refused:
-            raise_misfit(refused, self._spec, *self._owner(refused.row))
+        except WriteError as refused:
+            raise_mismatch(refused, self._spec, *self._owner(refused.row))
 
 
 class Slots(EnvSlots):
@@ -202,7 +202,7 @@ class Slots(EnvSlots):
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
         """See `EnvSlots.step`."""
-        arrays, at_work, same_step = self._arrays, self._at_work, self._same_step
+        arrays, active_env, same_step = self._arrays, self._active_env, self._same_step
         envs = numbers(rows)
         steps = self._of(self._steps, rows)
         observations: list[Any] = []
@@ -213,7 +213,7 @@ class Slots(EnvSlots):
         over: list[int] = []  # of `envs`, where an episode ended
         try:
             for i, step, action in zip(envs, steps, self._action.take_each(rows), strict=True):
-                at_work[0] = i
+                active_env[0] = i
                 observation, reward, terminated, truncated, info = step(action)
                 if same_step and (terminated or truncated):
                     over.append(len(rewards))
@@ -226,10 +226,10 @@ class Slots(EnvSlots):
                 ends.append(terminated)
                 cuts.append(truncated)
         except RAISED as error:
-            raise_named(error, self._spec, at_work[0], "step")
+            raise_named(error, self._spec, active_env[0], "step")
         try:
             arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows] = rewards, ends, cuts
-            fit = NO_NUMBERS.isdisjoint(map(type, chain(rewards, ends, cuts)))
+            fit = NON_NUMERIC.isdisjoint(map(type, chain(rewards, ends, cuts)))
         except RAISED:
             fit = False
         if not fit:
@@ -252,7 +252,7 @@ class Slots(EnvSlots):
             arrays.final[i] = arrays.observation[i]
             arrays.end(i)
             self._write_one(i, observation)  # after the end: whoever finds this process dead tells by it whose that is
-        at_work[0] = NOBODY
+        active_env[0] = NO_ENV
         return infos
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
@@ -277,7 +277,7 @@ class Slots(EnvSlots):
             self._write(rows, observations)
         self._arrays.running_return[rows] = 0
         self._arrays.running_length[rows] = 0
-        self._at_work[0] = NOBODY
+        self._active_env[0] = NO_ENV
         return infos
 
     def _rebuild(self, k: int, seed: int | None) -> int:
@@ -303,15 +303,15 @@ def check_started(started: Any, spec: EnvSpec, i: int) -> None:
         raise EnvError(f"{what}; the info may be an empty dict")
 
 
-def check_numbers(given: Sequence[Any], spec: EnvSpec, who: str) -> None:
+def check_numbers(given: Sequence[Any], spec: EnvSpec, label: str) -> None:
     """Raise EnvError unless a reward, and the flags that may follow it, are numbers."""
     for name, one in zip(("reward", "terminated", "truncated"), given, strict=False):
         try:
-            fits = type(one) not in NO_NUMBERS and np.asarray(one, np.float64).ndim == 0
+            fits = type(one) not in NON_NUMERIC and np.asarray(one, np.float64).ndim == 0
         except (TypeError, ValueError, OverflowError):
             fits = False
         if not fits:
-            raise EnvError(f"{who} ({spec.id}) returned {name} as {type(one).__name__}; return one number")
+            raise EnvError(f"{label} ({spec.id}) returned {name} as {type(one).__name__}; return one number")
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
@@ -333,11 +333,11 @@ def raise_named(error: BaseException, spec: EnvSpec, i: int, verb: str) -> NoRet
     raise EnvError(f"environment {i} ({spec.id}) {what}\n{format_traceback(error)}") from error
 
 
-def raise_misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> NoReturn:
+def raise_mismatch(refused: WriteError, spec: EnvSpec, label: str, i: int) -> NoReturn:
     """Raise EnvError for an observation of environment i that cannot be written."""
     if not isinstance(refused.cause, SpaceMismatch):
         raise_named(refused.cause, spec, i, "step")
-    what = f"{who} ({spec.id}) returned an observation with {refused.cause}"
+    what = f"{label} ({spec.id}) returned an observation with {refused.cause}"
     raise EnvError(f"{what}; mend the environment or its observation_space") from None
 
 

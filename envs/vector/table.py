@@ -106,11 +106,15 @@ class Table:
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
         self._packed = packed
-        self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
+        self._infos: list[
+            tuple[NDArray[np.intp], dict[str, Any]]
+        ] = []  # environments and their infos, not yet received
         self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []  # arrays, and as they were before the step
         self._kept_episode = arrays.episode.copy()
 
-    def choose(self, seed: Seeds, options: dict[str, Any] | None) -> tuple[RowIndex, list[int | None], dict[str, Any]]:
+    def parse_reset(
+        self, seed: Seeds, options: dict[str, Any] | None
+    ) -> tuple[RowIndex, list[int | None], dict[str, Any]]:
         """Return the rows that a reset is for, a seed for each environment, chosen or not, and their own options."""
         options, chosen = read_mask(options, self.num_envs)
         return self.rows(chosen, "reset"), read_seeds(seed, self.num_envs // self.seats), options
@@ -141,24 +145,24 @@ class Table:
         lives = self.arrays.lives
         return np.ones(self.num_envs, np.bool_) if lives is None else lives.alive
 
-    def mark(self, flag: bytes, rows: RowIndex) -> None:
+    def set_state(self, flag: bytes, rows: RowIndex) -> None:
         """Set the flag of these environments."""
         if isinstance(rows, slice):
             self.flags[rows] = flag * (rows.stop - rows.start)
         else:
             self.flag[rows] = flag[0]
 
-    def waiting(self, rows: RowIndex) -> bytes | bytearray:
+    def states(self, rows: RowIndex) -> bytes | bytearray:
         """Return the flags of these environments, one byte each."""
         return self.flags[rows] if isinstance(rows, slice) else self.flag[rows].tobytes()
 
-    def accept(self, actions: Any, rows: RowIndex, distinct: bool = False) -> None:
+    def put_actions(self, actions: Any, rows: RowIndex, distinct: bool = False) -> None:
         """Take one action for each of these environments, which may be known to be distinct.
 
         Raises:
             VectorMisuse: an episode has not begun or is over, a row has an action already, or shape or dtype are wrong.
         """
-        waiting = self.waiting(rows)
+        waiting = self.states(rows)
         count = len(waiting)
         if waiting != FREE * count and waiting.count(FREE) + waiting.count(LOST) != count:
             if NEW in waiting:
@@ -172,7 +176,7 @@ class Table:
             raise VectorMisuse(f"send: env_ids={rows.tolist()} names an environment twice; name each once")
         self._action.put(rows, actions, count)
 
-    def outstanding(self, env_ids: Rows = None) -> RowIndex:
+    def pending(self, env_ids: Rows = None) -> RowIndex:
         """Return the environments that were sent to and not received: all such, or those of `env_ids`.
 
         Raises:
@@ -185,19 +189,19 @@ class Table:
             rows: RowIndex = np.flatnonzero((self.flag == SENT[0]) | (self.flag == READY[0]))
         else:
             rows = self.rows(env_ids, "recv")
-        waiting = self.waiting(rows)
+        waiting = self.states(rows)
         if not waiting or waiting.count(SENT) + waiting.count(READY) != len(waiting):
             raise VectorMisuse("recv: nothing was sent; call send first")
         return rows
 
-    def note(self, rows: RowIndex, infos: dict[str, Any]) -> None:
+    def add_infos(self, rows: RowIndex, infos: dict[str, Any]) -> None:
         """Keep the infos of these environments until their batch."""
         if infos:
-            self._said.append((np.arange(self.num_envs)[rows], infos))
+            self._infos.append((np.arange(self.num_envs)[rows], infos))
 
-    def forget(self, rows: RowIndex) -> None:
+    def drop_infos(self, rows: RowIndex) -> None:
         """Drop the infos of these environments, which begin new episodes."""
-        if self._said:
+        if self._infos:
             self._collect({}, rows)
 
     def batch(self, rows: RowIndex) -> Batch:
@@ -211,14 +215,14 @@ class Table:
             ended = terminated | truncated
             if 1 in ended.tobytes():  # a tenth of what any() takes
                 self._enter_episodes(infos, ended, rows)
-        if self._said:
+        if self._infos:
             self._collect(infos, rows)
         if len(reward) < self.num_envs:
             infos["env_id"] = np.arange(self.num_envs)[rows]
         if arrays.lives is not None:
             infos["acts"] = arrays.lives.acts[rows].copy()
-            infos["over"] = arrays.lives.over[worlds_of(rows, self.seats)].copy()
-        self.mark(FREE, rows)
+            infos["over"] = arrays.lives.over[envs_of(rows, self.seats)].copy()
+        self.set_state(FREE, rows)
         if not self._same_step:
             lives = arrays.lives
             over = terminated | truncated if lives is None else np.repeat(infos["over"], self.seats)
@@ -232,10 +236,10 @@ class Table:
         self._collect(infos, rows, whole=True)
         if self.arrays.lives is not None:
             infos["acts"] = self.arrays.lives.acts.copy()
-        self.mark(FREE, rows)
+        self.set_state(FREE, rows)
         return self._observation.take(self.everyone, self._copy), infos
 
-    def keep(self, rows: RowIndex) -> None:
+    def back_up(self, rows: RowIndex) -> None:
         """Copy the state of environments that are about to step: their process may be lost in it."""
         if not self._kept:
             arrays, lives = self.arrays, self.arrays.lives
@@ -244,10 +248,10 @@ class Table:
             self._kept = [(array, array.copy()) for array in moved]
         for array, kept in self._kept:
             kept[rows] = array[rows]
-        worlds = worlds_of(rows, self.seats)
+        worlds = envs_of(rows, self.seats)
         self._kept_episode[worlds] = self.arrays.episode[worlds]
 
-    def lose(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
+    def truncate_lost(self, ids: NDArray[np.intp]) -> NDArray[np.intp]:
         """Truncate the running episodes of environments whose process was lost, with their latest observations.
 
         A step that is awaited is the last, and counts as not done: `keep` was called before it. Where none is awaited
@@ -264,15 +268,15 @@ class Table:
             running = ready[~arrays.lives.over[ready // self.seats]]
         for array, kept in self._kept:
             array[sent] = kept[sent]
-        worlds = worlds_of(sent, self.seats)
+        worlds = envs_of(sent, self.seats)
         arrays.episode[worlds] = self._kept_episode[worlds]
         waiting = np.concatenate([sent, free])
         arrays.reward[waiting] = 0
         arrays.terminated[waiting] = arrays.truncated[waiting] = False
         self._cut(running)
         self._cut(waiting)
-        self.mark(READY, sent)
-        self.mark(LOST, free)
+        self.set_state(READY, sent)
+        self.set_state(LOST, free)
         return sent
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
@@ -283,7 +287,7 @@ class Table:
         arrays.final[living] = arrays.observation[living]
         arrays.end(living)
         if lives is not None:
-            over = worlds_of(ids, self.seats)
+            over = envs_of(ids, self.seats)
             lives.alive[ids] = lives.acts[ids] = False
             lives.over[over] = True
             arrays.episode[over] += 1
@@ -308,16 +312,16 @@ class Table:
         size = self.num_envs if whole else len(ids)
         position = np.full(self.num_envs, -1)
         position[rows] = ids if whole else np.arange(size)
-        said, self._said = self._said, []
+        said, self._infos = self._infos, []
         for at, part in said:
             inside = position[at] >= 0
             if not inside.all():
-                self._said.append((at[~inside], pick_infos(part, ~inside)))
+                self._infos.append((at[~inside], pick_infos(part, ~inside)))
                 at, part = at[inside], pick_infos(part, inside)
             merge_infos(infos, part, position[at], size)
 
 
-def worlds_of(rows: RowIndex, seats: int) -> RowIndex:
+def envs_of(rows: RowIndex, seats: int) -> RowIndex:
     """Return the worlds whose rows, all of each one's, these are."""
     if isinstance(rows, slice):
         return slice(rows.start // seats, rows.stop // seats)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.envs.errors import NO_ROOM, ConfigError, PaddockError, nearest, require, split_details
+from paddock.envs.errors import DISK_FULL, ConfigError, PaddockError, nearest, require, split_details
 
 from ..runs.checkpoint import FULL, write_atomically
 from ..runs.trust import trust
@@ -61,7 +61,7 @@ def run_and_flush(command: Callable[[], int | None]) -> int:
             raise
         _discard_output()
         what = f"cannot write {error.filename or 'the output'} ({error.strerror})"
-        return print_error(ConfigError(f"{what}: free disk space or choose another disk"), NO_ROOM)
+        return print_error(ConfigError(f"{what}: free disk space or choose another disk"), DISK_FULL)
     finally:
         if threading.active_count() > 1:
             threading.Thread(target=_exit_without_others, args=(code,), daemon=True).start()

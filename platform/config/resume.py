@@ -35,7 +35,7 @@ def resolve_vec(experiment: Experiment) -> Experiment:
     algorithm = experiment.algorithm
     on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
     on_workers = on_pool and not experiment.pool.in_process
-    return _with_vec(experiment, vec.settle(algorithm.env, on_workers, log.info))
+    return _with_vec(experiment, vec.choose(algorithm.env, on_workers, log.info))
 
 
 def restore_session(experiment: Experiment) -> Progress:

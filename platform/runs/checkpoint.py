@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from paddock.algos.common.disk import sync
-from paddock.envs.errors import NO_ROOM, PaddockError
+from paddock.envs.errors import DISK_FULL, PaddockError
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class StateMismatch(CheckpointError):
 class StorageError(PaddockError):
     """A file of a run cannot be written: the disk is full or gone."""
 
-    exit_code = NO_ROOM
+    exit_code = DISK_FULL
 
 
 @contextlib.contextmanager

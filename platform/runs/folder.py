@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import yaml
 
-from paddock.envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
+from paddock.envs.errors import DISK_FULL, IN_USE, ConfigError, PaddockError, nearest
 from paddock.envs.process import keep_from_forks
 
 from .checkpoint import FORMAT, FULL, FormatError, State, explain_format, storing, write, write_atomically
@@ -54,7 +54,7 @@ class FolderError(PaddockError):
 class FolderFull(FolderError):
     """The disk of the run folder is full."""
 
-    exit_code = NO_ROOM
+    exit_code = DISK_FULL
 
 
 class FolderInUse(FolderError):

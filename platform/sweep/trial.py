@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paddock.envs.errors import NO_ROOM, NO_WORKERS
+from paddock.envs.errors import DISK_FULL, NO_WORKERS
 
 from ..runs.checkpoint import write_atomically
 from ..runs.journal import EVALUATION, EVALUATION_OF
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 NOTE = "trial.json"  # in the run's folder
 PRUNED = "pruned"  # prefix of the reason for which a trial ended early
 LACKS = {  # exit codes that all trials of the sweep would end with
-    NO_ROOM: "the disk of trial {} is full or gone",
+    DISK_FULL: "the disk of trial {} is full or gone",
     NO_WORKERS: "the workers of trial {} are out of reach",
 }
 

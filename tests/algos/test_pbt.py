@@ -22,7 +22,7 @@ from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pbt import PBT, MembersLost, rank
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.algos.pool.serial import SerialPool
-from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.errors import DISK_FULL, ConfigError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints, read_attachments
 from paddock.runs.results import read_events
@@ -486,7 +486,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
     assert call_main(*words, f"run.dir={whole}") == 0
     capfd.readouterr()
     refuse_write(monkeypatch, 14)
-    assert call_main(*words, f"run.dir={run}") == NO_ROOM
+    assert call_main(*words, f"run.dir={run}") == DISK_FULL
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
     assert 0 < len(rows(run)) < 3

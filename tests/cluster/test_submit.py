@@ -20,7 +20,7 @@ from own_package import write_package
 from slurm_cluster import CPUS, Slurm, at_slurm, slurm, stand_in_for_slurm  # noqa: F401, fixtures
 
 from paddock import CONF
-from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.errors import DISK_FULL, ConfigError
 from paddock.envs.native import library
 from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import find_tree
@@ -190,13 +190,13 @@ def test_full_disk_is_known_from_the_exit_code_of_a_job(
 ) -> None:
     """Whose folder cannot say so: a trial is kept for when there is room, and no process of it was lost."""
     output = tmp_path / "job.log"
-    job = at_slurm.call("sbatch", "--parsable", f"--output={output}", f"--wrap=echo no room; exit {NO_ROOM}").strip()
+    job = at_slurm.call("sbatch", "--parsable", f"--output={output}", f"--wrap=echo no room; exit {DISK_FULL}").strip()
     noted = {"job": job, "name": "wrap", "submitted": "", "command": "", "code": None, "log": str(output)}
     (tmp_path / "submission.json").write_text(json.dumps(noted))
     (tmp_path / "config.yaml").touch()
     wait_until(lambda: at_slurm.state(job) == "FAILED")
     monkeypatch.setattr("paddock.slurm.submitted.NFS_DELAY_S", 0.0)
-    assert wait_until(Queued(tmp_path).ended) == End(NO_ROOM, ["no room"])
+    assert wait_until(Queued(tmp_path).ended) == End(DISK_FULL, ["no room"])
 
 
 @pytest.mark.slurm

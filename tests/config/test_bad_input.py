@@ -13,7 +13,7 @@ from conftest import ROOT, TINY, Command, call_main
 from refusals import Refused, refused_fixture  # noqa: F401
 
 from paddock import COMMANDS
-from paddock.envs.errors import EXTRAS, NO_ROOM
+from paddock.envs.errors import DISK_FULL, EXTRAS
 
 ARGUMENTS = {
     # what is given: parts that the line must have
@@ -197,7 +197,7 @@ def test_a_full_disk_behind_the_output_is_one_line(
     monkeypatch.chdir(tmp_path)
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
-        assert call_main(*arguments) == NO_ROOM
+        assert call_main(*arguments) == DISK_FULL
     out, err = capfd.readouterr()
     assert out == "" and err.startswith("paddock: the output cannot be written (No space left on device)")
 

@@ -82,6 +82,6 @@ def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, 
 def test_auto_says_what_is_missing_where_walkers_do_not_step_natively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "load", missing)
     said: list[str] = []
-    assert AUTO.settle(WALKER, True, said.append)["_target_"] == "paddock.envs.vector.Serial"
+    assert AUTO.choose(WALKER, True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert said[0] == "vec=auto: not natively, for there is no library"
     assert said[1:] == ["vec=auto: serial, as the pool's workers take the cores"]

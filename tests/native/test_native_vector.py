@@ -280,17 +280,17 @@ def test_what_has_no_native_version_is_one_clear_line(env: EnvSpec, named: str) 
 def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
     auto = Auto(num_envs=4, restart=False, timeout_s=60.0)
     said: list[str] = []
-    section = auto.settle(CARTPOLE, True, said.append)
+    section = auto.choose(CARTPOLE, True, said.append)
     assert section == {"_target_": "paddock.envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread, as the pool's workers take the cores"]
     walker = env_spec("paddock.envs.bipedal:paddock/BipedalWalkerHardcore-v3")
-    assert auto.settle(walker, True, said.append)["_target_"] == "paddock.envs.vector.Native"
-    assert auto.settle(env_spec("BipedalWalker-v3"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
+    assert auto.choose(walker, True, said.append)["_target_"] == "paddock.envs.vector.Native"
+    assert auto.choose(env_spec("BipedalWalker-v3"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     said.clear()
-    assert auto.settle(env_spec("CartPole-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
+    assert auto.choose(env_spec("CartPole-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert said[0] == "vec=auto: vec=native would run this task's native physics: other numbers, much faster"
     said.clear()
-    assert auto.settle(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
+    assert auto.choose(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "paddock.envs.vector.Serial"
     assert len(said) == 1
 
 

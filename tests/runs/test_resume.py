@@ -26,7 +26,7 @@ import paddock.runs.checkpoint
 from paddock.algos.es import ES
 from paddock.algos.pool.late import LatePool
 from paddock.config.command import format_main_command
-from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.errors import DISK_FULL, ConfigError
 from paddock.envs.native import library
 from paddock.envs.vector import auto
 from paddock.evaluation.load import load
@@ -266,7 +266,7 @@ def test_full_disk_is_one_line_and_the_run_resumes_later(
         code = call_main(*arguments(run, FEW), "track=tensorboard")
         err = capfd.readouterr().err
         said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
-        assert code == NO_ROOM and len(said) == 1, err
+        assert code == DISK_FULL and len(said) == 1, err
         assert said[0].startswith("paddock: ") and str(run) in said[0]
         assert "cannot be written (No space left on device); make room" in said[0]
         ballast.unlink()
@@ -301,7 +301,7 @@ def test_failed_write_is_one_line_and_loses_nothing(
 
             patch.setattr("paddock.runs.checkpoint.write_atomically", refuse)
         capfd.readouterr()
-        assert call_main(*arguments(run, 6)) == NO_ROOM
+        assert call_main(*arguments(run, 6)) == DISK_FULL
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "No space left on device" in err and f"the run so far is in {run}" in err
     assert call_main(*arguments(run, FEW)) == 0

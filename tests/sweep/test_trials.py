@@ -18,7 +18,7 @@ from sweep_commands import QUICK
 from paddock.algos.pool.late import LatePool
 from paddock.algos.pool.protocol import Done, Needs, PoolError
 from paddock.algos.pool.serial import SerialPool
-from paddock.envs.errors import NO_ROOM, NO_WORKERS
+from paddock.envs.errors import DISK_FULL, NO_WORKERS
 from paddock.runs.loop import RunFailed
 from paddock.sweep.placement import DaskTarget, End, Plan
 from paddock.sweep.study import open_study
@@ -156,7 +156,7 @@ def test_trial_of_a_killed_sweep_is_drawn_by_its_sampler(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (NO_ROOM, "the disk of trial 1 is full or gone; the trial is kept; mend that, and the same command goes on"),
+        (DISK_FULL, "the disk of trial 1 is full or gone; the trial is kept; mend that, and the same command goes on"),
         (
             NO_WORKERS,
             "the workers of trial 1 are out of reach; the trial is kept; mend that, and the same command goes on",

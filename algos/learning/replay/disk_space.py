@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from paddock.envs.errors import NO_ROOM, PaddockError
-from paddock.envs.machine import spell
+from paddock.envs.errors import DISK_FULL, PaddockError
+from paddock.envs.machine import format_bytes
 
 SHARE = 8  # of what is kept, that a file of a replay has at most, if that is more than a few rows
 
@@ -16,7 +16,7 @@ class ReplayError(PaddockError):
 class ReplayRefused(ReplayError):
     """Failed write of a replay: the disk is full, or gone."""
 
-    exit_code = NO_ROOM
+    exit_code = DISK_FULL
 
 
 def check_disk(
@@ -37,9 +37,9 @@ def check_disk(
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
     free = max(shutil.disk_usage(there[0]).free - taken, 0) // members
     if (capacity - kept) * step_bytes + file_bytes > free:
-        what = f"algo.buffer_size={capacity} takes {spell(capacity * step_bytes)} in {folder}"
+        what = f"algo.buffer_size={capacity} takes {format_bytes(capacity * step_bytes)} in {folder}"
         # Files of a small one are smaller, too.
         fits = max(free - file_bytes, free * SHARE // (SHARE + 1)) // step_bytes + kept
-        left = f"where {spell(free)} are left" + (f" for each of {members} members" if members > 1 else "")
-        left += f" beside {spell(taken)} of checkpoints and others" if taken else ""
+        left = f"where {format_bytes(free)} are left" + (f" for each of {members} members" if members > 1 else "")
+        left += f" beside {format_bytes(taken)} of checkpoints and others" if taken else ""
         raise ReplayError(f"{what}, {left}; take at most {fits}, or another run.dir=")

@@ -15,7 +15,7 @@ from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
 from paddock.algos.learning.replay.sum_tree import tree_bytes
 from paddock.algos.learning.rollouts.rollout import Rollout
-from paddock.envs.machine import spell
+from paddock.envs.machine import format_bytes
 
 
 class RowStore(abc.ABC):
@@ -100,8 +100,8 @@ class RowStore(abc.ABC):
     def format_size(self) -> str:
         """Return what it takes on the disk and in memory."""
         leaves = tree_bytes(self._capacity // self._period)
-        tree = f", {spell(leaves)} of memory for priorities" if self.prioritized else ""
-        return f"{spell(self.nbytes)} on the disk{tree}"
+        tree = f", {format_bytes(leaves)} of memory for priorities" if self.prioritized else ""
+        return f"{format_bytes(self.nbytes)} on the disk{tree}"
 
     def lacking(self, checkpoints: int = 0) -> int:
         """Return the bytes of the disk that it has yet to take, with what so many checkpoints will hold of it."""

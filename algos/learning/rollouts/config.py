@@ -13,7 +13,7 @@ from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.multiagent.rows import rows_per_env, spaces_of_rows
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.envs.errors import require
-from paddock.envs.machine import memory_bytes, spell
+from paddock.envs.machine import format_bytes, memory_bytes
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
@@ -52,8 +52,8 @@ def check_memory(config: RolloutConfig, rows: int) -> None:
     inputs = config.architecture.inputs
     row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
     nbytes, there = config.num_steps * rows * row, memory_bytes()
-    takes = f"num_steps={config.num_steps} of {rows} rows take {spell(nbytes)}"
-    remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
+    takes = f"num_steps={config.num_steps} of {rows} rows take {format_bytes(nbytes)}"
+    remedy = f"this machine has {format_bytes(there)} of memory; take at most {there // (rows * row)}"
     require(nbytes <= there, f"{takes}, and {remedy}")
 
 

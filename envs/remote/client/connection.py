@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from paddock.envs.errors import ConfigError
 from paddock.envs.remote.client.endpoint import CALL_S, Channel, ConnectionLost, Endpoint
 from paddock.envs.remote.client.journal import Order, OrderJournal, find_difference
-from paddock.envs.remote.frames import QUIET, Frame, Kind, join
+from paddock.envs.remote.frames import QUIET, Frame, Kind, encode_frame
 from paddock.envs.remote.offer import Offer
 from paddock.envs.remote.security import find_address
 from paddock.envs.vector.contract import EnvError
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 10.0  # between heartbeats, at most
 OPEN_S = 300.0  # that a server may take to build environments
-MAX_FRUITLESS = 10  # servers that take over, one after another, and are lost before they have answered
+MAX_FAILED_RESTARTS = 10  # servers that take over, one after another, and are lost before they have answered
 
 
 class Connection:
@@ -75,7 +75,7 @@ class Connection:
         self._at = self._address  # resolved: a file may name another server by now
         self._pending: dict[int, Order] = {}
         self._unsent: list[Order] = []  # of these, in their order
-        self._seq = self._fruitless = 0
+        self._seq = self._failed_restarts = 0
         self._channels: list[Channel] = []
         self._closed = False
         weakref.finalize(self, _close_all, self._channels)  # else heartbeats of a vector that was never closed continue
@@ -97,7 +97,7 @@ class Connection:
             self.channel.send(self._unsent.pop(0).frame)
 
     @property
-    def due(self) -> int:
+    def num_pending(self) -> int:
         """How many outcomes are due."""
         return len(self._pending)
 
@@ -121,7 +121,7 @@ class Connection:
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
                 order.answered, order.frame = True, b""  # the journal keeps its actions
-                self._fruitless = 0
+                self._failed_restarts = 0
                 return order, frame
 
     def recover(self, error: ConnectionLost) -> None:
@@ -131,9 +131,9 @@ class Connection:
             EnvError: no server could be reached, or one could not come to where the lost one was.
             ConfigError: the server refuses.
         """
-        self._hang_up()
-        if self._fruitless >= MAX_FRUITLESS:
-            said = f"{error}, as were {self._fruitless} before it at the same step"
+        self._close_stream()
+        if self._failed_restarts >= MAX_FAILED_RESTARTS:
+            said = f"{error}, as were {self._failed_restarts} before it at the same step"
             raise EnvError(f"{said}; where an environment ends its process, serve vec=multiprocess")
         log.warning("vec=remote: %s; reconnecting for %g s", error, self._endpoint.wait_s)
         reason = [error]
@@ -164,7 +164,7 @@ class Connection:
         try:
             self._endpoint.retry(attempt, "it was lost")
         except BaseException:
-            self._hang_up()  # or an answer would be waited for in the midst of coming back
+            self._close_stream()  # or an answer would be waited for in the midst of coming back
             raise
         log.warning("vec=remote: resuming at %s", self._address)
 
@@ -175,7 +175,7 @@ class Connection:
 
     def _abandon(self) -> None:
         """End the session, and tell the server if it is there."""
-        self._hang_up()
+        self._close_stream()
         if (session := self._session) is not None:
             with contextlib.suppress(ConnectionLost, ConfigError):
                 request = {key: session[key] for key in ("session", "secret")}
@@ -199,11 +199,11 @@ class Connection:
         session = self._session
         if session is None:
             raise EnvError(f"the session at {self._address} was closed by another thread")
-        self._hang_up()
+        self._close_stream()
         heartbeat_s = min(HEARTBEAT_S, session["lease_s"] / 4)
         channel = self.channel = Channel(self._endpoint, self._address, heartbeat_s, self._joint)
         self._channels.append(channel)
-        channel.send(join(Kind.ATTACH, [session["session"], session["secret"], received]))
+        channel.send(encode_frame(Kind.ATTACH, [session["session"], session["secret"], received]))
         frame = channel.receive()
         if frame.kind is Kind.ATTACHED:
             return int(frame.header[0])
@@ -222,7 +222,7 @@ class Connection:
         self.flush()
         return True
 
-    def _hang_up(self) -> None:
+    def _close_stream(self) -> None:
         """End the stream if there is one, and keep the session."""
         _close_all(self._channels)
 
@@ -231,7 +231,7 @@ class Connection:
         seq = self._seq + 1
         acked = min(self._pending, default=seq) - 1
         arrays = [] if order.actions is None else [order.actions]
-        order.frame = join(order.kind, [seq, acked, *order.header], arrays, flags)
+        order.frame = encode_frame(order.kind, [seq, acked, *order.header], arrays, flags)
         order.seq = self._seq = seq
         if not flags:
             self._pending[seq] = order
@@ -259,7 +259,7 @@ class Connection:
             self._session, self._address, self._at, self._seq = before
             raise
         self.restarts += 1
-        self._fruitless += 0 if self._joint else 1
+        self._failed_restarts += 0 if self._joint else 1
         for order in pending:
             self._number(order)
         self._unsent = pending

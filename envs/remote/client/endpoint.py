@@ -13,7 +13,7 @@ import grpc
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.remote import security
-from paddock.envs.remote.frames import PROTOCOL, Frame, Kind, join, split
+from paddock.envs.remote.frames import PROTOCOL, Frame, Kind, decode_frame, encode_frame
 from paddock.envs.remote.offer import Offer
 from paddock.envs.remote.values import DecodeError, decode, encode
 from paddock.envs.remote.versions import SameVersions, read_versions
@@ -174,7 +174,7 @@ class Channel:
         """
         self.waiting_since = time.monotonic()
         try:
-            return split(next(self._answers))
+            return decode_frame(next(self._answers))
         except StopIteration:
             raise ConnectionLost(f"{self._address} ended the stream") from None
         except grpc.RpcError as error:
@@ -193,7 +193,7 @@ class Channel:
         self._channel.close()
 
     def _beat(self, every_s: float, joint: str | None) -> None:
-        heartbeat, patience_s = join(Kind.HEARTBEAT, []), PATIENCE_S
+        heartbeat, patience_s = encode_frame(Kind.HEARTBEAT, []), PATIENCE_S
         while not self._closed.wait(every_s):
             self.send(heartbeat)
             since = self.waiting_since

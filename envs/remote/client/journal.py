@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.remote.frames import Cursor, Frame, Kind, encode_rows
+from paddock.envs.remote.frames import ArrayReader, Frame, Kind, encode_rows
 from paddock.envs.remote.values import encode
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.storage import RowIndex
@@ -97,7 +97,7 @@ class OrderJournal:
         self._origin[:] = self._next
         self._trim()
 
-    def note(self, order: Order) -> None:
+    def record(self, order: Order) -> None:
         """Note a reset, a step or a signal."""
         order.position, self._next = self._next, self._next + 1
         self._orders.append(order)
@@ -114,7 +114,7 @@ class OrderJournal:
             self._origin[rows] = order.position + 1
             self._begun[1][rows[:: self._seats] // self._seats] += 1
 
-    def choose(self, order: Order, seed: int, episode: str, step: int) -> None:
+    def record_joint_reset(self, order: Order, seed: int, episode: str, step: int) -> None:
         """Note at which step of which episode of a joint environment a reset arrived."""
         self._seed, order.arguments = seed, [[seed], order.arguments[1], [episode, step, None]]
         self._start(order)
@@ -185,9 +185,9 @@ def find_difference(frame: Frame, known: Sequence[NDArray[Any]], compared: NDArr
         known: the same arrays as they were before.
         compared: [N].
     """
-    cursor = Cursor(frame.body)
+    reader = ArrayReader(frame.body)
     for array in known:
-        received = cursor.take(array.dtype, *array.shape)
+        received = reader.take(array.dtype, *array.shape)
         same = (_bytes_of(received) == _bytes_of(array)).all(axis=1) | ~compared
         if not same.all():
             return int(np.flatnonzero(~same)[0])

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from paddock.envs.remote.client.connection import Connection
 from paddock.envs.remote.client.journal import Order
-from paddock.envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
+from paddock.envs.remote.frames import ArrayReader, Frame, Kind, count_rows, shift_rows
 from paddock.envs.remote.values import DecodeError, decode
 from paddock.envs.vector.contract import EnvError, VectorMisuse
 from paddock.envs.vector.storage import RowIndex
-from paddock.envs.vector.table import FREE, NEW, READY, Arrays, Table, worlds_of
+from paddock.envs.vector.table import FREE, NEW, READY, Arrays, Table, envs_of
 
 
 class Outcomes:
@@ -33,21 +33,21 @@ class Outcomes:
         if order.kind is Kind.SIGNAL:
             return
         _, infos, extra = frame.header
-        arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
-        arrays.observation[rows] = cursor.take_like(arrays.observation, n)
+        arrays, reader, n = self._arrays, ArrayReader(frame.body), count_rows(rows)
+        arrays.observation[rows] = reader.take_like(arrays.observation, n)
         if order.kind is not Kind.STEP:
             arrays.running_return[rows] = arrays.running_length[rows] = 0
             if arrays.lives is not None:
-                arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
-                arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
+                arrays.lives.alive[rows] = reader.take_like(arrays.lives.alive, n)
+                arrays.lives.acts[rows] = reader.take_like(arrays.lives.acts, n)
             if order.kind is Kind.RESET and extra is not None:
-                connection.journal.choose(order, *extra)
+                connection.journal.record_joint_reset(order, *extra)
             rows = connection.rows  # whose infos come with it
         else:
-            self._step(connection, order, rows, cursor, n, extra)
-            self._table.mark(READY, rows)
+            self._step(connection, order, rows, reader, n, extra)
+            self._table.set_state(READY, rows)
         if infos is not None:
-            self._table.note(rows, _decode_infos(infos, connection.offer.environment["id"]))
+            self._table.add_infos(rows, _decode_infos(infos, connection.offer.environment["id"]))
 
     def _fail(self, connection: Connection, order: Order, rows: RowIndex, frame: Frame) -> None:
         """Note that nothing came of an order, and raise the reason."""
@@ -55,34 +55,36 @@ class Outcomes:
         misuse = kind == "VectorMisuse" and order.kind is Kind.STEP
         order.answered = False  # it leads nowhere
         if order.kind is not Kind.SIGNAL:
-            self._table.mark(FREE if misuse else NEW, rows)
+            self._table.set_state(FREE if misuse else NEW, rows)
             if not misuse:
-                self._table.forget(rows)
+                self._table.drop_infos(rows)
                 connection.journal.drop(order.rows)
         raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
 
-    def _step(self, connection: Connection, order: Order, rows: RowIndex, cursor: Cursor, n: int, ended: int) -> None:
+    def _step(
+        self, connection: Connection, order: Order, rows: RowIndex, reader: ArrayReader, n: int, ended: int
+    ) -> None:
         """Enter the result of a step, with the last observations of the rows that `ended`."""
         arrays = self._arrays
         reward, terminated, truncated = (
-            cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
+            reader.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
         )
         arrays.enter(rows, reward, terminated, truncated)
         every = np.arange(len(arrays.reward))[rows]
         if arrays.lives is not None:
-            arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
-            arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
-            over = cursor.take_like(arrays.lives.over, n // self._seats)
-            arrays.lives.over[worlds_of(rows, self._seats)] = over
+            arrays.lives.alive[rows] = reader.take_like(arrays.lives.alive, n)
+            arrays.lives.acts[rows] = reader.take_like(arrays.lives.acts, n)
+            over = reader.take_like(arrays.lives.over, n // self._seats)
+            arrays.lives.over[envs_of(rows, self._seats)] = over
             if over.any():
-                arrays.episode[worlds_of(rows, self._seats)] += over
+                arrays.episode[envs_of(rows, self._seats)] += over
                 connection.journal.end(every[np.repeat(over, self._seats)] - connection.rows.start, order)
         if ended:
             ids: NDArray[np.intp] = every[terminated | truncated]
             arrays.end(ids)
-            arrays.final[ids] = cursor.take_like(arrays.final, ended)
-            arrays.final_return[ids] = cursor.take_like(arrays.final_return, ended)
-            arrays.final_length[ids] = cursor.take_like(arrays.final_length, ended)
+            arrays.final[ids] = reader.take_like(arrays.final, ended)
+            arrays.final_return[ids] = reader.take_like(arrays.final_return, ended)
+            arrays.final_length[ids] = reader.take_like(arrays.final_length, ended)
             if arrays.lives is None:
                 connection.journal.end(ids - connection.rows.start, order)
 

@@ -29,7 +29,7 @@ from paddock.envs.vector.contract import (
     read_episodes,
 )
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
-from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, worlds_of
+from paddock.envs.vector.table import NEW, SENT, Arrays, Lives, Table, envs_of
 
 
 class RemoteVectorEnv(VectorEnv):
@@ -116,34 +116,34 @@ class RemoteVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        rows, seeds, options = self._table.choose(seed, options)
+        rows, seeds, options = self._table.parse_reset(seed, options)
         try:
             options = copy_value(options, MAX_OPTIONS)
         except EncodeError as error:
             raise VectorMisuse(f"reset: the options cannot be sent: {error}") from None
         waiting = self._table.flags
-        for i in numbers(worlds_of(rows, self.seats)):
+        for i in numbers(envs_of(rows, self.seats)):
             if seeds[i] is None and waiting[i * self.seats] == NEW[0] and not self._joint:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
         parts = list(self._split(rows))
         if self._keyed and len(parts) < len(self._connections):  # whose episodes would stay keyed
             said = f"reset: of {len(self._connections)} servers {len(parts)} would know that keys of begin are over"
             raise VectorMisuse(f"{said}; reset an environment of each, or all")
-        self._settle(rows)
+        self._finish_pending(rows)
         self._keyed = False
         orders = []
         for connection, part in parts:
-            mine = shift_rows(part, -connection.rows.start)
-            own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
+            own_rows = shift_rows(part, -connection.rows.start)
+            own = [seeds[i] for i in numbers(envs_of(part, self.seats))]
             joint = [None, 0, connection.journal.next_seed] if self._joint else None
-            orders.append((connection, Order(Kind.RESET, mine, [own, options, joint])))
+            orders.append((connection, Order(Kind.RESET, own_rows, [own, options, joint])))
         return self._start(rows, orders)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
         first = np.array(read_episodes(episodes, self.worlds), np.int64)
-        self._settle(self._table.everyone)
+        self._finish_pending(self._table.everyone)
         self._keyed = True
         orders = []
         for connection in self._connections:
@@ -158,22 +158,22 @@ class RemoteVectorEnv(VectorEnv):
         """See `VectorEnv.send`."""
         check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
-        self._table.accept(actions, rows)
-        self._table.mark(SENT, rows)
+        self._table.put_actions(actions, rows)
+        self._table.set_state(SENT, rows)
         orders = []
         for connection, part in self._split(rows):
-            mine = shift_rows(part, -connection.rows.start)
-            orders.append((connection, Order(Kind.STEP, mine, [], self._arrays.action[part].copy())))
+            own_rows = shift_rows(part, -connection.rows.start)
+            orders.append((connection, Order(Kind.STEP, own_rows, [], self._arrays.action[part].copy())))
         self._order(orders)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
         check_open(self, "recv")
-        rows = self._table.outstanding(env_ids)
+        rows = self._table.pending(env_ids)
         for connection, part in self._split(rows):
-            while SENT in self._table.waiting(part):
+            while SENT in self._table.states(part):
                 self._receive(connection)
-            if NEW in self._table.waiting(part):
+            if NEW in self._table.states(part):
                 id = connection.offer.environment["id"]
                 raise EnvError(f"environments of {id} have failed; start them anew by reset")
         return self._table.batch(rows)
@@ -217,9 +217,9 @@ class RemoteVectorEnv(VectorEnv):
 
     def _start(self, rows: RowIndex, orders: list[tuple[Connection, Order]]) -> tuple[Any, dict[str, Any]]:
         """Start episodes in some environments, and wait for them."""
-        self._table.mark(NEW, rows)
-        self._table.forget(rows)
-        self._arrays.episode[worlds_of(rows, self.seats)] = 0
+        self._table.set_state(NEW, rows)
+        self._table.drop_infos(rows)
+        self._arrays.episode[envs_of(rows, self.seats)] = 0
         self._order(orders)
         for connection, order in orders:
             while not order.answered:
@@ -234,18 +234,18 @@ class RemoteVectorEnv(VectorEnv):
             if order.kind is Kind.BEGIN:
                 connection.journal.begin(*order.arguments)
             else:
-                connection.journal.note(order)
+                connection.journal.record(order)
         for connection, _ in orders:
             connection.flush()
 
-    def _settle(self, rows: RowIndex) -> None:
+    def _finish_pending(self, rows: RowIndex) -> None:
         """Wait for pending steps at servers whose environments are about to restart."""
         for connection, _ in self._split(rows):
-            while due := connection.due:
+            while count := connection.num_pending:
                 try:
                     self._receive(connection)
                 except EnvError:
-                    if connection.due < due and (connection.due or NEW in self._table.waiting(rows)):
+                    if connection.num_pending < count and (connection.num_pending or NEW in self._table.states(rows)):
                         continue  # they are about to restart
                     raise
 

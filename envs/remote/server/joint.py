@@ -23,16 +23,16 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-LOOK_S = 0.1  # between checks whether a waiting client has something else to do
+POLL_S = 0.1  # between checks whether a waiting client has something else to do
 RUNS = "resume all runs from checkpoints of the same iteration, or begin all anew"
 OTHERS = "name one seed and the same options, or none in all but one"
 
 
-class NoRoom(Exception):
+class Unavailable(Exception):
     """A client cannot be taken now, and may be soon; the message says why."""
 
 
-class CalledAway(Exception):
+class WaitInterrupted(Exception):
     """Whoever waits for other clients has something else to look at."""
 
 
@@ -176,12 +176,12 @@ class JointEnv:
         self.clients.append(client)
         return client
 
-    def wait(self, done: Callable[[], bool], called: Callable[[], bool]) -> None:
-        """Wait until something is done; raises CalledAway once `called` says so."""
+    def wait(self, done: Callable[[], bool], interrupted: Callable[[], bool]) -> None:
+        """Wait until something is done; raises WaitInterrupted once `interrupted` returns true."""
         while not done():
-            if called():
-                raise CalledAway
-            self.changed.wait(LOOK_S)
+            if interrupted():
+                raise WaitInterrupted
+            self.changed.wait(POLL_S)
 
     def advance(self) -> None:
         """Do what all clients ask for, if they do."""

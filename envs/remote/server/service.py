@@ -13,9 +13,9 @@ import grpc
 from paddock.envs.certificates import check_tls
 from paddock.envs.errors import PaddockError, require
 from paddock.envs.remote import security
-from paddock.envs.remote.frames import PROTOCOL, SPARE, Kind, join
+from paddock.envs.remote.frames import PROTOCOL, SPARE, Kind, encode_frame
 from paddock.envs.remote.offer import describe_roles
-from paddock.envs.remote.server.joint import NoRoom
+from paddock.envs.remote.server.joint import Unavailable
 from paddock.envs.remote.server.sessions import Sessions
 from paddock.envs.remote.server.settings import ServerSettings
 from paddock.envs.remote.server.stream import FrameStream
@@ -81,7 +81,7 @@ class EnvironmentServer:
             "protocol": PROTOCOL,
         }
         self._began = time.monotonic()
-        self._going = threading.Event()
+        self._stopping = threading.Event()
         self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
         address = settings.address
         local = security.check_address(address, "serve.address")
@@ -106,12 +106,12 @@ class EnvironmentServer:
             os.chmod(address.removeprefix("unix:"), 0o600)
         if settings.address_file is not None:
             security.write_address_file(settings.address_file, self.address)
-        self.sessions = Sessions(spec, vec, layouts, settings, self._going)
+        self.sessions = Sessions(spec, vec, layouts, settings, self._stopping)
         self._server.start()
 
     def drain(self) -> bool:
         """Refuse new sessions, finish pending steps and send clients elsewhere; returns whether all did in time."""
-        self._going.set()
+        self._stopping.set()
         for session in self.sessions.list():
             session.drain()
         drained = self._server.stop(self._settings.drain_s).wait(self._settings.drain_s + 0.1)
@@ -119,7 +119,7 @@ class EnvironmentServer:
 
     def close(self) -> bool:
         """End every session, and listen no more; whether nothing is left, where no environment is at work for long."""
-        self._going.set()
+        self._stopping.set()
         self._server.stop(0)
         ended = self.sessions.close()
         self._server.stop(0).wait(5.0)
@@ -134,7 +134,7 @@ class EnvironmentServer:
         """Return the handler of gRPC's health service (grpc.health.v1), which has no token."""
         status = {False: b"\x08\x01", True: b"\x08\x02"}  # serving, not serving
         # A handler of one request would wait in a thread for one that never comes whole; the answer depends on none.
-        check = grpc.stream_stream_rpc_method_handler(lambda requests, context: iter([status[self._going.is_set()]]))
+        check = grpc.stream_stream_rpc_method_handler(lambda requests, context: iter([status[self._stopping.is_set()]]))
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
 
     # Calls; each answers a mapping with a mapping.
@@ -150,7 +150,7 @@ class EnvironmentServer:
     def _open(self, asked: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
             session = self.sessions.open(asked)
-        except NoRoom as error:
+        except Unavailable as error:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except PaddockError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -169,7 +169,7 @@ class EnvironmentServer:
             for one in self.sessions.list()
         ]
         room = {"rows": self.sessions.rows, "capacity": self.sessions.capacity, "up_s": now - self._began}
-        state = {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._going.is_set()}
+        state = {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._stopping.is_set()}
         return {**room, **state, "sessions": sessions}
 
     def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -192,9 +192,9 @@ class EnvironmentServer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
         session = self.sessions.find(*first.header[:2])
         if session is None:
-            yield join(Kind.FAILED, [0, "session", "this server knows no such session"])
+            yield encode_frame(Kind.FAILED, [0, "session", "this server knows no such session"])
             return
-        if self._going.is_set():  # else it would return again and again, while others finish
+        if self._stopping.is_set():  # else it would return again and again, while others finish
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         yield from session.attach(stream, first.header[2])
         if session.closed:

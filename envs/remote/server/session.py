@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paddock.envs.errors import PaddockError
-from paddock.envs.remote.frames import ORDERS, QUIET, Frame, Kind, decode_rows, join
-from paddock.envs.remote.server.joint import CalledAway
-from paddock.envs.remote.server.seats import SeatsVectorEnv
+from paddock.envs.remote.frames import ORDERS, QUIET, Frame, Kind, decode_rows, encode_frame
+from paddock.envs.remote.server.joint import WaitInterrupted
+from paddock.envs.remote.server.joint_vector import JointVectorEnv
 from paddock.envs.remote.server.steps import PendingStep, SessionEnvs
 from paddock.envs.remote.server.stream import FrameStream
 from paddock.envs.remote.values import DecodeError
@@ -27,7 +27,7 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-LOOK_S = 0.5  # between looks whether a stream is over that waits for the one before
+POLL_S = 0.5  # between looks whether a stream is over that waits for the one before
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Session:
         self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         self._first = self.venv if isinstance(self.venv, MultiprocessVectorEnv) else None
-        self._joint = self.venv if isinstance(self.venv, SeatsVectorEnv) else None
+        self._joint = self.venv if isinstance(self.venv, JointVectorEnv) else None
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0
         self._kept: dict[int, bytes | None] = {}  # answers by order; None: it is being done
@@ -85,20 +85,20 @@ class Session:
             older, self._stream = self._stream, stream
         if older is not None:
             older.cut()
-        while not self._work.acquire(timeout=LOOK_S):  # the older one may be at work for long
+        while not self._work.acquire(timeout=POLL_S):  # the older one may be at work for long
             if stream.over:
                 return
         try:
             if self.closed:
-                yield join(Kind.FAILED, [0, "session", "the session has been closed"])
+                yield encode_frame(Kind.FAILED, [0, "session", "the session has been closed"])
                 return
             self.attached += 1
-            yield join(Kind.ATTACHED, [self._accepted])
+            yield encode_frame(Kind.ATTACHED, [self._accepted])
             yield from [answer for seq, answer in self._kept.items() if seq > received and answer is not None]
             if self._first is not None:
-                stream.wake = self._first.call_away
+                stream.wake = self._first.interrupt_wait
             if self._joint is not None:
-                self._joint.called = lambda: stream.over or self.draining
+                self._joint.interrupted = lambda: stream.over or self.draining
             yield from self._serve(stream)
         finally:
             stream.wake = lambda: None
@@ -130,14 +130,16 @@ class Session:
                 elif self._pending and not (self.draining and self._joint):
                     yield from self._advance(stream)
                 elif self.draining:
-                    yield join(Kind.GOODBYE, [])
+                    yield encode_frame(Kind.GOODBYE, [])
                     return
-            except CalledAway:
+            except WaitInterrupted:
                 continue  # the client has not been told that it was accepted, and asks again
             except Exception as error:  # of an order that is malformed, or of a bug
                 log.exception("session %s ends", self.id)
                 self.closed, said = True, " ".join(str(error).split())
-                yield join(Kind.FAILED, [0, "session", f"the session was closed ({type(error).__name__}: {said})"])
+                yield encode_frame(
+                    Kind.FAILED, [0, "session", f"the session was closed ({type(error).__name__}: {said})"]
+                )
                 return
 
     def _take(self, frame: Frame) -> Iterator[bytes]:
@@ -235,7 +237,7 @@ class Session:
     def _fail(self, seqs: list[int], error: Exception) -> Iterator[bytes]:
         kind = "VectorMisuse" if isinstance(error, VectorMisuse) else "EnvError"
         for seq in seqs:
-            yield self._keep(seq, join(Kind.FAILED, [seq, kind, str(error)]))
+            yield self._keep(seq, encode_frame(Kind.FAILED, [seq, kind, str(error)]))
 
     def _fail_pending(self, error: Exception) -> Iterator[bytes]:
         """Fail all pending steps with one environment; the client will reset them."""

@@ -12,9 +12,9 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from paddock.envs.errors import ConfigError, require
-from paddock.envs.remote.offer import give_arguments
-from paddock.envs.remote.server.joint import JointEnv, NoRoom
-from paddock.envs.remote.server.seats import SeatsVectorEnv
+from paddock.envs.remote.offer import replace_arguments
+from paddock.envs.remote.server.joint import JointEnv, Unavailable
+from paddock.envs.remote.server.joint_vector import JointVectorEnv
 from paddock.envs.remote.server.session import Session
 from paddock.envs.remote.server.settings import ServerSettings
 from paddock.envs.spec import EnvSpec
@@ -24,7 +24,7 @@ from paddock.envs.vector.storage import Layouts
 
 log = logging.getLogger("paddock.envs.remote")
 
-LOOK_S = 0.5  # between looks for clients that have gone
+POLL_S = 0.5  # between looks for clients that have gone
 LEAVE_S = 5.0  # for environments to come to the end of a step, where the server goes
 
 
@@ -52,8 +52,8 @@ class Sessions:
         self.rows = self._count = 0  # the sessions that are open, or about to be
         self._lock = threading.Lock()
         self._joint: dict[str, futures.Future[JointEnv]] = {}  # by name
-        self._going = going
-        self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
+        self._stopping = going
+        self._leases = threading.Thread(target=self._end_expired, name="leases", daemon=True)
         self._leases.start()
 
     def list(self) -> list[Session]:
@@ -65,7 +65,7 @@ class Sessions:
         """Open a session.
 
         Raises:
-            NoRoom: there is no room now.
+            Unavailable: there is no room now.
             PaddockError: the request is no good, or its environments cannot be made.
         """
         try:
@@ -82,7 +82,7 @@ class Sessions:
         with self._lock:
             self._reserve(rows, sessions=1)
         try:
-            spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
+            spec = self._spec if arguments is None else replace_arguments(self._spec, arguments)
             layouts = self._layouts
             if agent_id_feature:
                 spec = dataclasses.replace(spec, agent_id_feature=True)
@@ -99,7 +99,7 @@ class Sessions:
             raise
         with self._lock:
             self._sessions[session.id] = session
-        if self._going.is_set():  # since it was asked for
+        if self._stopping.is_set():  # since it was asked for
             self.end(session)
         return session
 
@@ -121,7 +121,7 @@ class Sessions:
         finally:  # whatever its environments raise, there is room for others
             with self._lock:
                 self._count -= 1
-                if not isinstance(venv, SeatsVectorEnv):
+                if not isinstance(venv, JointVectorEnv):
                     self.rows -= venv.worlds
                 elif venv.last:
                     self.rows -= 1
@@ -145,35 +145,35 @@ class Sessions:
 
     def _reserve(self, num_envs: int, sessions: int = 0) -> None:
         most = self._settings.max_sessions
-        if self._going.is_set():
-            raise NoRoom("the server is shutting down")
+        if self._stopping.is_set():
+            raise Unavailable("the server is shutting down")
         what = f"vec.num_envs={num_envs} is more than the {self.most} environments that a session may have here"
         require(num_envs <= self.most, f"{what}; ask for fewer, or start the server with a larger vec.num_envs")
         if self.rows + num_envs > self.capacity or self._count + sessions > most:
             used = f"{self.rows} of {self.capacity} environments and {self._count} of {most} sessions are in use"
-            raise NoRoom(f"{used}, and {num_envs} more environments are asked for")
+            raise Unavailable(f"{used}, and {num_envs} more environments are asked for")
         self.rows += num_envs
         self._count += sessions
 
-    def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> SeatsVectorEnv:
+    def _join(self, name: str, client: str, agents: Sequence[str], mode: AutoresetMode) -> JointVectorEnv:
         """Return agents in the joint environment of a name, which is made for the first who asks.
 
         Raises:
             ConfigError: there are no such agents.
             VectorMisuse: another client has them.
-            NoRoom: there is no room, or the client that has them is away.
+            Unavailable: there is no room, or the client that has them is away.
         """
         known = self._layouts.agents
         require(len(known) > 1, f"{self._spec.id} has one agent, and a joint world several clients")
         good = agents and set(agents) <= set(known) and len(set(agents)) == len(agents)
         require(bool(good), f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}")
         try:
-            return SeatsVectorEnv(self._joint_env(name), client, agents, mode)
+            return JointVectorEnv(self._joint_env(name), client, agents, mode)
         except VectorMisuse as error:
             if not self._are_away(name, agents):
                 raise
             lease_s = self._settings.lease_s
-            raise NoRoom(f"{error}, who is away, for serve.lease_s={lease_s:g} at the most") from None
+            raise Unavailable(f"{error}, who is away, for serve.lease_s={lease_s:g} at the most") from None
 
     def _joint_env(self, name: str) -> JointEnv:
         """Return the joint environment of a name, without waiting for others that are being made."""
@@ -195,7 +195,7 @@ class Sessions:
 
     def _are_away(self, world: str, agents: Sequence[str]) -> bool:
         """Return whether no client that has one of these seats is connected."""
-        attached = [one.venv for one in self.list() if one.is_attached and isinstance(one.venv, SeatsVectorEnv)]
+        attached = [one.venv for one in self.list() if one.is_attached and isinstance(one.venv, JointVectorEnv)]
         return not any(venv.joint.name == world and set(venv.agents) & set(agents) for venv in attached)
 
     def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode, groups: int = 1) -> VectorEnv:
@@ -206,9 +206,9 @@ class Sessions:
             spec, autoreset=autoreset, copy=False, packed=True
         )
 
-    def _look_after(self) -> None:
+    def _end_expired(self) -> None:
         """End sessions whose clients have gone."""
-        while not self._going.wait(LOOK_S):
+        while not self._stopping.wait(POLL_S):
             now = time.monotonic()
             with self._lock:
                 silent = [one for one in self._sessions.values() if now - one.seen() > self._settings.lease_s]

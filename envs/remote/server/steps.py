@@ -7,15 +7,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from paddock.envs.remote.frames import MAX_SIGNAL, Cursor, Frame, Kind, count_rows, decode_rows, join
-from paddock.envs.remote.server.seats import SeatsVectorEnv
+from paddock.envs.remote.frames import MAX_SIGNAL, ArrayReader, Frame, Kind, count_rows, decode_rows, encode_frame
+from paddock.envs.remote.server.joint_vector import JointVectorEnv
 from paddock.envs.remote.values import DecodeError, EncodeError, encode, find_unencodable
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
-from paddock.envs.vector.table import are_whole, worlds_of
+from paddock.envs.vector.table import are_whole, envs_of
 
-NOBODY = np.zeros(0, np.intp)
+NO_ROWS = np.zeros(0, np.intp)
 ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
 
 
@@ -48,22 +48,22 @@ class SessionEnvs:
             infos: whether the client receives the environments' infos.
         """
         self._venv, self._spec, self._infos = venv, spec, infos
-        self._joint = venv if isinstance(venv, SeatsVectorEnv) else None
+        self._joint = venv if isinstance(venv, JointVectorEnv) else None
         N = self.num_envs = venv.num_envs
         self.steps = 0
         self._observation = np.zeros(N, layouts.observation.row)  # latest, while a client replays
         self._action = np.zeros(0, layouts.action.row)
         self._seats, self._several = venv.seats, layouts.seats > 1
-        self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
+        self._reports_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
         self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
         self._acts = np.ones(N, np.bool_)  # whose action the next step takes
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
 
     def send(self, frame: Frame, rows: RowIndex) -> None:
         """Have environments step by actions."""
-        cursor = Cursor(frame.body)
-        actions = cursor.take_like(self._action, count_rows(rows))
-        cursor.finish()
+        reader = ArrayReader(frame.body)
+        actions = reader.take_like(self._action, count_rows(rows))
+        reader.finish()
         self._venv.send(actions, rows)
 
     def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
@@ -84,7 +84,8 @@ class SessionEnvs:
         self._length[rows] += self._acts[rows]
         finals: list[NDArray[Any]] = []
         over = terminated | truncated
-        ended = over.nonzero()[0] if self._tells_ends and 1 in over.tobytes() else NOBODY  # a tenth of what any() takes
+        # Ten times as fast as any().
+        ended = over.nonzero()[0] if self._reports_ends and 1 in over.tobytes() else NO_ROWS
         if len(ended):
             ids = np.arange(self.num_envs)[rows][ended]
             self._return[ids] = self._length[ids] = 0
@@ -99,7 +100,7 @@ class SessionEnvs:
         encoded = self._encode_infos(infos)
         lives = [*self._lives(rows), infos["over"]] if self._several else []
         arrays = [observation, reward, terminated, truncated, *lives, *finals]
-        return join(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
+        return encode_frame(Kind.OUTCOME, [step.seq, encoded, len(ended)], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
         """Start episodes."""
@@ -119,7 +120,7 @@ class SessionEnvs:
             self._observation[rows] = observation[rows]
             return b""
         arrays = [observation[rows], *self._lives(rows)]
-        return join(Kind.OUTCOME, [seq, self._encode_infos(infos), seed], arrays)
+        return encode_frame(Kind.OUTCOME, [seq, self._encode_infos(infos), seed], arrays)
 
     def _begin(self, key: int, episodes: NDArray[Any], numbers: NDArray[Any]) -> tuple[RowIndex, dict[str, Any], Any]:
         self._venv.renumber(numbers.tolist())
@@ -133,7 +134,7 @@ class SessionEnvs:
         if not are_whole(rows, self._seats):
             raise DecodeError("a reset has not whole environments")
         every: list[int | None] = [None] * self._venv.worlds
-        for i, seed in zip(numbers(worlds_of(rows, self._seats)), seeds, strict=True):
+        for i, seed in zip(numbers(envs_of(rows, self._seats)), seeds, strict=True):
             every[i] = seed
         mask = np.zeros(self.num_envs, np.bool_)
         mask[rows] = True
@@ -151,11 +152,11 @@ class SessionEnvs:
             self._joint.signal(number, key, value)
         else:
             self._venv.call("receive_signal", key, value)
-        return join(Kind.OUTCOME, [seq, None, 0])
+        return encode_frame(Kind.OUTCOME, [seq, None, 0])
 
     def _state(self, seq: int) -> bytes:
         """Return where the environments are after a replay."""
-        return join(Kind.OUTCOME, [seq, None, 0], [self._observation, self._return, self._length])
+        return encode_frame(Kind.OUTCOME, [seq, None, 0], [self._observation, self._return, self._length])
 
     def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
         """Return the flags of living and acting agents; empty where there is one agent."""
@@ -166,7 +167,7 @@ class SessionEnvs:
         if not self._infos:
             return None
         left = {key: value for key, value in infos.items() if key not in self._beside}
-        if self._tells_ends and "final_info" in left:
+        if self._reports_ends and "final_info" in left:
             final = {key: one for key, one in left["final_info"].items() if key not in ("episode", "_episode")}
             left["final_info"] = final
             if not final:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from paddock.envs.remote.frames import Frame, Kind, split
+from paddock.envs.remote.frames import Frame, Kind, decode_frame
 
 log = logging.getLogger("paddock.envs.remote")
 
@@ -62,7 +62,7 @@ class FrameStream:
         try:
             for data in requests:
                 self._seen = time.monotonic()
-                frame = split(data)
+                frame = decode_frame(data)
                 if frame.kind is not Kind.HEARTBEAT:
                     self._frames.put(frame)
                     self.wake()

@@ -63,7 +63,7 @@ class AtariVectorEnv(LockStepVectorEnv):
             ConfigError: ale-py is not installed, or the recipe is not of one of these games as ALE plays them.
         """
         venv = _load(spec, num_envs, threads)
-        self._adopt(venv, spec, spaces_of(venv), num_envs, autoreset, packed)
+        self._wrap_vector(venv, spec, spaces_of(venv), num_envs, autoreset, packed)
         self.keyed = keyed
         self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
         self._episode = np.zeros(num_envs, np.int64)  # number of the running one, where they are keyed
@@ -73,7 +73,7 @@ class AtariVectorEnv(LockStepVectorEnv):
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; where there is no seed, a game goes on drawing where its last one ended."""
-        mask = self._choose(options)
+        mask = self._parse_reset(options)
         self._key = None
         seeds = [-1 if one is None else one % SEEDS for one in read_seeds(seed, self.num_envs)]
         if not self._begun:

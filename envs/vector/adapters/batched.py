@@ -53,7 +53,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
             spec: what of observations is kept.
             copy, packed: see `Vec.make`.
         """
-        self._adopt(venv, spec, spaces_of(venv), venv.num_envs, autoreset, packed)
+        self._wrap_vector(venv, spec, spaces_of(venv), venv.num_envs, autoreset, packed)
         self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
         self._copy = copy
         self._given: Any = None
@@ -62,13 +62,13 @@ class BatchedVectorEnv(LockStepVectorEnv):
         """Start episodes; `options` are the vector environment's own."""
         if seed is not None and not isinstance(seed, int | np.integer):
             raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
-        mask = self._choose(options)
+        mask = self._parse_reset(options)
         self._return[mask], self._length[mask], self._ended[mask] = 0.0, 0, False
         given = None if options is None else dict(options)  # Gymnasium's take the mask out of it
         number = None if seed is None else int(seed)
         observation, infos = self._call("reset", self.venv.reset, seed=number, options=given)
         self._begun = True
-        return self._keep(self._own(observation)), infos
+        return self._convert(self._own(observation)), infos
 
     def begin(self, seed: int, episodes: Episodes = None) -> Started:
         """Start every environment on one seed made of `seed` and all of `episodes`."""

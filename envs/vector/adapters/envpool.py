@@ -75,7 +75,7 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"EnvPool's {self._task} refuses {options}: {reason}") from error
-        self._adopt(None, spec, spaces, num_envs, autoreset, packed)
+        self._wrap_vector(None, spec, spaces, num_envs, autoreset, packed)
 
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start an episode in every environment; with seeds, in a new pool."""
@@ -112,7 +112,7 @@ class EnvPoolVectorEnv(LockStepVectorEnv):
         self._return[:], self._length[:] = 0.0, 0
         self._begun = True
         observation, info = self.venv.reset()
-        return self._keep(observation), self._spread(info, np.arange(self.num_envs))
+        return self._convert(observation), self._spread(info, np.arange(self.num_envs))
 
     def _start_step(self, actions: Any) -> None:
         self.venv.send(actions, np.arange(self.num_envs))

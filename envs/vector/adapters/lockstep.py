@@ -23,7 +23,7 @@ class LockStepVectorEnv(VectorEnv):
 
     venv: Any  # the vector environment inside
 
-    def _adopt(
+    def _wrap_vector(
         self,
         venv: Any,
         spec: EnvSpec,
@@ -89,10 +89,10 @@ class LockStepVectorEnv(VectorEnv):
         if self.autoreset is AutoresetMode.DISABLED:
             self._ended = terminated | truncated
         if self._changed and "final_obs" in infos:
-            infos = {**infos, "final_obs": self._keep_each(infos["final_obs"])}
-        return self._keep(observation), reward, terminated, truncated, infos
+            infos = {**infos, "final_obs": self._convert_each(infos["final_obs"])}
+        return self._convert(observation), reward, terminated, truncated, infos
 
-    def _choose(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
+    def _parse_reset(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
         """Return which environments a reset is for [N]; a step that was not received is dropped."""
         check_open(self, "reset")
         _, chosen = read_mask(options, self.num_envs)
@@ -132,7 +132,7 @@ class LockStepVectorEnv(VectorEnv):
             merge_infos(merged, pick_infos(part, rows), np.flatnonzero(rows), self.num_envs)
         return merged
 
-    def _keep(self, observation: Any) -> Any:
+    def _convert(self, observation: Any) -> Any:
         """Return a batch without what is left out, in Gymnasium's form or as rows."""
         if not self._changed:
             return observation
@@ -144,7 +144,7 @@ class LockStepVectorEnv(VectorEnv):
             raise EnvError(f"{what}; mend the environment or its observation_space") from None
         return rows if self._packed else self._layout.batch(rows)
 
-    def _keep_each(self, observations: NDArray[Any]) -> NDArray[Any]:
+    def _convert_each(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Return the same of observations one by one, in an array [N] of objects with None where there is none."""
         kept = np.full(self.num_envs, None, object)
         rows = self._layout.zeros(self.num_envs)

@@ -5,8 +5,8 @@ A block's task, `_task`:
 
     STARTING --- built ---> None <--- done, rows READY --- rows     more rows are queued, and follow at once
        ^                    |  ^
-       |                    |  +----- said -------------- ASKED     a method of its slots: `ask`, `_revive`
-       |                    +------- step, ask ---------> rows, ASKED
+       |                    |  +----- reply -------------- CALLING     a method of its slots: `ask`, `_restore`
+       |                    +------- step, ask ---------> rows, CALLING
        |
        +--- restart -------------- failed <--- worker died or hung with a task, or an environment raised
             (rows READY or LOST)     |
@@ -27,24 +27,24 @@ from paddock.envs.vector.contract import EnvError
 from paddock.envs.vector.multiprocess.process import WorkerProcess
 from paddock.envs.vector.multiprocess.shared import (
     ANSWERS,
-    ASK,
+    CALL,
     DONE,
     FAILED,
     IDLE,
     STEP,
     STEP_CHOSEN,
-    Bell,
+    EventFd,
     SharedBuffers,
 )
 from paddock.envs.vector.multiprocess.worker import WorkerJob
-from paddock.envs.vector.slots import NOBODY
+from paddock.envs.vector.slots import NO_ENV
 from paddock.envs.vector.storage import RowIndex, numbers
 from paddock.envs.vector.table import LOST, NEW, READY, SENT, Table
 
 LOSSES_IN_A_ROW = 3  # of a block without a good step in between; after them the error is raised
 START_S = 60.0  # for a process to start and import what it needs, at least
-LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
-ASKED, STARTING = "asked", "starting"  # a block's task, where it is not rows to step
+POLL_S = 0.1  # between looks whether workers still live, while waiting for them
+CALLING, STARTING = "calling", "starting"  # a block's task, where it is not rows to step
 
 Message = tuple[Any, ...]  # a method of the slots, and its arguments
 
@@ -58,10 +58,10 @@ class Coordinator:
         self,
         jobs: Sequence[WorkerJob],
         buffers: SharedBuffers,
-        bells: Sequence[Bell],
+        events: Sequence[EventFd],
         table: Table,
         processes: list[WorkerProcess],
-        revive: Callable[[], Callable[[int], list[Message]] | None],
+        restore: Callable[[], Callable[[int], list[Message]] | None],
         *,
         restart: bool,
         timeout_s: float,
@@ -69,9 +69,9 @@ class Coordinator:
         """Start the workers and wait until their environments are built.
 
         Args:
-            bells: the parent's, then each worker's.
+            events: the parent's, then each worker's.
             processes: an empty list, kept at the processes there are.
-            revive: a weak reference to a function from a block to the messages for a worker that replaces another.
+            restore: a weak reference to a function from a block to the messages for a worker that replaces another.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take.
 
@@ -83,17 +83,17 @@ class Coordinator:
         self._each = table.num_envs // len(self.rows)
         self._ids = [np.arange(part.start, part.stop) for part in self.rows]
         self._jobs, self._buffers, self._table, self._processes = jobs, buffers, table, processes
-        self._ready, *self._bells = bells
-        self._revive, self._restart, self._timeout_s = revive, restart, timeout_s
+        self._ready, *self._events = events
+        self._restore, self._restart, self._timeout_s = restore, restart, timeout_s
         self._task: list[RowIndex | str | None] = [None] * len(self.rows)
         self._queue: list[list[RowIndex]] = [[] for _ in self.rows]  # a block's rows sent to while it was busy
         self._arrived: dict[int, None] = {}  # blocks with READY rows, first come first
         self._messages: dict[int, bytes] = {}  # from workers, by block, until they are looked at
-        self._answers: dict[int, Any] = {}  # of blocks that were asked
+        self._answers: dict[int, Any] = {}  # of blocks that were calling
         self._failed: dict[int, tuple[int, PaddockError]] = {}  # what workers raised or died of, and at which block
         self._losses = [0] * len(self.rows)  # in a row, by the block that failed
-        self._since = [(NOBODY, 0.0)] * len(jobs)  # (environment at work, since when)
-        self._next_look = 0.0
+        self._since = [(NO_ENV, 0.0)] * len(jobs)  # (environment at work, since when)
+        self._next_check = 0.0
         for job in jobs:
             processes.append(WorkerProcess(job, timeout_s))
             self._watch_start(job.number)
@@ -103,13 +103,13 @@ class Coordinator:
         """Order these environments to step, whose actions lie on the table."""
         table = self._table
         if self._restart:
-            table.keep(rows)
-        if LOST in table.waiting(rows):  # their episodes ended with a process; the buffers have the end
+            table.back_up(rows)
+        if LOST in table.states(rows):  # their episodes ended with a process; the buffers have the end
             ids = np.arange(table.num_envs)[rows]
             lost = table.flag[ids] == LOST[0]
-            self._arrive_lost(ids[lost])
+            self._receive_lost(ids[lost])
             rows = ids[~lost]
-        table.mark(SENT, rows)
+        table.set_state(SENT, rows)
         for block, part in self.split(rows).items():
             self._order(block, part)
 
@@ -131,7 +131,7 @@ class Coordinator:
         Raises:
             EnvError: an environment raised, or its process died or hung.
         """
-        waiting, count = self._table.waiting, len(numbers(rows))
+        waiting, count = self._table.states, len(numbers(rows))
         self._wait_until(lambda: waiting(rows).count(READY) == count)
 
     def wait_for_any(self, size: int) -> RowIndex:
@@ -152,46 +152,46 @@ class Coordinator:
         rows = np.sort(np.concatenate(chosen))
         return slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] == size - 1 else rows
 
-    def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
+    def wait_for_first(self, groups: Iterable[RowIndex], interrupted: Callable[[], bool]) -> int | None:
         """Wait until all of one group are READY; see `MultiprocessVectorEnv`. Raises as `wait_for`."""
         while True:
             for k, rows in enumerate(groups):
-                waiting = self._table.waiting(rows)
+                waiting = self._table.states(rows)
                 if waiting.count(READY) == len(waiting):
                     return k
-            if called():
+            if interrupted():
                 return None
             self._wait(spin=False)  # which would take the interpreter's lock from other threads
             self._handle_failures()
 
-    def call_away(self) -> None:
+    def interrupt_wait(self) -> None:
         """Wake the thread that waits, from any other."""
-        self._ready.ring()
+        self._ready.notify()
 
-    def settle(self, blocks: Collection[int]) -> None:
+    def wait_idle(self, blocks: Collection[int]) -> None:
         """Wait until these blocks have no task; raises as `wait_for` does."""
         self._wait_until(lambda: all(self._task[block] is None for block in blocks))
 
-    def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
+    def call(self, messages: dict[int, Message], retry: bool) -> dict[int, Any]:
         """Call a method of the slots of some blocks, in their workers; return the results.
 
         Args:
-            insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.
+            retry: whether a worker whose environment raises may be replaced and calling again, as one that dies is.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.
         """
-        asked: dict[int, WorkerProcess] = {}
-        while any(asked.get(block) is not self._process(block) for block in messages):
+        calling: dict[int, WorkerProcess] = {}
+        while any(calling.get(block) is not self._process(block) for block in messages):
             for block, message in messages.items():
-                if asked.get(block) is not self._process(block):  # or its answer went with the process
-                    self.settle(self._jobs[self._worker(block)].own)
+                if calling.get(block) is not self._process(block):  # or its answer went with the process
+                    self.wait_idle(self._jobs[self._worker(block)].own)
                     self._answers.pop(block, None)
-                    asked[block] = self._process(block)
-                    self._say(block, message)
-            self.settle(messages)
+                    calling[block] = self._process(block)
+                    self._send(block, message)
+            self.wait_idle(messages)
             for block in messages:
-                if insist and isinstance(error := self._answers.get(block), PaddockError):
+                if retry and isinstance(error := self._answers.get(block), PaddockError):
                     self._failed.setdefault(self._worker(block), (block, error))
             self._handle_failures()
         answers = {block: self._answers.pop(block) for block in messages}
@@ -207,8 +207,8 @@ class Coordinator:
         return self._processes[self._worker(block)]
 
     def _watch_start(self, w: int) -> None:
-        self._buffers.at_work[w] = NOBODY
-        self._since[w] = NOBODY, time.monotonic()
+        self._buffers.active_env[w] = NO_ENV
+        self._since[w] = NO_ENV, time.monotonic()
         for block in self._jobs[w].own:
             self._task[block] = STARTING
 
@@ -224,32 +224,32 @@ class Coordinator:
             if w in self._failed:
                 raise self._failed.pop(w)[1]
 
-    def _say(self, block: int, message: Message) -> None:
+    def _send(self, block: int, message: Message) -> None:
         """Ask something of a block whose worker has no task."""
         data = cloudpickle.dumps(message)  # first: a worker that was ordered to listen waits for it
         w = self._worker(block)
-        self._give(block, ASKED, ASK)
+        self._assign(block, CALLING, CALL)
         if not self._processes[w].send(data):
-            self._fail(w, block, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
+            self._fail(w, block, self._processes[w].hang(self._buffers.active_env[w], self._timeout_s))
 
     def _order(self, block: int, rows: RowIndex) -> None:
         """Order some of a block's environments to step, after its earlier orders."""
         if self._task[block] is not None:
             self._queue[block].append(rows)
         elif isinstance(rows, slice):
-            self._give(block, rows, STEP)
+            self._assign(block, rows, STEP)
         else:
             self._buffers.chosen[self.rows[block]] = False
             self._buffers.chosen[rows] = True
-            self._give(block, rows, STEP_CHOSEN)
+            self._assign(block, rows, STEP_CHOSEN)
 
-    def _give(self, block: int, task: RowIndex | str, order: int) -> None:
+    def _assign(self, block: int, task: RowIndex | str, order: int) -> None:
         w = self._worker(block)
         if all(self._task[own] is None for own in self._jobs[w].own):
-            self._since[w] = NOBODY, time.monotonic()
+            self._since[w] = NO_ENV, time.monotonic()
         self._task[block] = task
         self._buffers.state[block] = order
-        self._bells[w].ring()
+        self._events[w].notify()
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._handle_failures()
@@ -259,55 +259,55 @@ class Coordinator:
 
     def _wait(self, spin: bool = True) -> None:
         """Wait for a worker, and read the answers that have come; now and then look after the others."""
-        came = self._ready.wait(LOOK_S, spin=spin)
+        came = self._ready.wait(POLL_S, spin=spin)
         for block, task in enumerate(self._task):
             if task is not None and self._buffers.state[block] in ANSWERS:
-                self._arrive(block)
-        if not came or time.monotonic() > self._next_look:
-            self._look()
+                self._receive(block)
+        if not came or time.monotonic() > self._next_check:
+            self._check_workers()
 
-    def _arrive(self, block: int) -> None:
+    def _receive(self, block: int) -> None:
         """Take the answer of a block."""
         w, state, task = self._worker(block), self._buffers.state[block], self._task[block]
-        said: Any = None
+        reply: Any = None
         if state != DONE:
             try:
                 while block not in self._messages:  # those of the worker's other blocks may come before
                     of, message = self._processes[w].receive(self._timeout_s)
                     self._messages[of] = message
-                said = pickle.loads(self._messages.pop(block))
+                reply = pickle.loads(self._messages.pop(block))
             except EOFError:
-                self._fail(w, block, self._processes[w].death(self._buffers.at_work[w]))
+                self._fail(w, block, self._processes[w].death(self._buffers.active_env[w]))
                 return
         if task is STARTING and state == FAILED:  # after which its process ends, whose end says less
-            self._fail(w, block, said)
+            self._fail(w, block, reply)
             return
         self._buffers.state[block] = IDLE
         self._task[block] = None
-        self._since[w] = NOBODY, time.monotonic()
+        self._since[w] = NO_ENV, time.monotonic()
         if isinstance(task, str):
-            self._answers[block] = said
+            self._answers[block] = reply
         elif state == FAILED:
-            self._failed.setdefault(w, (block, said))
+            self._failed.setdefault(w, (block, reply))
             if not self._restart and task is not None:
                 self._drop(task)
         elif task is not None:
             self._losses[block] = 0
-            self._table.note(task, said or {})
-            self._table.mark(READY, task)
+            self._table.add_infos(task, reply or {})
+            self._table.set_state(READY, task)
             self._arrived.pop(block, None)
             self._arrived[block] = None
         if self._queue[block] and not (w in self._failed and self._restart):
             self._order(block, self._queue[block].pop(0))
 
-    def _arrive_lost(self, ids: Any) -> None:
+    def _receive_lost(self, ids: Any) -> None:
         """Note that environments are READY without a step; their blocks keep the places that they have."""
-        self._table.mark(READY, ids)
+        self._table.set_state(READY, ids)
         self._arrived |= dict.fromkeys((ids // self._each).tolist())
 
-    def _look(self) -> None:
+    def _check_workers(self) -> None:
         """Find workers that have died, or make no progress."""
-        self._next_look = time.monotonic() + LOOK_S
+        self._next_check = time.monotonic() + POLL_S
         for w, process in enumerate(self._processes):
             alive = process.child.popen.poll() is None  # before the answers are looked at, or it may have died since
             busy = [block for block in self._jobs[w].own if self._task[block] is not None]
@@ -315,18 +315,18 @@ class Coordinator:
                 continue
             starting = any(self._task[block] is STARTING for block in busy)
             patience_s = max(self._timeout_s, START_S) if starting else self._timeout_s
-            at_work = self._buffers.at_work[w]
+            active_env = self._buffers.active_env[w]
             at, since = self._since[w]
             if not alive:
-                self._fail(w, busy[0], process.death(at_work))
-            elif at_work != at:
-                self._since[w] = at_work, time.monotonic()
+                self._fail(w, busy[0], process.death(active_env))
+            elif active_env != at:
+                self._since[w] = active_env, time.monotonic()
             elif time.monotonic() - since > patience_s:
-                self._fail(w, busy[0], process.hang(at_work, patience_s))
+                self._fail(w, busy[0], process.hang(active_env, patience_s))
 
     def _fail(self, w: int, block: int, error: PaddockError) -> None:
         """End a worker that died or hangs, and note that for the caller that waits for it."""
-        at = self._buffers.at_work[w]
+        at = self._buffers.active_env[w]
         at_fault = next((own for own in self._jobs[w].own if at in self._jobs[w].envs(own)), block)
         self._failed.setdefault(w, (at_fault, error))
         self._end(w)
@@ -345,8 +345,8 @@ class Coordinator:
             self._buffers.state[block] = IDLE
 
     def _drop(self, rows: RowIndex) -> None:
-        self._table.forget(rows)
-        self._table.mark(NEW, rows)
+        self._table.drop_infos(rows)
+        self._table.set_state(NEW, rows)
 
     def _handle_failures(self) -> None:
         while self._failed:
@@ -359,7 +359,7 @@ class Coordinator:
             self._failed.clear()
             raise error
         self._end(w)  # or it might step another block, whose steps are lost
-        ready = self._table.lose(np.concatenate([self._ids[own] for own in self._jobs[w].own]))
+        ready = self._table.truncate_lost(np.concatenate([self._ids[own] for own in self._jobs[w].own]))
         self._arrived |= dict.fromkeys((ready // self._each).tolist())
         while self._losses[block] < LOSSES_IN_A_ROW:
             self._losses[block] += 1
@@ -389,16 +389,16 @@ class Coordinator:
         self._processes[w] = process
         self._watch_start(w)
         self._await_start([w])
-        revive = self._revive()
-        assert revive is not None
+        restore = self._restore()
+        assert restore is not None
         for block in self._jobs[w].own:
-            for message in revive(block):
-                self._say(block, message)
+            for message in restore(block):
+                self._send(block, message)
                 while self._task[block] is not None:
                     self._wait()
                     self._raise_failure([w])
                 answer = self._answers.pop(block)
                 if isinstance(answer, PaddockError):
                     raise answer
-                self._table.note(message[1], answer)
+                self._table.add_infos(message[1], answer)
         self.restarts += 1

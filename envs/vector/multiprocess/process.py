@@ -11,9 +11,9 @@ from dataclasses import replace
 import cloudpickle
 
 from paddock.envs.errors import ConfigError
-from paddock.envs.process import ChildProcess, describe_end
+from paddock.envs.process import ChildProcess, describe_exit
 from paddock.envs.vector.contract import EnvError
-from paddock.envs.vector.multiprocess.shared import Bell, SharedBuffers
+from paddock.envs.vector.multiprocess.shared import EventFd, SharedBuffers
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 
 MAIN = "paddock.envs.vector.multiprocess.worker:main"
@@ -45,7 +45,7 @@ class WorkerProcess:
             self._log = os.fdopen(os.memfd_create("paddock-worker-log"), "rb")
             try:
                 message = cloudpickle.dumps(replace(job, log=self._log.fileno()))
-                fds = [job.memory, *job.bells, self._log.fileno()]
+                fds = [job.memory, *job.events, self._log.fileno()]
                 self.child = ChildProcess(MAIN, message, env=os.environ | ONE_THREAD, pass_fds=fds)
             except BaseException:
                 self._log.close()
@@ -78,17 +78,17 @@ class WorkerProcess:
             raise EOFError from error
         return int.from_bytes(message[:4], "little"), message[4:]
 
-    def death(self, at_work: int) -> EnvError:
+    def death(self, active_env: int) -> EnvError:
         """Return how the process ended, at work on which environment, with the traceback of a fatal signal."""
-        cause = describe_end(self.child.kill(ANSWER_S))
+        cause = describe_exit(self.child.kill(ANSWER_S))
         remedy = "fix the environment, or set vec.restart=true to continue without its episodes"
-        return EnvError(f"{self._name(at_work)}: the worker process {cause}; {remedy}\n{self._traceback()}".rstrip())
+        return EnvError(f"{self._name(active_env)}: the worker process {cause}; {remedy}\n{self._traceback()}".rstrip())
 
-    def hang(self, at_work: int, waited_s: float) -> EnvError:
+    def hang(self, active_env: int, waited_s: float) -> EnvError:
         """Return where the process is that has not answered for so long; it is killed."""
         where = self._where()
         self.child.kill()
-        what = f"{self._name(at_work)} gave no answer for {waited_s:g} s (vec.timeout_s)"
+        what = f"{self._name(active_env)} gave no answer for {waited_s:g} s (vec.timeout_s)"
         return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
 
     def end(self, until: float, buffers: SharedBuffers) -> None:
@@ -96,7 +96,7 @@ class WorkerProcess:
         try:
             self.child.popen.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            what = f"{self._name(buffers.at_work[self._job.number])}: the worker process did not end"
+            what = f"{self._name(buffers.active_env[self._job.number])}: the worker process did not end"
             log.warning("%s in time, and is killed; what environments write when closed may be lost", what)
 
     def close(self) -> None:
@@ -105,10 +105,10 @@ class WorkerProcess:
         self.child.connection.close()
         self._log.close()
 
-    def _name(self, at_work: int) -> str:
+    def _name(self, active_env: int) -> str:
         blocks = [self._job.envs(block) for block in self._job.own]
-        if any(at_work in envs for envs in blocks):
-            return f"environment {at_work} ({self._job.spec.id})"
+        if any(active_env in envs for envs in blocks):
+            return f"environment {active_env} ({self._job.spec.id})"
         every = " and ".join(f"{envs[0]} to {envs[-1]}" if len(envs) > 1 else str(envs[0]) for envs in blocks)
         return f"environments {every} ({self._job.spec.id})"
 
@@ -132,13 +132,15 @@ class WorkerProcess:
         return os.fstat(self._log.fileno()).st_size
 
 
-def end(processes: list[WorkerProcess], buffers: SharedBuffers, bells: list[Bell], memory: int, parent: int) -> None:
-    """End workers: they are asked, and killed with a warning if they do not end in time."""
+def end(
+    processes: list[WorkerProcess], buffers: SharedBuffers, events: list[EventFd], memory: int, parent: int
+) -> None:
+    """End workers: ask them, then killed with a warning if they do not end in time."""
     if os.getpid() != parent:  # a fork of it
         return
     buffers.closed[0] = True
-    for bell in bells:
-        bell.ring()
+    for event in events:
+        event.notify()
     for process in processes:
         process.child.connection.close()
     until = time.monotonic() + CLOSE_S

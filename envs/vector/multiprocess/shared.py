@@ -1,4 +1,4 @@
-"""Memory and bells that processes share, and that leave nothing behind however the processes end (Linux)."""
+"""Memory and events that processes share, and that leave nothing behind however the processes end (Linux)."""
 
 import contextlib
 import mmap
@@ -21,8 +21,8 @@ SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond an
 CACHE_LINE = 64  # bytes; what different processes write lies on different lines
 
 # State of a block. The parent writes the orders, and IDLE once it has read the answer; the worker writes the answers.
-IDLE, STEP, STEP_CHOSEN, ASK, DONE, SAID, FAILED = range(7)
-ORDERS, ANSWERS = (STEP, STEP_CHOSEN, ASK), (DONE, SAID, FAILED)
+IDLE, STEP, STEP_CHOSEN, CALL, DONE, REPLIED, FAILED = range(7)
+ORDERS, ANSWERS = (STEP, STEP_CHOSEN, CALL), (DONE, REPLIED, FAILED)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SharedBuffers:
     arrays: Arrays
     chosen: NDArray[np.bool_]  # [N], environments that STEP_CHOSEN steps
     state: memoryview  # [B] bytes, IDLE and so on
-    at_work: memoryview  # [W] int64, the environment at work
+    active_env: memoryview  # [W] int64, the environment at work
     closed: memoryview  # [1] byte, whether the parent closes the vector
 
     @classmethod
@@ -42,7 +42,7 @@ class SharedBuffers:
             arrays=Arrays.allocate(layouts, num_envs, new),
             chosen=new((num_envs,), np.dtype(np.bool_)),
             state=new((blocks,), np.dtype(np.uint8)).data,
-            at_work=new((workers,), np.dtype(np.int64)).data,
+            active_env=new((workers,), np.dtype(np.int64)).data,
             closed=new((1,), np.dtype(np.uint8)).data,
         )
 
@@ -73,7 +73,7 @@ def check_platform() -> None:
     require(sys.platform == "linux", f"vec=multiprocess needs Linux, and this is {sys.platform}; choose vec=serial")
 
 
-class Bell:
+class EventFd:
     """An eventfd by which one process wakes another. Rings add up until they are heard, so none is lost."""
 
     def __init__(self, fd: int) -> None:
@@ -84,7 +84,7 @@ class Bell:
         self._poll.register(fd, select.POLLIN)
         self._soon = True  # the last ring came, or might have come, while spinning
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake the process that waits."""
         os.eventfd_write(self.fd, 1)
 

@@ -1,6 +1,6 @@
 """Environments in worker processes, on shared memory: observations are written where the caller reads them.
 
-Orders and answers are bytes in shared buffers, and bells beside them announce them (see `shared`); only infos, resets
+Orders and answers are bytes in shared buffers, and events beside them announce them (see `shared`); only infos, resets
 and attributes cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
 """
 
@@ -33,10 +33,10 @@ from paddock.envs.vector.contract import (
 from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.multiprocess.coordinator import Coordinator, Message
 from paddock.envs.vector.multiprocess.process import WorkerProcess, end
-from paddock.envs.vector.multiprocess.shared import Arena, Bell, SharedBuffers, check_platform
+from paddock.envs.vector.multiprocess.shared import Arena, EventFd, SharedBuffers, check_platform
 from paddock.envs.vector.multiprocess.worker import WorkerJob
 from paddock.envs.vector.storage import Layouts, RowIndex, numbers
-from paddock.envs.vector.table import NEW, Table, worlds_of
+from paddock.envs.vector.table import NEW, Table, envs_of
 
 
 class MultiprocessVectorEnv(VectorEnv):
@@ -92,18 +92,18 @@ class MultiprocessVectorEnv(VectorEnv):
         memory = os.memfd_create("paddock-buffers")
         os.ftruncate(memory, measured.used)
         buffers = SharedBuffers.lay_out(*sizes, Arena(memory).new)
-        bells = [Bell(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
+        events = [EventFd(os.eventfd(0, os.EFD_NONBLOCK)) for _ in range(1 + workers)]  # ours, then theirs
         processes: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, end, processes, buffers, bells, memory, os.getpid())
+        self._finalizer = weakref.finalize(self, end, processes, buffers, events, memory, os.getpid())
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             self.alive = self._table.alive
             of = (workers, blocks, rows, spec, registered, layouts, autoreset, memory)
-            jobs = [WorkerJob(w, *of, bells=(bells[1 + w].fd, bells[0].fd), log=-1) for w in range(workers)]
+            jobs = [WorkerJob(w, *of, events=(events[1 + w].fd, events[0].fd), log=-1) for w in range(workers)]
             # A circle of references would keep the memory after the last one to this is gone.
-            revive = weakref.WeakMethod(self._revive)
+            restore = weakref.WeakMethod(self._restore)
             self._coordinator = Coordinator(
-                jobs, buffers, bells, self._table, processes, revive, restart=restart, timeout_s=timeout_s
+                jobs, buffers, events, self._table, processes, restore, restart=restart, timeout_s=timeout_s
             )
         except BaseException:
             self.close()
@@ -117,15 +117,15 @@ class MultiprocessVectorEnv(VectorEnv):
     def reset(self, *, seed: Seeds = None, options: dict[str, Any] | None = None) -> Started:
         """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
         check_open(self, "reset")
-        rows, seeds, options = self._table.choose(seed, options)
-        for i in numbers(worlds_of(rows, self.seats)):
+        rows, seeds, options = self._table.parse_reset(seed, options)
+        for i in numbers(envs_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
         parts = self._coordinator.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {block: parts.get(block, np.zeros(0, np.intp)) for block in range(len(self._coordinator.rows))}
         messages: dict[int, Message] = {}
         for block, part in parts.items():
-            chosen_seeds = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
+            chosen_seeds = [seeds[i] for i in numbers(envs_of(part, self.seats))]
             messages[block] = (self._slots.reset, part, chosen_seeds, options)
         started = self._start(rows, messages)
         self._key = None  # not before: if a worker was not reached, the next reset reaches all
@@ -138,14 +138,14 @@ class MultiprocessVectorEnv(VectorEnv):
         self._key = seed
         messages: dict[int, Message] = {}
         for block, part in enumerate(self._coordinator.rows):
-            messages[block] = (self._slots.begin, part, seed, [first[i] for i in numbers(worlds_of(part, self.seats))])
+            messages[block] = (self._slots.begin, part, seed, [first[i] for i in numbers(envs_of(part, self.seats))])
         return self._start(self._table.everyone, messages)
 
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         """See `VectorEnv.renumber`."""
         check_open(self, "renumber")
         self._numbers = read_episodes(numbers, self.worlds)
-        self._ask(self._renumber)
+        self._call_blocks(self._renumber)
 
     @closes_on_interrupt
     def send(self, actions: Any, env_ids: Rows = None) -> None:
@@ -153,14 +153,14 @@ class MultiprocessVectorEnv(VectorEnv):
         check_open(self, "send")
         latest = env_ids is None and self.batch_size < self.num_envs
         rows = self._latest if latest else self._table.rows(env_ids, "send")
-        self._table.accept(actions, rows, distinct=latest)
+        self._table.put_actions(actions, rows, distinct=latest)
         self._coordinator.step(rows)
 
     @closes_on_interrupt
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
         check_open(self, "recv")
-        rows = self._table.outstanding(env_ids)
+        rows = self._table.pending(env_ids)
         if env_ids is None and self.batch_size < len(numbers(rows)):
             rows = self._coordinator.wait_for_any(self.batch_size)
         else:
@@ -169,29 +169,29 @@ class MultiprocessVectorEnv(VectorEnv):
         return self._table.batch(rows)
 
     @closes_on_interrupt
-    def wait_for_first(self, groups: Iterable[RowIndex], called: Callable[[], bool]) -> int | None:
-        """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
+    def wait_for_first(self, groups: Iterable[RowIndex], interrupted: Callable[[], bool]) -> int | None:
+        """Wait until all of one of these groups can be received; returns its number, None once `interrupted` returns true.
 
         Raises:
             EnvError: an environment raised, or its process died or hung.
         """
-        return self._coordinator.wait_for_first(groups, called)
+        return self._coordinator.wait_for_first(groups, interrupted)
 
-    def call_away(self) -> None:
-        """Make the thread that waits look at `called`; from any thread."""
-        self._coordinator.call_away()
+    def interrupt_wait(self) -> None:
+        """Make the thread that waits check `interrupted`; from any thread."""
+        self._coordinator.interrupt_wait()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the result of each environment's method, or its attribute where that is no method."""
         check_open(self, "call")
-        answers = self._ask(lambda block: (self._slots.call, name, args, kwargs))
+        answers = self._call_blocks(lambda block: (self._slots.call, name, args, kwargs))
         return tuple(one for answer in answers.values() for one in answer)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         each = read_values(values, self.worlds)
-        self._ask(lambda block: self._set(name, each, block))
+        self._call_blocks(lambda block: self._set(name, each, block))
         self._attributes[name] = each
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -200,30 +200,30 @@ class MultiprocessVectorEnv(VectorEnv):
             self._finalizer()
 
     @closes_on_interrupt
-    def _ask(self, message: Callable[[int], Message]) -> dict[int, Any]:
+    def _call_blocks(self, message: Callable[[int], Message]) -> dict[int, Any]:
         """Send each block its message; return the answers."""
         blocks = range(len(self._coordinator.rows))
-        return self._coordinator.ask({block: message(block) for block in blocks}, insist=False)
+        return self._coordinator.call({block: message(block) for block in blocks}, retry=False)
 
     @closes_on_interrupt
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
         """Start episodes in some environments; actions sent to them before are dropped."""
-        self._coordinator.settle(messages)
-        self._table.mark(NEW, rows)
-        self._table.forget(rows)
-        self._table.arrays.episode[worlds_of(rows, self.seats)] = 0
-        infos = self._coordinator.ask(messages, insist=True)
+        self._coordinator.wait_idle(messages)
+        self._table.set_state(NEW, rows)
+        self._table.drop_infos(rows)
+        self._table.arrays.episode[envs_of(rows, self.seats)] = 0
+        infos = self._coordinator.call(messages, retry=True)
         for block, message in messages.items():
-            self._table.note(message[1], infos[block])
+            self._table.add_infos(message[1], infos[block])
         self._latest = self._table.everyone
         return self._table.start(rows)
 
     def _renumber(self, block: int) -> Message:
         assert self._numbers is not None
-        worlds = numbers(worlds_of(self._coordinator.rows[block], self.seats))
+        worlds = numbers(envs_of(self._coordinator.rows[block], self.seats))
         return self._slots.renumber, [self._numbers[i] for i in worlds]
 
-    def _revive(self, block: int) -> list[Message]:
+    def _restore(self, block: int) -> list[Message]:
         """Return the messages for a worker that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[block], self._table
         messages: list[Message] = [self._set(name, each, block) for name, each in self._attributes.items()]
@@ -232,7 +232,7 @@ class MultiprocessVectorEnv(VectorEnv):
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):
-            worlds = numbers(worlds_of(ids, self.seats))
+            worlds = numbers(envs_of(ids, self.seats))
             episodes = table.arrays.episode[worlds].tolist()
             if self._key is not None:
                 messages.append((self._slots.begin, ids, self._key, episodes))

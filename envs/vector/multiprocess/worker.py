@@ -21,17 +21,17 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import EnvError
 from paddock.envs.vector.multiagent_slots import slots_of
 from paddock.envs.vector.multiprocess.shared import (
-    ASK,
+    CALL,
     DONE,
     FAILED,
     ORDERS,
-    SAID,
+    REPLIED,
     STEP,
     Arena,
-    Bell,
+    EventFd,
     SharedBuffers,
 )
-from paddock.envs.vector.slots import NOBODY, EnvSlots, build
+from paddock.envs.vector.slots import NO_ENV, EnvSlots, build
 from paddock.envs.vector.storage import Layouts
 
 WAIT_S = 60.0  # for an order, at a time
@@ -50,7 +50,7 @@ class WorkerJob:
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
-    bells: tuple[int, int]  # file descriptors: the worker's own bell, and the parent's
+    events: tuple[int, int]  # file descriptors: the worker's own event, and the parent's
     log: int  # file descriptor for tracebacks
 
     @property
@@ -93,7 +93,7 @@ class Worker:
         memory = Arena(job.memory)
         self.buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, job.blocks, memory.new)
         self.job, self.connection = job, connection
-        self.own, self.parent = map(Bell, job.bells)
+        self.own, self.parent = map(EventFd, job.events)
 
     def serve(self) -> None:
         """Build the environments and follow orders until the parent closes."""
@@ -107,56 +107,56 @@ class Worker:
         except PaddockError as error:
             for _, slots in blocks:
                 slots.close()
-            self._say(job.number, FAILED, error)
+            self._send(job.number, FAILED, error)
             return
         gc.freeze()  # all objects so far stay; collections skip them
         for block in job.own:
-            self._say(block, SAID, None)
+            self._send(block, REPLIED, None)
         try:
             while not self.buffers.closed[0]:
                 due = [(block, slots) for block, slots in blocks if state[block] in ORDERS]
                 if not due:
                     self.own.wait(WAIT_S)
                 for block, slots in due:
-                    self._follow(block, slots)
+                    self._execute(block, slots)
         finally:  # also where the parent has closed before it heard the answer of a step
             for _, slots in blocks:
                 slots.close()
 
     def _build(self, block: int) -> EnvSlots:
         """Build a block's environments."""
-        job, at_work = self.job, self.buffers.at_work[self.job.number : self.job.number + 1]
-        envs, first = build(job.spec, job.envs(block), at_work), job.envs(block).start
+        job, active_env = self.job, self.buffers.active_env[self.job.number : self.job.number + 1]
+        envs, first = build(job.spec, job.envs(block), active_env), job.envs(block).start
         kind = slots_of(job.layouts)
-        return kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, at_work)
+        return kind(job.spec, envs, first, self.buffers.arrays, job.layouts, job.autoreset, active_env)
 
-    def _follow(self, block: int, slots: EnvSlots) -> None:
+    def _execute(self, block: int, slots: EnvSlots) -> None:
         """Carry out a block's order, and answer."""
         rows, order = self.job.rows(block), self.buffers.state[block]
         try:
-            if order == ASK:
+            if order == CALL:
                 method, *arguments = pickle.loads(self.connection.recv_bytes())
-                self._say(block, SAID, method(slots, *arguments))
+                self._send(block, REPLIED, method(slots, *arguments))
                 return
             chosen = rows if order == STEP else rows.start + np.flatnonzero(self.buffers.chosen[rows])
             infos = slots.step(chosen)
         except PaddockError as error:
-            self._say(block, FAILED, error)
+            self._send(block, FAILED, error)
             return
         if infos:
-            self._say(block, SAID, infos)
+            self._send(block, REPLIED, infos)
         else:
             self.buffers.state[block] = DONE
-            self.parent.ring()
+            self.parent.notify()
 
-    def _say(self, block: int, state: int, what: Any) -> None:
+    def _send(self, block: int, state: int, what: Any) -> None:
         """Send something to the parent, after the state that announces it: it may be more than the connection holds."""
         try:
             message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             text = f"worker {self.job.number}: infos or results cannot be pickled ({one_line(error)})"
             state, message = FAILED, pickle.dumps(EnvError(f"{text}; return plain data"))
-        self.buffers.at_work[self.job.number] = NOBODY
+        self.buffers.active_env[self.job.number] = NO_ENV
         self.buffers.state[block] = state
-        self.parent.ring()
+        self.parent.notify()
         self.connection.send_bytes(block.to_bytes(4, "little") + message)

@@ -23,7 +23,7 @@ from paddock.algos.networks.heads import LOWEST, make_head
 from paddock.algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
-from paddock.envs.errors import NO_ROOM, ConfigError
+from paddock.envs.errors import DISK_FULL, ConfigError
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints
 
@@ -263,7 +263,7 @@ def test_a_run_on_a_full_disk_ends_and_resumes_once_there_is_space(
     capfd.readouterr()
     refuse_write(monkeypatch, 9)
     # By this a sweep knows that it is no fault of the trial's.
-    assert call_main(*command("dqn", run, "compute=serial")) == NO_ROOM
+    assert call_main(*command("dqn", run, "compute=serial")) == DISK_FULL
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
     assert call_main(*command("dqn", run, "compute=serial")) == 0

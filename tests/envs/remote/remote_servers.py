@@ -22,7 +22,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from paddock.envs.remote.client import endpoint  # noqa: E402
 from paddock.envs.remote.client.connection import OPEN_S  # noqa: E402
-from paddock.envs.remote.frames import Kind, join  # noqa: E402
+from paddock.envs.remote.frames import Kind, encode_frame  # noqa: E402
 from paddock.envs.remote.server.service import EnvironmentServer  # noqa: E402
 from paddock.envs.remote.server.settings import ServerSettings  # noqa: E402
 
@@ -192,16 +192,16 @@ class Raw:
 
     def attach(self, secret: bytes | None = None, received: int = 0) -> endpoint.Channel:
         channel = endpoint.Channel(self.endpoint, self.address, 60.0)
-        channel.send(join(Kind.ATTACH, [self.session, secret or self.secret, received]))
+        channel.send(encode_frame(Kind.ATTACH, [self.session, secret or self.secret, received]))
         return channel
 
 
 def begin(seq: int, key: int = 1) -> bytes:
-    return join(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2)])
+    return encode_frame(Kind.BEGIN, [seq, 0, key, np.zeros(2, np.int64), np.arange(2)])
 
 
 def turn(seq: int, action: int = 1) -> bytes:
-    return join(Kind.STEP, [seq, 0, [0, 2]], [np.full(2, action, np.int64)])
+    return encode_frame(Kind.STEP, [seq, 0, [0, 2]], [np.full(2, action, np.int64)])
 
 
 def start_process(address: str = "127.0.0.1:0", vec: str = "serial") -> tuple["subprocess.Popen[str]", str]:

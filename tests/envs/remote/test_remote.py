@@ -43,7 +43,7 @@ from paddock.envs.vector import Serial, VectorMisuse, in_groups
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from paddock.envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from paddock.envs.remote.frames import Frame, Kind, join, split  # noqa: E402
+from paddock.envs.remote.frames import Frame, Kind, decode_frame, encode_frame  # noqa: E402
 from paddock.envs.remote.spaces import build_space, describe_space  # noqa: E402
 from paddock.envs.remote.values import EncodeError, decode, encode  # noqa: E402
 
@@ -249,6 +249,8 @@ def test_only_who_chooses_a_server_needs_grpc() -> None:
 
 
 def test_frames_are_what_they_were() -> None:
-    frame = split(join(Kind.STEP, [1, "é"], [np.arange(3, dtype=np.int16), np.zeros((0, 2)), np.ones(1)], flags=1))
+    frame = decode_frame(
+        encode_frame(Kind.STEP, [1, "é"], [np.arange(3, dtype=np.int16), np.zeros((0, 2)), np.ones(1)], flags=1)
+    )
     assert isinstance(frame, Frame) and (frame.kind, frame.flags, frame.header) == (Kind.STEP, 1, [1, "é"])
     assert bytes(frame.body) == np.arange(3, dtype=np.int16).tobytes() + bytes(2) + np.ones(1).tobytes()

@@ -26,7 +26,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from paddock.envs.remote import security  # noqa: E402
 from paddock.envs.remote.client.endpoint import ConnectionLost  # noqa: E402
-from paddock.envs.remote.frames import Kind, join  # noqa: E402
+from paddock.envs.remote.frames import Kind, encode_frame  # noqa: E402
 from paddock.envs.remote.values import DecodeError, decode, encode  # noqa: E402
 
 
@@ -34,8 +34,8 @@ from paddock.envs.remote.values import DecodeError, decode, encode  # noqa: E402
     ("frames", "named"),
     [
         ([begin(1), turn(3)], "order 3 came where 2 is due"),
-        ([join(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
-        ([join(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
+        ([encode_frame(Kind.STEP, [1, 0, [0, 3]], [np.zeros(3, np.int64)])], "rows are not some of the 2"),
+        ([encode_frame(Kind.STEP, [1, 0, [0, 2]], [np.zeros(9, np.int64)])], "a body of 72 bytes where 16"),
     ],
 )
 def test_an_order_out_of_turn_ends_the_session_before_anything_steps(serve: Any, frames: Any, named: str) -> None:
@@ -137,7 +137,7 @@ def test_answers_that_a_client_must_have_are_not_kept_for_it(serve: Any) -> None
     channel.send(begin(1))
     for k in range(2, 102):  # the second row acts three times as often as both together
         rows = [0, 2] if k % 4 == 0 else [1, 2]
-        channel.send(join(Kind.STEP, [k, 0, rows], [np.zeros(rows[1] - rows[0], np.int64)]))
+        channel.send(encode_frame(Kind.STEP, [k, 0, rows], [np.zeros(rows[1] - rows[0], np.int64)]))
     assert [channel.receive().header[0] for _ in range(102)] == [0, *range(1, 102)]
     assert sorted(session._kept) == [1, 101]
     channel.close()

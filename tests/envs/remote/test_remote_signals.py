@@ -17,7 +17,7 @@ from paddock.envs.vector import Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from paddock.envs.remote.frames import Kind, join  # noqa: E402
+from paddock.envs.remote.frames import Kind, encode_frame  # noqa: E402
 from paddock.envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from paddock.envs.remote.single import RemoteEnv  # noqa: E402
 
@@ -57,9 +57,9 @@ def test_signals_come_between_the_same_steps_here_there_and_in_a_replay(serve: A
 
 def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
     channel = (raw := Raw(serve(WINDY), environment="Windy-v0")).attach()
-    frames = [join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2)])]
-    frames += [join(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}, 1])] * 3
-    frames += [join(Kind.STEP, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
+    frames = [encode_frame(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2)])]
+    frames += [encode_frame(Kind.SIGNAL, [2, 0, "x", {"by": 1.0}, 1])] * 3
+    frames += [encode_frame(Kind.STEP, [3, 0, [0, 2]], [np.zeros(2, np.int64)])]
     for frame in frames:
         channel.send(frame)
     answers = [channel.receive() for _ in range(6)]
@@ -67,7 +67,7 @@ def test_a_signal_that_comes_again_is_taken_once(serve: Any) -> None:
 
     assert [one.header[0] for one in answers[1:]] == [1, 2, 2, 2, 3] and raw.session
     assert decode(answers[-1].header[1])["wind"][1] == 2.0
-    channel.send(join(Kind.SIGNAL, [4, 0, "x", bytes(70_000), 2]))
+    channel.send(encode_frame(Kind.SIGNAL, [4, 0, "x", bytes(70_000), 2]))
     assert "more than 65536 bytes" in channel.receive().header[2]
     channel.close()
 

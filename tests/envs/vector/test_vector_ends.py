@@ -50,7 +50,7 @@ def test_environments_have_time_to_write_as_they_are_closed(tmp_path: Path) -> N
     vec.set_attr("nap_s", 0.5)
     vec.reset(seed=0)
     vec.send(np.ones(1, int))  # whose info finds nobody any more
-    wait_until(lambda: vec._coordinator._buffers.at_work[0] == 0)
+    wait_until(lambda: vec._coordinator._buffers.active_env[0] == 0)
     vec.close()
     assert (tmp_path / "diary").read_text() == closed + "closed\n"
 

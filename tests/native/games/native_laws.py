@@ -93,7 +93,7 @@ def assert_same_run_natively(words: Sequence[str], budget: str, early: int, late
 
 def assert_auto_takes(spec: EnvSpec) -> None:
     """`vec=auto` plays an environment natively."""
-    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
+    section = Auto(num_envs=2, restart=False, timeout_s=1.0).choose(spec, elsewhere=True, report=lambda line: None)
     assert section["_target_"] == "paddock.envs.vector.Native"
 
 

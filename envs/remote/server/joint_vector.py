@@ -6,18 +6,26 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from paddock.envs.remote.server.joint import CalledAway, Client, JointEnv, JointOutcome, JointStep, NoRoom, Start
+from paddock.envs.remote.server.joint import (
+    Client,
+    JointEnv,
+    JointOutcome,
+    JointStep,
+    Start,
+    Unavailable,
+    WaitInterrupted,
+)
 from paddock.envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
 from paddock.envs.vector.infos import merge_infos, pick_infos
 
 JOIN_S = 5.0  # for which whoever joins waits for the end of a step
 
 
-class SeatsVectorEnv(VectorEnv):
+class JointVectorEnv(VectorEnv):
     """Some rows of one environment; `recv`, `reset` and `begin` wait for other clients.
 
     Attributes:
-        called: whether a wait must stop with CalledAway.
+        called: whether a wait must stop with WaitInterrupted.
         last: whether this was the last client when it was closed.
     """
 
@@ -32,15 +40,15 @@ class SeatsVectorEnv(VectorEnv):
 
         Raises:
             VectorMisuse: another client has one of them.
-            NoRoom: it is at work on a long step, or ends.
+            Unavailable: it is at work on a long step, or ends.
         """
         self.joint, self.agents, self.autoreset = joint, tuple(agents), autoreset
         own = [joint.agents.index(agent) for agent in agents]
         if not joint.changed.acquire(timeout=JOIN_S):
-            raise NoRoom(f"joint world {joint.name} has been at work on a step for {JOIN_S:g} s")
+            raise Unavailable(f"joint world {joint.name} has been at work on a step for {JOIN_S:g} s")
         try:
             if joint.ended:
-                raise NoRoom(f"joint world {joint.name} ends, as its last client has gone")
+                raise Unavailable(f"joint world {joint.name} ends, as its last client has gone")
             self._client: Client = joint.join(client, own, follows=autoreset is AutoresetMode.SAME_STEP)
         finally:
             joint.changed.release()
@@ -49,7 +57,7 @@ class SeatsVectorEnv(VectorEnv):
         self.alive = np.zeros(len(own), np.bool_)
         self._key = self._number = self._episode = 0  # by which its episodes are keyed
         self.last = False
-        self.called: Callable[[], bool] = lambda: False
+        self.interrupted: Callable[[], bool] = lambda: False
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `reset_at`."""
@@ -141,7 +149,7 @@ class SeatsVectorEnv(VectorEnv):
     def recv(self, env_ids: Rows = None) -> Batch:
         """Wait for the step that the others are to act in too; where it ends the episode, for the next one's reset."""
         with self.joint.changed:
-            self.joint.wait(self._is_told, self.called)
+            self.joint.wait(self._has_outcome, self.interrupted)
             outcome, own = self._take(), self._own
             infos = self._infos(outcome) | {"over": np.array([outcome.over])}
             seen = outcome
@@ -182,7 +190,7 @@ class SeatsVectorEnv(VectorEnv):
                 agent = self.joint.agents[seat]
                 raise VectorMisuse(f"send: {agent} did something else before at this step of the joint world")
 
-    def _is_told(self) -> bool:
+    def _has_outcome(self) -> bool:
         """Return whether there is something to tell; whoever follows asks for the episode after one that is over."""
         joint, client = self.joint, self._client
         if client.error is not None:
@@ -205,15 +213,15 @@ class SeatsVectorEnv(VectorEnv):
         """Wait for an episode that is asked for, or that had been begun.
 
         Raises:
-            CalledAway: there is something else to look at.
+            WaitInterrupted: there is something else to look at.
         """
         joint, client = self.joint, self._client
         if start is not None:
             client.start = start
             joint.advance()
             try:
-                joint.wait(lambda: client.start is not start, self.called)
-            except CalledAway:
+                joint.wait(lambda: client.start is not start, self.interrupted)
+            except WaitInterrupted:
                 client.start = None
                 raise
         outcome = self._take()
