@@ -1,6 +1,7 @@
-"""Where runs stand, as a table on the terminal."""
+"""Table of run states for the terminal."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,20 +10,25 @@ from .state import WRONG, RunState, log_tail
 from .sweeps import label_runs
 from .units import duration, short
 
-HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")
-NAME_WIDTH = 32  # longer names lose their middle, so that a line fits into 100 columns
-DIFFERENCES_WIDTH = 40  # longer words lose their end
+HEAD = ("run", "with", "state", "iteration", "steps", "budget", "return", "time", "last row", "reason or job")
+NAME_WIDTH = 32  # longer names are abbreviated, so that a line fits into 100 columns
+DIFFERENCES_WIDTH = 40  # longer text is cut
+DATED = re.compile(r"\d{4}-(\d\d-\d\d)_(\d\d-\d\d-\d\d_.+)")  # names chosen by Paddock
 
 
 def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
-    """Print a line for each run, below it why it is as it is, and how many there are of each state.
+    """Print one line per run with the reason for its state below, then the number of runs in each state.
 
     Args:
-        lines: how many to show of what the job of a run printed that failed before it began.
+        folder: the folder that run names are relative to.
+        run_states: the runs.
+        lines: number of output lines shown for a job that failed before its run started.
     """
-    told = label_runs({run_state.run: run_state.config for run_state in run_states})
-    head, *rows = [HEAD, *(_cells(folder, run_state, told.get(run_state.run, "")) for run_state in run_states)]
-    empty = () if any(told.values()) else (HEAD.index("with"),)
+    labels = label_runs({run_state.run: run_state.config for run_state in run_states})
+    names = _short_names([_name(folder, run_state.run) for run_state in run_states])
+    cells = (_cells(one, labels.get(one.run, ""), name) for one, name in zip(run_states, names, strict=True))
+    head, *rows = [HEAD, *cells]
+    empty = () if any(labels.values()) else (HEAD.index("with"),)
     widths = [0 if i in empty else max(map(len, column)) for i, column in enumerate(zip(head, *rows, strict=True))]
     print(_line(head, widths))
     for run_state, cells in zip(run_states, rows, strict=True):
@@ -36,13 +42,16 @@ def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> Non
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
-def _cells(folder: Path, run_state: RunState, told: str) -> tuple[str, ...]:
+def _name(folder: Path, run: Path) -> str:
+    return os.path.relpath(run, folder) if run != folder else run.absolute().name
+
+
+def _cells(run_state: RunState, label: str, name: str) -> tuple[str, ...]:
     metrics, job = run_state.metrics, run_state.submission.job if run_state.submission else ""
-    name = os.path.relpath(run_state.run, folder) if run_state.run != folder else run_state.run.absolute().name
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     return (
-        _shorten(name),
-        told if len(told) <= DIFFERENCES_WIDTH else f"{told[: DIFFERENCES_WIDTH - 2]}..",
+        name,
+        label if len(label) <= DIFFERENCES_WIDTH else f"{label[: DIFFERENCES_WIDTH - 2]}..",
         run_state.state,
         f"{metrics['iteration']:.0f}" if "iteration" in metrics else "",
         short(metrics["step"]) if "step" in metrics else "",
@@ -54,9 +63,16 @@ def _cells(folder: Path, run_state: RunState, told: str) -> tuple[str, ...]:
     )
 
 
-def _shorten(name: str) -> str:
+def _short_names(names: Sequence[str]) -> list[str]:
+    """Abbreviate long names: `21-30-48 ppo CartPole-v1 s0`, with the day if there are several; cut the middle."""
+    days = {match[1] for name in names if (match := DATED.search(name))}
+
+    def shorten(match: re.Match[str]) -> str:
+        return (f"{match[1]} " if len(days) > 1 else "") + match[2].replace("_seed", " s").replace("_", " ")
+
+    short_names = [name if len(name) <= NAME_WIDTH else DATED.sub(shorten, name) for name in names]
     half = NAME_WIDTH // 2 - 1
-    return name if len(name) <= NAME_WIDTH else f"{name[:half]}..{name[-half:]}"
+    return [name if len(name) <= NAME_WIDTH else f"{name[:half]}..{name[-half:]}" for name in short_names]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -92,7 +92,7 @@ def test_each_run_has_a_line(status: Main, tmp_path: Path) -> None:
     code, out, err = status("runs")
     lines = out.splitlines()
     assert (code, err) == (1, "")
-    assert lines[0].split() == [*(name for name in HEAD[:-2] if name != "with"), "last", "row", "why", "or", "job"]
+    assert lines[0].split() == [*(name for name in HEAD[:-2] if name != "with"), "last", "row", "reason", "or", "job"]
     assert lines[1].split()[:7] == ["a", "done", "4", "4.0k", "50%", "42", "2m00s"]
     assert lines[1].endswith("budget.iterations=4")
     assert lines[2].split()[:6] == ["sweep/9", "failed", "1", "1.0k", "0.5", "30s"]  # without a bound or an evaluation
@@ -100,6 +100,13 @@ def test_each_run_has_a_line(status: Main, tmp_path: Path) -> None:
     assert lines[4].split()[:7] == ["sweep/10", "stopped", "3", "3.0k", "10%", "21", "1m30s"]
     assert lines[5:] == ["    SIGINT", "1 done, 1 failed, 1 stopped"]
     assert max(map(len, lines)) <= 100
+
+
+def test_long_names_keep_their_unique_part(status: Main, tmp_path: Path) -> None:
+    for name in ("21-30-48_ppo_CartPole-v1_seed0", "21-30-49_sac_CartPole-v1_seed1"):
+        make_run(tmp_path / f"runs/2026-11-28_{name}", 1, done="budget.iterations=1")
+    names = [line.partition("  ")[0] for line in status("runs")[1].splitlines()[1:3]]
+    assert names == ["21-30-48 ppo CartPole-v1 s0", "21-30-49 sac CartPole-v1 s1"]
 
 
 def test_runs_of_a_sweep_show_their_differences(status: Main, tmp_path: Path) -> None:
