@@ -1,7 +1,7 @@
-"""Progress of a run on the console: one live line on a terminal, plain lines anywhere else.
+"""Console progress of a run: one live line on a terminal, plain lines elsewhere.
 
-The console is a mirror too: it writes through a queue, so that a stopped terminal or an unread pager never stops a run.
-A stream that breaks is given up.
+The console writes through a queue, so that a stopped terminal or an unread pager never blocks a run. Output to a broken
+stream is discarded.
 """
 
 import contextlib
@@ -18,28 +18,24 @@ from typing import TextIO
 from ..runs.units import duration, short
 from .queue import WriteQueue
 
-LIVE_INTERVAL_S = 0.1  # between two states of the live line
-PLAIN_INTERVAL_S = 1.0  # between two plain lines
-NOTEBOOK_INTERVAL_S = 5.0  # between two below a notebook's cell, which keeps them
-CLOSE_TIMEOUT_S = 5.0  # that the end of a run waits for a stream which takes nothing
-WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
+LIVE_INTERVAL_S = 0.1  # between updates of the live line
+PLAIN_INTERVAL_S = 1.0  # between plain lines
+NOTEBOOK_INTERVAL_S = 5.0  # between lines below a notebook cell, which keeps them
+CLOSE_TIMEOUT_S = 5.0  # that a run waits at its end for a blocked stream
+WAITING_LINES = 1000  # queue limit; further lines are dropped
 
-LOG_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
+LOG_INTERVAL_S = 10.0  # between progress lines without a terminal
 CLEAR = "\r\x1b[K"
-LEGEND = (
-    "mean, best: return of episodes in training, on average and the highest so far; "
-    "eval: mean return of an evaluation, eval@N: of iteration N's policy"
-)
 
 
 class Console:
-    """Shows rows of metrics and messages between them.
+    """Console that shows rows of metrics, and messages between them.
 
     Args:
         out: for rows and messages; a terminal gets the live line.
         err: for warnings.
-        budget: what ends the run, any of `iterations`, `steps` (environment steps) and `minutes`; None is no limit.
-        clock: seconds, to space the lines.
+        budget: limits of the run, any of `iterations`, `steps` (environment steps) and `minutes`; None is no limit.
+        clock: current time in seconds.
     """
 
     def __init__(
@@ -55,25 +51,24 @@ class Console:
         plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
         self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
         self._known: dict[str, float] = {}  # the last finite value of each key
-        self._start = {"system/seconds": 0.0, "iteration": 0.0, "step": 0.0}  # of this session
+        self._start = {"system/seconds": 0.0, "iteration": 0.0, "step": 0.0}  # where this session started
         self._best = -math.inf
         self._drawn_at = -math.inf
-        self._pending = False  # the last row is not shown yet
-        self._explained = False
-        # Mirrors write from their threads, and a signal handler may interrupt `log`: hence re-entrant.
+        self._pending = False  # whether the last row is not shown yet
+        # Re-entrant, since mirrors write from their threads and a signal handler may interrupt `log`.
         self._lock = threading.RLock()
         self._closed = self._stuck = False
         for stream in (self._out, self._err):
             with contextlib.suppress(OSError, ValueError):
-                stream.flush()  # from here on the buffer is bypassed
+                stream.flush()  # later writes bypass the buffer
         self._queue = WriteQueue("console", WAITING_LINES, on_error=lambda error: None)
 
     def begin(self, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Set where an earlier session ended: its seconds and last metrics."""
+        """Set the elapsed seconds and the last metrics of the previous session."""
         self._start = {"system/seconds": seconds} | {key: metrics.get(key, 0.0) for key in ("iteration", "step")}
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """Show a row, unless the last one was shown a moment ago; a missing or non-finite key shows its last value."""
+        """Show a row, at most one per interval; a missing or non-finite value is replaced by the last finite one."""
         with self._lock:
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
             self._best = max(self._best, self._known.get("train/return_max", -math.inf))
@@ -84,15 +79,15 @@ class Console:
                 self._draw()
 
     def message(self, text: str) -> None:
-        """Show a line on its own, above the live line."""
+        """Show a message above the live line."""
         self._print(self._out, text)
 
     def warn(self, text: str) -> None:
-        """Show a line on the error stream."""
+        """Show a warning on the error stream."""
         self._print(self._err, f"warning: {text}")
 
     def close(self) -> None:
-        """Show the last row if it was not, and wait a moment for what is still to be written."""
+        """Show the last row, and wait briefly for queued output."""
         if self._closed:
             return
         with self._lock:
@@ -104,9 +99,6 @@ class Console:
 
     def _draw(self) -> None:
         self._pending = False
-        if not self._explained and {"train/return_mean", "eval/return_mean"} & self._known.keys():
-            self._explained = True
-            self._queue.offer(partial(_write, self._out, (CLEAR if self._live else "") + LEGEND + "\n"))
         if self._live:
             self._queue.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
         else:
@@ -133,19 +125,18 @@ class Console:
         if "system/steps_per_s" in known:
             fields.append(f"{short(known['system/steps_per_s'])} steps/s")
         if "train/return_mean" in known:
-            fields.append(f"mean {short(known['train/return_mean'])}")
-        if self._best > -math.inf:
-            fields.append(f"best {short(self._best)}")
+            best = f" (best {short(self._best)})" if self._best > -math.inf else ""
+            fields.append(f"return {short(known['train/return_mean'])}{best}")
         if "eval/return_mean" in known:
             of = known.get("eval/of_iteration", known["iteration"])
-            at = "" if of == known["iteration"] else f"@{of:.0f}"
-            fields.append(f"eval{at} {short(known['eval/return_mean'])}")
+            at = "" if of == known["iteration"] else f" (iteration {of:.0f})"
+            fields.append(f"eval return {short(known['eval/return_mean'])}{at}")
         if math.isfinite(left := self._seconds_left()):
-            fields.append(f"{duration(left)} left")
+            fields.append(f"ETA {duration(left)}")
         return " | ".join(fields)[:width]
 
     def _seconds_left(self) -> float:
-        """Estimate the time until the budget is spent from the pace of this session; infinity if there is no budget."""
+        """Estimate the time until the budget is spent from this session's speed; infinity without a budget."""
         known, left = self._known, [math.inf]
         if "system/seconds" not in known:
             return math.inf
@@ -160,11 +151,11 @@ class Console:
 
 
 class LiveLine:
-    """One line of progress on a terminal, which is cleared at the end; elsewhere a line now and then.
+    """Progress line on a terminal, cleared at the end; occasional lines elsewhere.
 
     Args:
-        stream: where it is shown.
-        clock: seconds, to space the lines.
+        stream: output stream.
+        clock: current time in seconds.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -173,7 +164,7 @@ class LiveLine:
         self._shown_at = -math.inf if self._live else clock()
 
     def show(self, text: str) -> None:
-        """Show a text in place of the last one, unless that was shown a moment ago."""
+        """Replace the line, at most once per interval."""
         now = self._clock()
         if now - self._shown_at >= (LIVE_INTERVAL_S if self._live else LOG_INTERVAL_S):
             self._shown_at = now
@@ -181,7 +172,7 @@ class LiveLine:
             _write(self._stream, shown)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Clear the line."""
         if self._live:
             _write(self._stream, CLEAR)
 
@@ -196,19 +187,19 @@ def _write(stream: TextIO, text: str) -> None:
             stream.write(text)
             stream.flush()
         return
-    # Straight to the descriptor: a thread stuck in Python's buffer would break the interpreter's exit.
+    # Write to the descriptor: a thread blocked in Python's buffer would break the interpreter's exit.
     data = memoryview(text.encode(stream.encoding or "utf-8", errors="replace"))
     try:
         while data:
             data = data[os.write(descriptor, data) :]
     except OSError as error:
-        # The reader has gone. Python's own flush at exit would turn the exit code into 120.
+        # The reader has closed the pipe, and Python's flush at exit would set exit code 120.
         if error.errno in (errno.EPIPE, errno.EIO):
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _is_notebook(stream: TextIO) -> bool:
-    """Return whether a stream is shown below a notebook's cell; its descriptor is that of the server's terminal."""
+    """Return whether a stream is a notebook cell's output, whose descriptor is the server's terminal."""
     return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 

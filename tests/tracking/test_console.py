@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from mirrored import rows_of, run_code
 
-from paddock.tracking.console import LEGEND, Console, LiveLine
+from paddock.tracking.console import Console, LiveLine
 from paddock.tracking.messages import NAME, early_warnings, messages
 
 
@@ -50,10 +50,9 @@ def test_pipe_gets_plain_lines_and_always_the_last() -> None:
         # Shown at 0.4 s, 1.6 s (the first a second later) and the last. 20 s an iteration: nine more are 180 s, but
         # the two minutes end after 100 s; after iteration 5, both have 100 s and 20 s left.
         assert text.read() == (
-            f"{LEGEND}\n"
-            "iteration 1 | 300.0k steps | 15.0k steps/s | mean 211 | best 299 | eval 1.2k | 1m40s left\n"
-            "iteration 4 | 1.2M steps | 15.0k steps/s | mean 214 | best 299 | eval 1.2k | 40s left\n"
-            "iteration 5 | 1.5M steps | 15.0k steps/s | mean 215 | best 299 | eval 1.2k | 20s left\n"
+            "iteration 1 | 300.0k steps | 15.0k steps/s | return 211 (best 299) | eval return 1.2k | ETA 1m40s\n"
+            "iteration 4 | 1.2M steps | 15.0k steps/s | return 214 (best 299) | eval return 1.2k | ETA 40s\n"
+            "iteration 5 | 1.5M steps | 15.0k steps/s | return 215 (best 299) | eval return 1.2k | ETA 20s\n"
         )
 
 
@@ -65,8 +64,8 @@ def test_evaluation_of_an_earlier_iteration_names_it() -> None:
         clock.now = 2.0 * i
         console.log({"iteration": i, "step": 10 * i, **evaluation})
     console.close()
-    shown = [line.split(" | ")[-1] for line in out.getvalue().splitlines()[1:]]
-    assert shown == ["eval 7", "eval@1 7", "eval@2 8"] and "eval@N" in LEGEND
+    shown = [line.split(" | ")[-1] for line in out.getvalue().splitlines()]
+    assert shown == ["eval return 7", "eval return 7 (iteration 1)", "eval return 8 (iteration 2)"]
 
 
 def test_time_left_follows_the_pace_of_the_session() -> None:
@@ -140,12 +139,11 @@ def test_terminal_has_one_live_line_below_messages(monkeypatch: pytest.MonkeyPat
     clear = "\r\x1b[K"
     # Drawn at 0.06 s, for the message, and at 0.18 s (0.1 s after the first); iteration 4 comes at the end.
     assert on_terminal(80, show_rows) == (
-        f"{clear}{LEGEND}\r\n"
-        f"{clear}iteration 1 | 100 steps | mean 0.5 | 9s left"
+        f"{clear}iteration 1 | 100 steps | return 0.5 | ETA 9s"
         f"{clear}a worker was lost\r\n"
-        f"{clear}iteration 2 | 200 steps | mean 0.5 | 8s left"
-        f"{clear}iteration 3 | 300 steps | mean 0.5 | 7s left"
-        f"{clear}iteration 4 | 400 steps | mean 0.5 | 6s left\r\n"
+        f"{clear}iteration 2 | 200 steps | return 0.5 | ETA 8s"
+        f"{clear}iteration 3 | 300 steps | return 0.5 | ETA 7s"
+        f"{clear}iteration 4 | 400 steps | return 0.5 | ETA 6s\r\n"
     )
 
 
