@@ -27,7 +27,7 @@ from .config.experiment import read_plain
 from .config.niche import resolve_niche
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
-from .health.installed import Finding, in_words, last_line, print_findings
+from .health.installed import Finding, format_error, last_line, print_findings
 from .launch import prepare
 from .rerun import compare
 from .runs.checkpoint import Checkpoints
@@ -163,7 +163,7 @@ def check_run(overrides: Sequence[str], iterations: int) -> Findings:
         try:
             yield "killed", _check_killed(words, iterations, whole, killed)
         except PaddockError as error:
-            yield "run", Finding("FAIL", in_words(error), "mend what raised it")
+            yield "run", Finding("FAIL", format_error(error), "fix this error")
 
 
 def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) -> Finding:
@@ -175,7 +175,7 @@ def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) 
     _, said = child.communicate()
     if child.returncode != -signal.SIGKILL:
         ended = f"the run that was to be killed {describe_exit(child.returncode)}"
-        return Finding("FAIL", f"{ended}: {last_line(said.decode(errors='replace'))}", "mend what ended it")
+        return Finding("FAIL", f"{ended}: {last_line(said.decode(errors='replace'))}", "fix this error")
     _play([*words, f"run.dir={killed}"])
     if found := compare(whole, killed, iterations):
         where = found.journal if found.iteration is None else f"iteration {found.iteration}"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .health.installed import Finding, check_import, check_packages, in_words, print_findings
+from .health.installed import Finding, check_import, check_packages, format_error, print_findings
 
 SECTIONS = ("compute", "run", "vec")
 
@@ -63,7 +63,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     yield "packages", check_packages()
     yield "project", check_import()
     if missing is not None:
-        yield "the rest", Finding("FAIL", in_words(missing), "install the packages first")
+        yield "the rest", Finding("FAIL", format_error(missing), "install the packages first")
         return
     yield "disk", checks.check_disk(Path(sections["run"]["root"]))
     yield "native", checks.check_native()

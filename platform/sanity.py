@@ -13,7 +13,7 @@ from paddock.envs.errors import require
 from .config.build import build
 from .config.command import Readers, parse_overrides, read_count, read_names, run_command
 from .config.compose import compose_sections
-from .health.sanity import judge, prepare_exams, print_verdicts
+from .health.sanity import prepare_tasks, print_results, run_tasks
 
 SECTIONS = ("algo", "vec", "compute", "hydra")
 READERS: Readers = {
@@ -50,13 +50,13 @@ def _command(arguments: Sequence[str]) -> int:
     require(named, "no algorithm is named; give algo=NAME, such as algo=ppo")
     learning = [word for word in overrides if not word.startswith("compute")]
     seeds = options.get("seeds", 3)
-    exams = prepare_exams(learning, options.get("tasks", ()), range(1, seeds + 1))
+    prepared = prepare_tasks(learning, options.get("tasks", ()), range(1, seeds + 1))
     compute = [word for word in overrides if word.startswith(("compute", "hydra"))]
     pool = LatePool(build("compute", compose_sections(["compute"], compute)["compute"]))
-    packages = {trial.algorithm.target.__module__.partition(".")[0] for exam in exams for trial in exam.trials}
+    packages = {trial.algorithm.target.__module__.partition(".")[0] for task in prepared for trial in task.trials}
     with closing(pool):
         pool.open({"paddock", *packages})
-        return print_verdicts(judge(exams, pool), seeds)
+        return print_results(run_tasks(prepared, pool), seeds)
 
 
 if __name__ == "__main__":

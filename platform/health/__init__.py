@@ -1,1 +1,1 @@
-"""What the doctor looks at."""
+"""Checks of the installation, environments, algorithms and servers."""

@@ -1,4 +1,4 @@
-"""What is wrong with an algorithm for who needs repeatable results: it is played, stopped anywhere, and compared."""
+"""Reproducibility checks of an algorithm: repeat it, resume it from every state, and compare the results."""
 
 import itertools
 import math
@@ -25,21 +25,21 @@ from ..runs.checkpoint import Checkpoints, State, check_fits
 from ..runs.journal import describe_changes
 from ..tracking.console import Console
 from ..tracking.tracker import Tracker
-from .installed import Finding, in_words
+from .installed import Finding, format_error
 
-SHOWN = 3  # attributes that are named in one line
+SHOWN = 3  # attributes named in one message
 PLAIN = (bool, int, float, str, type(None), np.generic)
 Findings = Iterator[tuple[str, Finding]]
-Make = Callable[[Pool], Any]  # an algorithm at its beginning, on a pool
+Make = Callable[[Pool], Any]  # returns a new algorithm on a pool
 
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """Some iterations of an algorithm.
+    """Metrics and states of consecutive iterations of an algorithm.
 
     Attributes:
-        rows: their metrics.
-        states: after each, as a checkpoint has it; of iteration 1 first.
+        rows: metrics of each iteration.
+        states: state after each iteration, as loaded from a checkpoint.
     """
 
     rows: list[dict[str, Any]]
@@ -47,11 +47,12 @@ class PlayedRun:
 
 
 def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations: int) -> Findings:
-    """Play an algorithm for so many iterations, again and from every state; yields what was looked at, and what found.
+    """Run an algorithm repeatedly, resume it from every state, and yield (name of the check, finding).
 
     Args:
-        config: of a whole run.
-        compute: the section of two workers, on which it is played too.
+        config: of a complete run.
+        compute: section that opens two workers.
+        iterations: of each run.
 
     Raises:
         ConfigError: it cannot be built.
@@ -63,25 +64,25 @@ def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations
 
         started = time.perf_counter()
         first = make(SerialPool())
-        yield "made", Finding("ok", f"{type(first).__name__} in {time.perf_counter() - started:.1f} s")
+        yield "created", Finding("ok", f"{type(first).__name__} in {time.perf_counter() - started:.1f} s")
         started, states = time.perf_counter(), Checkpoints(Path(scratch), keep=1)
         try:
             whole = play(first, iterations, states)
         except Exception as error:
-            yield "plan", Finding("FAIL", in_words(error), "mend what raised it")
+            yield "plan", Finding("FAIL", format_error(error), "fix this error")
             return
         yield "plan", Finding("ok", f"{iterations} iterations in {time.perf_counter() - started:.1f} s")
         yield "metrics", _guarded(lambda: _check_rows(whole.rows, Path(scratch)))
         repeated = _guarded(lambda: _check_repeated(make, whole, states))
         yield "repeated", repeated
         if repeated.level == "FAIL":
-            return  # whatever it is compared with would differ, too
+            return  # the comparisons below would fail for the same reason
         yield "state", _guarded(lambda: _check_states(make, whole, states))
         yield "workers", _guarded(lambda: _check_workers(make, config, compute, whole, states))
 
 
 def play(algorithm: Any, iterations: int, states: Checkpoints) -> PlayedRun:
-    """Pull so many rows, and keep the state at each as the disk gives it back."""
+    """Run some iterations, and keep the metrics and the reloaded state of each."""
     rows, kept = list[dict[str, Any]](), list[State]()
     with closing(algorithm.plan()) as plan:
         for row in itertools.islice(plan, iterations):
@@ -90,12 +91,12 @@ def play(algorithm: Any, iterations: int, states: Checkpoints) -> PlayedRun:
             rows.append(dict(row))
             kept.append(_stored(algorithm, states, len(kept)))
     if len(rows) < iterations:
-        raise ValueError(f"plan() ended after {len(rows)} of {iterations} iterations; it goes on for ever")
+        raise ValueError(f"plan() ended after {len(rows)} of {iterations} iterations; it must yield indefinitely")
     return PlayedRun(rows, kept)
 
 
 def _stored(algorithm: Any, states: Checkpoints, number: int) -> State:
-    """Return an algorithm's state as a checkpoint gives it back."""
+    """Return an algorithm's state after a round trip through a checkpoint."""
     states.save(number, {"algorithm": algorithm.state_dict()})
     loaded = states.load()
     assert loaded is not None
@@ -104,68 +105,68 @@ def _stored(algorithm: Any, states: Checkpoints, number: int) -> State:
 
 
 def _guarded(check: Callable[[], Finding]) -> Finding:
-    """Return what a check finds, or what was raised in it."""
+    """Return a check's finding, or its exception as a failure."""
     try:
         return check()
     except Exception as error:
-        return Finding("FAIL", in_words(error), "mend what raised it")
+        return Finding("FAIL", format_error(error), "fix this error")
 
 
 def _check_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> Finding:
-    """Each row is one that a run can track: flat, `group/name` -> number, with iteration and step."""
+    """Check that a run can track each row: flat, `group/name` -> number, with iteration and step."""
     step = 0
     with closing(Tracker(folder, [], 0, Console(None, None, {}))) as tracker:
         for number, row in enumerate(rows, 1):
             tracker.log(row)
             if bare := sorted(name for name in row.keys() - {"iteration", "step"} if "/" not in name):
                 what = f"iteration {number}: {bare[0]!r} has no group"
-                return Finding("FAIL", what, f"name it group/name, such as mine/{bare[0]}")
+                return Finding("FAIL", what, f"name it group/name, such as train/{bare[0]}")
             if row["step"] < step:
-                what = f"iteration {number}: 'step' falls from {_shown(step)} to {_shown(row['step'])}"
-                return Finding("FAIL", what, "it counts all environment steps so far")
+                what = f"iteration {number}: 'step' decreases from {_shown(step)} to {_shown(row['step'])}"
+                return Finding("FAIL", what, "count all environment steps so far")
             step = row["step"]
     names = {name for row in rows for name in row if not name.startswith("system/")} - {"iteration", "step"}
     found = f"{len(names)} names, {step:,} steps"
     if not names & {"train/return_mean", "eval/return_mean"}:
-        shown = "by these names returns are shown, plotted and compared"
-        return Finding("warn", f"{found}, none of them train/return_mean or eval/return_mean", shown)
+        remedy = "log returns under these names, which plots and reports use"
+        return Finding("warn", f"{found}, none of them train/return_mean or eval/return_mean", remedy)
     return Finding("ok", found)
 
 
 def _check_repeated(make: Make, whole: PlayedRun, states: Checkpoints) -> Finding:
-    """Another one of the same settings gives the same, whatever the process has drawn meanwhile."""
+    """Check that a second run is identical, although global generators have advanced."""
     random.random()
     np.random.random()
     if "torch" in sys.modules:
         sys.modules["torch"].rand(1)
     again = play(make(SerialPool()), len(whole.rows), states)
-    if found := parted(whole, again, 0):
-        return Finding("FAIL", f"the same settings again: {found}", "draw from keyed_generator(seed, stream, ...)")
-    return Finding("ok", "the same settings give the same rows and states again")
+    if found := find_divergence(whole, again, 0):
+        return Finding("FAIL", f"second run: {found}", "draw random numbers from keyed_generator(seed, stream, ...)")
+    return Finding("ok", "a second run gives identical rows and states")
 
 
 def _check_states(make: Make, whole: PlayedRun, states: Checkpoints) -> Finding:
-    """A new one that loads the state of any iteration goes on to the same bits."""
+    """Check that resuming from the state of any iteration is bit-identical."""
     original = make(SerialPool())
     with closing(original.plan()) as plan:
-        # What differs while the original rests at its yield is what the state may lack.
-        forgotten = [_forgotten(make, original, state) for _, state in zip(plan, whole.states[:-1], strict=False)]
+        # Attributes that differ while the original is suspended at its yield may be missing in the state.
+        missing = [_find_missing(make, original, state) for _, state in zip(plan, whole.states[:-1], strict=False)]
     for k, state in enumerate(whole.states[:-1], 1):
         one = make(SerialPool())
         check_fits(state, one.state_dict())
         one.load_state_dict(state)
         if leaf := first_difference(state, _stored(one, states, 0)):
-            said = f"the state of iteration {k} is another one once it was loaded, at {leaf}"
-            return Finding("FAIL", said, "load_state_dict takes over all that state_dict gave")
-        if found := parted(whole, play(one, len(whole.rows) - k, states), k):
-            lacking = f" (after loading, {', '.join(forgotten[k - 1][:SHOWN])} differ)" if forgotten[k - 1] else ""
-            remedy = "state_dict() lacks something that plan() goes on from"
-            return Finding("FAIL", f"gone on from the state of iteration {k}: {found}{lacking}", remedy)
-    return Finding("ok", f"complete at {len(whole.states) - 1} yields: gone on from each, the rest is the same bits")
+            text = f"the state of iteration {k} changes when loaded, at {leaf}"
+            return Finding("FAIL", text, "make load_state_dict restore everything that state_dict returns")
+        if found := find_divergence(whole, play(one, len(whole.rows) - k, states), k):
+            lacking = f" (after loading, {', '.join(missing[k - 1][:SHOWN])} differ)" if missing[k - 1] else ""
+            remedy = "add what plan() resumes from to state_dict()"
+            return Finding("FAIL", f"resumed from the state of iteration {k}: {found}{lacking}", remedy)
+    return Finding("ok", f"complete at {len(whole.states) - 1} yields: resuming from each is bit-identical")
 
 
-def _forgotten(make: Make, original: Any, state: State) -> list[str]:
-    """Plain attributes that a new one, which loaded the state, has otherwise than the original."""
+def _find_missing(make: Make, original: Any, state: State) -> list[str]:
+    """Return plain attributes that differ between the original and a new algorithm that loaded the state."""
     one = make(SerialPool())
     one.load_state_dict(state)
     ours, theirs = vars(original), vars(one)
@@ -184,20 +185,20 @@ def _is_plain(value: Any) -> bool:
 def _check_workers(
     make: Make, config: Mapping[str, Any], compute: Mapping[str, Any], whole: PlayedRun, states: Checkpoints
 ) -> Finding:
-    """Two worker processes give what this process does."""
+    """Check that two worker processes give the same results as this process."""
     pool = LatePool(build("compute", dict(compute)))
     with closing(pool):
         algorithm = make(pool)
         pool.open(packages(config))
-        found = parted(whole, play(algorithm, len(whole.rows), states), 0)
+        found = find_divergence(whole, play(algorithm, len(whole.rows), states), 0)
     if found:
-        remedy = "the result of a task depends on its arguments alone, and is taken in the order of done.index"
+        remedy = "make task results depend only on arguments, and process them in the order of done.index"
         return Finding("FAIL", f"on two workers: {found}", remedy)
-    return Finding("ok", "two processes give the same rows and states as this one")
+    return Finding("ok", "two worker processes give identical rows and states")
 
 
-def parted(whole: PlayedRun, other: PlayedRun, start: int) -> str:
-    """Say where the other one, which began after iteration `start`, first differs; "" where it is the same bits."""
+def find_divergence(whole: PlayedRun, other: PlayedRun, start: int) -> str:
+    """Describe where another run, which starts after iteration `start`, first differs; "" if it is bit-identical."""
     for k, (row, state) in enumerate(zip(other.rows, other.states, strict=True), start):
         if changed := _changes(whole.rows[k], row):
             return f"iteration {k + 1}: {changed}"
@@ -207,29 +208,29 @@ def parted(whole: PlayedRun, other: PlayedRun, start: int) -> str:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    shown = ({name: _shown(of[name]) for name in of if not name.startswith("system/")} for of in (before, after))
+    shown = ({name: _shown(row[name]) for name in row if not name.startswith("system/")} for row in (before, after))
     return describe_changes(*shown)
 
 
 def first_difference(one: Any, other: Any, path: str = "") -> str:
-    """Name the first leaf in which two trees of plain data differ in bits, and how; "" where they do not."""
+    """Describe the first leaf in which two trees of plain data differ; "" if they are bit-identical."""
     where = f"'{path}'"
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in [*one, *(key for key in other if key not in one)]:
             if key not in one or key not in other:
-                return f"'{path}{'.' if path else ''}{key}', which one of them lacks"
+                return f"'{path}{'.' if path else ''}{key}', which is missing in one of them"
             if found := first_difference(one[key], other[key], f"{path}{'.' if path else ''}{key}"):
                 return found
         return ""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         if len(one) != len(other):
-            return f"{where}: {len(one)} items were {len(other)}"
+            return f"{where}: {len(one)} and {len(other)} items"
         pairs = enumerate(zip(one, other, strict=True))
         return next((found for k, (a, b) in pairs if (found := first_difference(a, b, f"{path}.{k}"))), "")
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             return f"{where}: {one.dtype} {one.shape} and {other.dtype} {other.shape}"
-        return "" if one.tobytes() == other.tobytes() else f"{where}: other numbers"
+        return "" if one.tobytes() == other.tobytes() else f"{where}: different values"
     same = one == other or (_is_nan(one) and _is_nan(other))
     return "" if same else f"{where}: {_shown(one)} and {_shown(other)}"
 

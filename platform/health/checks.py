@@ -1,4 +1,4 @@
-"""Checks of `paddock.doctor` that need the installed packages; each tries the thing itself and says what it found."""
+"""Checks of `paddock.doctor` that need the installed packages; each tries the component itself."""
 
 import importlib.metadata
 import netrc
@@ -16,27 +16,27 @@ import numpy as np
 from paddock.envs.errors import PaddockError
 
 from ..runs.provenance import ask
-from .installed import Finding, in_words
+from .installed import Finding, format_error
 
-LEAST_GB = 2.0  # free where runs are kept: checkpoints and videos of a few runs
-ANSWER_S = 20.0  # a command that has not answered by then does not
+LEAST_GB = 2.0  # free disk space: checkpoints and videos of a few runs
+ANSWER_S = 20.0  # timeout of external commands
 
 
 def check_disk(root: Path, least_gb: float = LEAST_GB) -> Finding:
-    """Check that runs can be written where they will be, and that there is space."""
+    """Check that the runs folder is writable and has free space."""
     folder = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=folder):
             free_gb = shutil.disk_usage(folder).free / 1e9
     except OSError as error:
-        return Finding("FAIL", f"{folder} cannot be written ({error.strerror})", "choose another place with run.root=")
+        return Finding("FAIL", f"{folder} cannot be written ({error.strerror})", "choose another folder with run.root=")
     if free_gb < least_gb:
-        return Finding("warn", f"{folder} has {free_gb:.1f} GB free, less than {least_gb:g}", "make room")
+        return Finding("warn", f"{folder} has {free_gb:.1f} GB free, less than {least_gb:g}", "free disk space")
     return Finding("ok", f"{folder}: {free_gb:.0f} GB free")
 
 
 def check_native() -> Finding:
-    """Check that the C libraries were built and load, and step an environment."""
+    """Check that the C libraries are built, load, and step an environment."""
     from paddock.algos.learning.replay import library as replay
     from paddock.algos.networks.dense import library as dense
     from paddock.envs.native import library
@@ -44,7 +44,7 @@ def check_native() -> Finding:
     from paddock.envs.vector import Native
 
     if not library.built():
-        return Finding("warn", "not built: vec=native cannot be used", "install gcc and run pip install again")
+        return Finding("warn", "not built, so vec=native is unavailable", "install gcc and run pip install again")
     try:
         dense.load(), replay.load()
         env = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
@@ -53,30 +53,30 @@ def check_native() -> Finding:
         vec.step(np.zeros(1, np.int64))
         vec.close()
     except Exception as error:
-        return Finding("FAIL", in_words(error))
+        return Finding("FAIL", format_error(error))
     return Finding("ok", f"{library.widest()} instructions")
 
 
 def check_gpu() -> Finding:
-    """Check that a GPU, where there is one, computes."""
+    """Check that GPUs, if present, compute."""
     import torch
 
     if not torch.cuda.is_available():
         if Path("/dev/nvidiactl").exists():
-            remedy = "install a torch for CUDA (pytorch.org) and a driver that suits it"
-            return Finding("FAIL", f"there is one, but torch {torch.__version__} cannot use it", remedy)
+            remedy = "install a CUDA build of PyTorch (pytorch.org) and a matching driver"
+            return Finding("FAIL", f"present, but torch {torch.__version__} cannot use it", remedy)
         return Finding("ok", "none; device=cpu")
     try:
         names = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
         for k in range(len(names)):
             torch.ones(8, 8, device=f"cuda:{k}").mm(torch.ones(8, 8, device=f"cuda:{k}")).sum().item()
     except Exception as error:
-        return Finding("FAIL", in_words(error), "compare the driver (nvidia-smi) with torch.version.cuda")
+        return Finding("FAIL", format_error(error), "compare the driver (nvidia-smi) with torch.version.cuda")
     return Finding("ok", f"{', '.join(names)}; CUDA {torch.version.cuda}")
 
 
 def check_wandb() -> Finding:
-    """Check that W&B is installed, and whether it has a key."""
+    """Check that W&B is installed and has an API key."""
     try:
         version = importlib.metadata.version("wandb")
     except importlib.metadata.PackageNotFoundError:
@@ -90,27 +90,27 @@ def check_wandb() -> Finding:
     except (OSError, netrc.NetrcParseError):
         known = False
     if not known and not os.environ.get("WANDB_API_KEY"):
-        return Finding("warn", f"{version}, no key: track=wandb works offline", "`wandb login` to sync")
-    return Finding("ok", f"{version}, with a key for {host}")
+        return Finding("warn", f"{version}, no API key, so track=wandb works offline", "run `wandb login` to sync")
+    return Finding("ok", f"{version}, API key for {host}")
 
 
 def check_slurm() -> Finding:
-    """Check that Slurm, where it is installed, has a controller that answers."""
+    """Check that Slurm's controller answers, if Slurm is installed."""
     sbatch = shutil.which("sbatch")
     if sbatch is None:
-        return Finding("ok", "not here")
+        return Finding("ok", "not installed")
     partitions = ask("sinfo", "--noheader", "--format=%P %D %t", timeout_s=ANSWER_S)
     if partitions is None:
-        remedy = "set SLURM_CONF to the cluster's slurm.conf, or ask who runs the cluster"
-        return Finding("warn", f"{sbatch} is here, but sinfo does not answer", remedy)
+        remedy = "set SLURM_CONF to the cluster's slurm.conf, or ask its administrator"
+        return Finding("warn", f"{sbatch} exists, but sinfo does not answer", remedy)
     return Finding("ok", f"partitions, nodes, state: {' '.join(partitions.split())}")
 
 
 def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterator[tuple[str, Finding]]:
-    """Check that a pool opens, that its workers are like this process, and that they answer.
+    """Check that a pool opens, and that its workers match this process and answer.
 
     Args:
-        recipe: what `build` makes of the section compute.
+        recipe: built from the `compute` section.
         imports: packages that workers import.
     """
     try:
@@ -120,9 +120,9 @@ def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterato
         return
     try:
         yield "workers", Finding("ok", pool.describe())
-        ends = list(pool.imap_unordered(_find_worker, list(range(4 * pool.size))))
+        ends = list(pool.imap_unordered(_identify_worker, list(range(4 * pool.size))))
         if failed := next((done.error for done in ends if done.error is not None), None):
-            yield "tasks", Finding("FAIL", in_words(failed))
+            yield "tasks", Finding("FAIL", format_error(failed))
         else:
             hosts = sorted({done.value[0] for done in ends})
             yield (
@@ -135,5 +135,5 @@ def check_compute(recipe: Any, imports: Sequence[str] = ("paddock",)) -> Iterato
         pool.close()
 
 
-def _find_worker(_: int) -> tuple[str, int]:
+def _identify_worker(_: int) -> tuple[str, int]:
     return socket.gethostname(), os.getpid()

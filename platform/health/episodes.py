@@ -1,4 +1,4 @@
-"""Episodes of actions that their seeds alone choose, recorded so that they can be compared."""
+"""Recorded episodes of random actions, for comparison; the seed determines the actions."""
 
 import copy
 import hashlib
@@ -13,20 +13,20 @@ import numpy as np
 from paddock.envs.multiagent.env import ByAgent, MultiAgentEnv, Step, takes_turns
 from paddock.envs.spaces.legal import MASK, sample_legal
 
-CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
-LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # what is counted
+CHOICES_SEED = 2**21  # of the actions; with the environment's own seed they would correlate with its randomness
+LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # counters
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What happened in an episode with actions that its seed alone chose.
+    """Record of an episode with random actions.
 
     Attributes:
-        digests: of what reset gave and of what each step gave, in order.
-        rewards: one for each step, the sum over agents.
-        ended: "terminated", "truncated", "raised" (or gave what cannot be played on), or "" where it was left.
-        wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
-        lives: how often agents were born, died, and so on, and what they were paid in a step.
+        digests: of the results of reset and of each step.
+        rewards: of each step, summed over agents.
+        ended: "terminated", "truncated", "raised" (also for unusable results), or "" if it was not finished.
+        wrong: description of the first violation of the spaces, or of the error; "" if there is none.
+        lives: the counters of `LIVES`, and the lowest and highest reward.
     """
 
     digests: tuple[bytes, ...]
@@ -36,36 +36,41 @@ class Episode:
     lives: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
-class Alone:
-    """World of one agent, which is a Gymnasium environment."""
+class SingleAgentEnv:
+    """Multi-agent interface of a Gymnasium environment, with one agent."""
 
     name = "agent"
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Wrap an environment."""
         self._env = env
         self.possible_agents, self.agents = [self.name], list[str]()
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the environment's observation space."""
         return self._env.observation_space
 
     def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        """Return the environment's action space."""
         return self._env.action_space
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+        """Start an episode."""
         observation, info = self._env.reset(seed=seed)
         self.agents = [self.name]
         return {self.name: observation}, {self.name: info}
 
     def step(self, actions: dict[str, Any]) -> Step:
+        """Step the environment."""
         observation, reward, terminated, truncated, info = self._env.step(actions[self.name])
         self.agents = [] if terminated or truncated else [self.name]
-        of = self.name
-        return {of: observation}, {of: reward}, {of: terminated}, {of: truncated}, {of: info}
+        name = self.name
+        return {name: observation}, {name: reward}, {name: terminated}, {name: truncated}, {name: info}
 
 
 def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
-    """Play an episode for at most so many steps; pauses after each, so that two can be played in turns."""
-    world: Any = Alone(env) if isinstance(env, gymnasium.Env) else env
+    """Play an episode for at most `most` steps; yield after each, so that two episodes can be interleaved."""
+    world: Any = SingleAgentEnv(env) if isinstance(env, gymnasium.Env) else env
     agents = list(world.possible_agents)
     choices = {agent: copy.deepcopy(world.action_space(agent)) for agent in agents}
     for k, space in enumerate(choices.values()):
@@ -76,7 +81,7 @@ def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
     try:
         seen, infos = world.reset(seed=seed)
     except Exception as error:
-        return Episode((), (), "raised", f"{here} raised {tell_error(error)}")
+        return Episode((), (), "raised", f"{here} raised {format_error(error)}")
     if wrong := _find_broken(world, seen, set(), here):
         return Episode((), (), "raised", wrong)
     wrong = _find_misfit(world, seen, here)
@@ -91,14 +96,14 @@ def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
         try:
             seen, paid, terminated, truncated, infos = world.step(actions)
         except Exception as error:
-            ended, wrong = "raised", wrong or f"{here} raised {tell_error(error)}"
+            ended, wrong = "raised", wrong or f"{here} raised {format_error(error)}"
             break
         if strange := next((agent for agent, reward in paid.items() if not is_number(reward)), None):
-            what = f"{here}, {strange}: the reward is {shorten(paid[strange])}, which is no number"
+            what = f"{here}, {strange}: the reward is {shorten(paid[strange])}, which is not a number"
             ended, wrong = "raised", wrong or what
             break
-        told = [_by_seat(one, agents) for one in (seen, paid, terminated, truncated)]
-        digests.append(digest_of((*told, [agent for agent in agents if agent in world.agents])))
+        results = [_by_seat(one, agents) for one in (seen, paid, terminated, truncated)]
+        digests.append(digest_of((*results, [agent for agent in agents if agent in world.agents])))
         flagged = {agent for flags in (terminated, truncated) for agent, flag in flags.items() if flag}
         broken = _find_broken(world, seen, flagged, here)
         wrong = wrong or broken or _find_misfit(world, seen, here) or _find_unpaid(paid, here)
@@ -111,7 +116,7 @@ def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
         lives["lowest"] = min([lives["lowest"], *map(float, paid.values())])
         lives["highest"] = max([lives["highest"], *map(float, paid.values())])
         rewards.append(float(sum(paid.values())))
-        before_it, shown = shown, digest_of(told[0])
+        before_it, shown = shown, digest_of(results[0])
         lives["shown"] += bool(living)
         lives["changed"] += bool(living) and shown != before_it
         if broken:
@@ -122,25 +127,25 @@ def play(env: Any, seed: int, most: int) -> Generator[None, None, Episode]:
     return Episode(tuple(digests), tuple(rewards), ended, wrong, lives)
 
 
-def _by_seat(told: Mapping[str, Any], agents: list[str]) -> dict[str, Any]:
-    return {agent: told[agent] for agent in agents if agent in told}
+def _by_seat(values: Mapping[str, Any], agents: list[str]) -> dict[str, Any]:
+    return {agent: values[agent] for agent in agents if agent in values}
 
 
 def _find_broken(world: MultiAgentEnv, seen: Mapping[str, Any], flagged: set[str], here: str) -> str:
-    """Say why a world cannot be played on; "" if it can."""
+    """Describe why an episode cannot continue; "" if it can."""
     known, listed = set(world.possible_agents), list(world.agents)
     if strange := sorted(str(agent) for agent in listed if agent not in known):
-        return f"{here}: agents has {', '.join(strange)}, whom possible_agents do not name"
+        return f"{here}: agents contains {', '.join(strange)}, missing in possible_agents"
     if len(set(listed)) != len(listed):
-        return f"{here}: agents names somebody twice: {listed}"
+        return f"{here}: agents contains duplicates: {listed}"
     if again := sorted(str(agent) for agent in listed if agent in flagged):
-        return f"{here}: agents still has {', '.join(again)}, whose end was told; it would be born again"
+        return f"{here}: agents still contains {', '.join(again)} after terminated or truncated"
     blind = next((agent for agent in listed if agent not in seen), None)
-    return "" if blind is None else f"{here}: {blind} lives, and was given no observation"
+    return "" if blind is None else f"{here}: {blind} is alive but has no observation"
 
 
 def _find_misfit(world: MultiAgentEnv, seen: Mapping[str, Any], here: str) -> str:
-    """Say what of the observations is not of their spaces; "" if nothing is."""
+    """Describe the first observation that is not in its space; "" if there is none."""
     known = [agent for agent in seen if agent in set(world.possible_agents)]
     wrong = {agent: find_misfit(world.observation_space(agent), seen[agent]) for agent in known}
     return next((f"{here}, {agent}: {what}" for agent, what in wrong.items() if what), "")
@@ -152,7 +157,7 @@ def _find_unpaid(paid: Mapping[str, Any], here: str) -> str:
 
 
 def is_number(reward: Any) -> bool:
-    """Whether a reward is a number, finite or not."""
+    """Return whether a reward is a number, finite or not."""
     try:
         float(reward)
     except (TypeError, ValueError):
@@ -161,30 +166,30 @@ def is_number(reward: Any) -> bool:
 
 
 def find_misfit(space: gymnasium.Space[Any], observation: Any, at: str = "") -> str:
-    """Say what of an observation is not of its space; "" if nothing is."""
+    """Describe the element of an observation that is not in its space; "" if there is none."""
     if observation in space:
         return ""
-    parts: dict[Any, gymnasium.Space[Any]] = {}
+    items: dict[Any, gymnasium.Space[Any]] = {}
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(observation, dict):
-        parts = dict(space.spaces) if observation.keys() == space.spaces.keys() else {}
+        items = dict(space.spaces) if observation.keys() == space.spaces.keys() else {}
     elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(observation, tuple):
-        parts = dict(enumerate(space.spaces)) if len(observation) == len(space.spaces) else {}
-    if parts:
-        return next(filter(None, (find_misfit(part, observation[k], f"{at}[{k!r}]") for k, part in parts.items())), "")
+        items = dict(enumerate(space.spaces)) if len(observation) == len(space.spaces) else {}
+    if items:
+        return next(filter(None, (find_misfit(item, observation[k], f"{at}[{k!r}]") for k, item in items.items())), "")
     got = shorten(observation)
     if isinstance(observation, np.ndarray) and observation.size:
         got = f"{observation.dtype} {observation.shape} from {observation.min()} to {observation.max()}"
-    return f"the observation{f' at {at}' if at else ''} is {got}, which is not of {' '.join(str(space).split())}"
+    return f"the observation{f' at {at}' if at else ''} is {got}, which is not in {' '.join(str(space).split())}"
 
 
 def find_mask(observation: Any, info: Any) -> Any:
-    """Return the mask of legal actions where the environment gives one; None: all are legal."""
+    """Return the mask of legal actions; None if the environment gives none, so that all are legal."""
     given = [holder[MASK] for holder in (info, observation) if isinstance(holder, Mapping) and MASK in holder]
     return given[0] if given else None
 
 
 def digest_of(value: Any) -> bytes:
-    """Return a digest of the bits of what an environment gave."""
+    """Return a digest of the bits of an environment's results."""
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest, value)
     return digest.digest()
@@ -207,7 +212,7 @@ def _feed(digest: Any, value: Any) -> None:
 
 
 def shorten(thing: Any) -> str:
-    """Name a space or anything else in a few words."""
+    """Format a space or another object in at most 120 characters."""
     if isinstance(thing, gymnasium.spaces.Box):
         return f"Box{thing.shape} {thing.dtype}"
     if isinstance(thing, gymnasium.spaces.Dict):
@@ -216,9 +221,11 @@ def shorten(thing: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def tell_error(error: Exception) -> str:
+def format_error(error: Exception) -> str:
+    """Format an exception in one short line."""
     return f"{type(error).__name__}: {shorten(error)}"
 
 
-def tell_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Format a duration in microseconds or milliseconds."""
     return f"{seconds * 1e6:,.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:,.0f} ms"

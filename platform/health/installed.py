@@ -1,4 +1,4 @@
-"""Checks that need no package: the interpreter, the packages, the project itself."""
+"""Checks that need no third-party package: interpreter, installed packages, and the project itself."""
 
 import importlib.metadata
 import subprocess
@@ -17,18 +17,19 @@ INSTALL = "pip install -c constraints.txt -e . in the repository's root"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's."""
+    """Result of a check, printed in one line."""
 
     level: Literal["ok", "warn", "FAIL"]
     text: str
-    remedy: str = ""  # where the level is not ok
+    remedy: str = ""  # empty if the level is ok
 
     def __str__(self) -> str:
+        """Return the text and the remedy."""
         return self.text + (f"; {self.remedy}" if self.remedy else "")
 
 
 def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
-    """Print a line for each thing as it is found; returns the exit code, 1 where something FAILs."""
+    """Print a line for each finding as it arrives, and return the exit code: 1 if any check fails."""
     failed = False
     for name, finding in findings:
         print(f"{finding.level:4} {name}: {finding}", flush=True)
@@ -37,7 +38,7 @@ def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
 
 
 def check_packages(requirements: Sequence[str] | None = None) -> Finding:
-    """Check that the required packages are installed, in the versions that are asked for."""
+    """Check that the required packages are installed in the required versions."""
     try:
         from packaging.requirements import Requirement  # comes with several of them
     except ImportError:
@@ -54,11 +55,11 @@ def check_packages(requirements: Sequence[str] | None = None) -> Finding:
             wrong.append(f"{requirement.name} {version} is not {requirement.specifier}")
     if wrong:
         return Finding("FAIL", ", ".join(wrong), INSTALL)
-    return Finding("ok", f"all {len(wanted)} that are required")
+    return Finding("ok", f"all {len(wanted)} requirements are met")
 
 
 def check_import() -> Finding:
-    """Check that a process started in another folder, as workers are, imports this project."""
+    """Check that a process in another folder, such as a worker, imports this project."""
     code = "import paddock.algos, paddock.envs; print(paddock.CONF)"
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True)
@@ -66,12 +67,12 @@ def check_import() -> Finding:
     if done.returncode != 0:
         return Finding("FAIL", f"outside this folder: {last_line(done.stderr)}", remedy)
     if Path(done.stdout.strip()) != CONF:
-        return Finding("FAIL", f"outside this folder Python finds another one, of {done.stdout.strip()}", remedy)
-    return Finding("ok", "paddock in any folder")
+        return Finding("FAIL", f"outside this folder Python imports another copy: {done.stdout.strip()}", remedy)
+    return Finding("ok", "paddock can be imported from any folder")
 
 
 def _required() -> list[str]:
-    # What pip noted down when it installed the project may be older than the file.
+    # pip's metadata may be older than the file.
     project = ROOT / "pyproject.toml"
     if project.exists():
         return tomllib.loads(project.read_text())["project"]["dependencies"]
@@ -79,11 +80,11 @@ def _required() -> list[str]:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that a failed command printed."""
+    """Return the last line of a failed command's output."""
     lines = text.strip().splitlines()
     return lines[-1] if lines else "nothing"
 
 
-def in_words(error: BaseException) -> str:
-    """Return an exception in one line."""
+def format_error(error: BaseException) -> str:
+    """Format an exception in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

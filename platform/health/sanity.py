@@ -1,4 +1,4 @@
-"""Sanity of an algorithm: it learns small tasks of known values, and what it fails tells what to suspect."""
+"""Sanity suite of an algorithm: small tasks with known optimal scores, whose failures localize faults."""
 
 import copy
 import functools
@@ -22,31 +22,30 @@ from ..config.compose import compose_sections
 from ..config.experiment import prepare_member
 
 TASKS = {task.name: task for task in (*SUITE, *WORLDS)}
-OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one task
+TASK_KEYS = ("steps", "algo")  # allowed for a single task in conf/algo/sanity
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteSettings:
-    """How an algorithm takes the suite, as an option of conf/algo/sanity says it."""
+    """Settings of an algorithm in the suite, from an option of conf/algo/sanity."""
 
-    draws: bool  # its policy draws actions from a distribution
-    stepwise: bool  # it learns from single steps, and not from returns alone
-    remembers: bool  # its policy has a memory
+    draws: bool  # the policy samples actions from a distribution
+    stepwise: bool  # it learns from single steps, not from returns alone
+    remembers: bool  # the policy is recurrent
     num_envs: int
-    algo: Mapping[str, Any]  # its keys, for all tasks; member.KEY is one of a member
-    tasks: Mapping[
-        str, Mapping[str, Any]
-    ]  # of single tasks: `steps` in place of the task's, and further keys as `algo`
+    algo: Mapping[str, Any]  # overrides for all tasks; member.KEY addresses a population's members
+    tasks: Mapping[str, Mapping[str, Any]]  # overrides of single tasks: `steps` and further keys of `algo`
 
     def __post_init__(self) -> None:
+        """Check the names of tasks and their keys."""
         for name, own in self.tasks.items():
             require(name in TASKS, f"tasks.{name} is not a task; {nearest(name, TASKS)}")
             for key in own:
-                require(key in OWN, f"tasks.{name}.{key} is not a key of a task; {nearest(key, OWN)}")
+                require(key in TASK_KEYS, f"tasks.{name}.{key} is not a key of a task; {nearest(key, TASK_KEYS)}")
 
     @property
     def kind(self) -> Kind:
-        """What kind of policy it is."""
+        """Return the kind of policy."""
         if self.remembers and self.stepwise:
             return "recurrent"
         if not self.draws:
@@ -55,35 +54,36 @@ class SuiteSettings:
 
 
 @dataclass(frozen=True)
-class Exam:
-    """A task that an algorithm takes, or why it does not."""
+class PreparedTask:
+    """Task prepared for an algorithm, or the reason why it is skipped."""
 
     task: SanityTask
     bar: Bar | None
-    trials: tuple[SanityTrial, ...]  # one for each seed
-    reason: str  # why there is none
+    trials: tuple[SanityTrial, ...]  # one per seed
+    reason: str  # why there are none
 
 
 @dataclass(frozen=True)
-class SanityVerdict:
-    """What came of a task."""
+class SanityResult:
+    """Result of a task."""
 
     task: SanityTask
     bar: Bar | None
-    scores: tuple[float, ...]  # of each seed; NaN where learning raised
+    scores: tuple[float, ...]  # of each seed; NaN if learning raised an error
     level: Literal["ok", "FAIL", "skip"]
-    remark: str  # what raised, or why it was skipped
+    remark: str  # the error, or why it was skipped
 
 
-def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequence[int]) -> list[Exam]:
-    """Return the tasks of these names, from simple to complex, made ready for an algorithm.
+def prepare_tasks(overrides: Sequence[str], names: Sequence[str], seeds: Sequence[int]) -> list[PreparedTask]:
+    """Prepare tasks for an algorithm, from simple to complex.
 
     Args:
-        overrides: `algo=NAME`, `algo.KEY=VALUE`, and of vec.
-        names: none: those of the suite.
+        overrides: `algo=NAME`, `algo.KEY=VALUE`, and those of vec.
+        names: of the tasks; empty for the whole suite.
+        seeds: of the trials of each task.
 
     Raises:
-        ConfigError: an override or a name is wrong, or nothing tells how the algorithm takes the suite.
+        ConfigError: an override or a name is wrong, or the algorithm has no option in conf/algo/sanity.
     """
     for name in names:
         require(name in TASKS, f"tasks={name} is not a task of the suite; {nearest(name, TASKS)}")
@@ -96,11 +96,11 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     if not any(word.startswith("vec.num_envs=") for word in overrides):
         sections["vec"]["num_envs"] = settings.num_envs
     given = {word.partition("=")[0].removeprefix("algo.") for word in overrides}
-    exams = []
+    prepared = []
     for task in tasks:
         bar = task.bar(settings.kind)
         if bar is None:
-            exams.append(Exam(task, None, (), f"not for policies that are {settings.kind}"))
+            prepared.append(PreparedTask(task, None, (), f"not for {settings.kind} policies"))
             continue
         own = settings.tasks.get(task.name, {})
         keys = {**settings.algo, **own.get("algo", {})}
@@ -110,11 +110,11 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
                 *path, last = key.split(".")
                 functools.reduce(operator.getitem, path, algo)[last] = value
         task = replace(task, steps=int(own.get("steps", task.steps)), drawn=task.drawn and settings.draws)
-        exams.append(_prepare(task, bar, algo, sections["env"], sections["vec"], seeds))
-    reasons = [exam.reason for exam in exams if exam.bar is not None]
-    if reasons and all(reasons):  # which are the algorithm's then, and not the tasks'
+        prepared.append(_prepare(task, bar, algo, sections["env"], sections["vec"], seeds))
+    reasons = [one.reason for one in prepared if one.bar is not None]
+    if reasons and all(reasons):  # the fault is the algorithm's, not a task's
         raise ConfigError(reasons[0])
-    return exams
+    return prepared
 
 
 def _prepare(
@@ -124,65 +124,66 @@ def _prepare(
     env_section: Mapping[str, Any],
     vec_section: Mapping[str, Any],
     seeds: Sequence[int],
-) -> Exam:
+) -> PreparedTask:
     section = {key: value for key, value in algo.items() if key != "name"}
     try:
         env: EnvSpec = build("env", {**env_section, "id": task.id})
         vec: Vec = build("vec", vec_section)
-        parts = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seeds[0], "folder": None}
+        arguments = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seeds[0], "folder": None}
         if "member" in section:
-            section["member"] = prepare_member(section["member"], **parts)
-        algorithm = prepare("algo", section, **parts)
+            section["member"] = prepare_member(section["member"], **arguments)
+        algorithm = prepare("algo", section, **arguments)
     except ConfigError as error:
-        return Exam(task, bar, (), str(error))
+        return PreparedTask(task, bar, (), str(error))
     files = isinstance(algorithm.target, KeepsFiles)
     trials = (SanityTrial(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
-    return Exam(task, bar, tuple(trials), "")
+    return PreparedTask(task, bar, tuple(trials), "")
 
 
-def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[SanityVerdict]:
-    """Run all trials and yield the verdicts in task order, each as soon as it is known."""
-    exams = list(exams)
-    trials = [(k, trial) for k, exam in enumerate(exams) for trial in exam.trials]
-    ends: list[list[Done]] = [[] for _ in exams]
+def run_tasks(prepared: Iterable[PreparedTask], pool: Pool) -> Iterator[SanityResult]:
+    """Run all trials, and yield the results in the order of the tasks, each as soon as it is known."""
+    prepared = list(prepared)
+    trials = [(k, trial) for k, one in enumerate(prepared) for trial in one.trials]
+    ends: list[list[Done]] = [[] for _ in prepared]
     reported = 0
     for done in pool.imap_unordered(train_and_evaluate, [trial for _, trial in trials]):
         ends[trials[done.index][0]].append(done)
-        while reported < len(exams) and len(ends[reported]) == len(exams[reported].trials):
-            yield _verdict(exams[reported], sorted(ends[reported], key=lambda end: end.index))
+        while reported < len(prepared) and len(ends[reported]) == len(prepared[reported].trials):
+            yield _grade(prepared[reported], sorted(ends[reported], key=lambda end: end.index))
             reported += 1
-    for exam in exams[reported:]:
-        yield _verdict(exam, [])
+    for one in prepared[reported:]:
+        yield _grade(one, [])
 
 
-def _verdict(exam: Exam, ends: Sequence[Done]) -> SanityVerdict:
-    if exam.bar is None or not ends:
-        return SanityVerdict(exam.task, exam.bar, (), "skip", exam.reason)
-    scores = tuple(float("nan") if end.error is not None else exam.task.score(end.value.each) for end in ends)
+def _grade(prepared: PreparedTask, ends: Sequence[Done]) -> SanityResult:
+    task, bar = prepared.task, prepared.bar
+    if bar is None or not ends:
+        return SanityResult(task, bar, (), "skip", prepared.reason)
+    scores = tuple(float("nan") if end.error is not None else task.score(end.value.each) for end in ends)
     errors = [f"{type(end.error).__name__}: {split_details(end.error)[0]}" for end in ends if end.error is not None]
-    level: Literal["ok", "FAIL"] = "ok" if all(map(exam.bar.passes, scores)) else "FAIL"
-    return SanityVerdict(exam.task, exam.bar, scores, level, errors[0] if errors else "")
+    level: Literal["ok", "FAIL"] = "ok" if all(map(bar.passes, scores)) else "FAIL"
+    return SanityResult(task, bar, scores, level, errors[0] if errors else "")
 
 
-def print_verdicts(verdicts: Iterable[SanityVerdict], seeds: int) -> int:
-    """Print a line for each task as its verdict comes, and what to suspect first; returns 1 where one failed."""
+def print_results(results: Iterable[SanityResult], seeds: int) -> int:
+    """Print a line for each task and a summary, and return the exit code: 1 if any task failed."""
     scores = max(7 * seeds, len("scores"))
     print(f"{'':4} {'task':15} {'scores':{scores}} {'chance':>7} {'without':>7} {'best':>7}  passes", flush=True)
     failed: list[SanityTask] = []
     passed = 0
-    for verdict in verdicts:
-        task = verdict.task
-        if verdict.level == "skip":
-            print(f"skip {task.name:15} {verdict.remark}", flush=True)
+    for result in results:
+        task = result.task
+        if result.level == "skip":
+            print(f"skip {task.name:15} {result.remark}", flush=True)
             continue
-        got = " ".join(f"{score:6.3f}" for score in verdict.scores)
+        got = " ".join(f"{score:6.3f}" for score in result.scores)
         values = " ".join(f"{value:7.3f}" for value in (task.chance, task.blind, task.best))
-        why = "" if verdict.level == "ok" else f"  suspect {task.suspect}"
-        why += f" ({verdict.remark})" if verdict.remark else ""
-        print(f"{verdict.level:4} {task.name:15} {got:{scores}} {values}  {verdict.bar!s:12}{why}".rstrip(), flush=True)
-        passed += verdict.level == "ok"
-        failed += [task] if verdict.level == "FAIL" else []
+        note = "" if result.level == "ok" else f"  suspect {task.suspect}"
+        note += f" ({result.remark})" if result.remark else ""
+        print(f"{result.level:4} {task.name:15} {got:{scores}} {values}  {result.bar!s:12}{note}".rstrip(), flush=True)
+        passed += result.level == "ok"
+        failed += [task] if result.level == "FAIL" else []
     print(f"{passed} of {passed + len(failed)} tasks passed")
     if failed:
-        print(f"suspect first what {failed[0].name} shows: {failed[0].suspect}")
+        print(f"first suspect, from {failed[0].name}: {failed[0].suspect}")
     return int(bool(failed))

@@ -1,4 +1,4 @@
-"""What a server of environments is at, in a few lines, and what the doctor says of it."""
+"""Status of an environment server, and the doctor's check of it."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,14 @@ KEYS = ("token_file", "tls.ca", "tls.cert", "tls.key")
 
 
 def read_status(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return what the server says of itself that the arguments name.
+    """Return the status of the server that the arguments name.
 
     Raises:
-        ConfigError: an argument is wrong, or there is no such server.
+        ConfigError: an argument is wrong, or no server answers.
     """
     addresses = [argument for argument in arguments if "=" not in argument]
     given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
-    require(len(addresses) == 1, f"{len(addresses)} addresses are given, and one server is asked; see --help")
+    require(len(addresses) == 1, f"status takes one address, got {len(addresses)}; see --help")
     for key in given:
         require(key in KEYS, f"{key} is not a key of status; {nearest(key, KEYS)}")
     tls = {key.removeprefix("tls."): value for key, value in given.items() if key.startswith("tls.")}
@@ -31,52 +31,52 @@ def read_status(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def ask(endpoint: Endpoint) -> dict[str, Any]:
-    """Return what a server says of itself, and how long that took: `round_trip_s`.
+    """Return a server's statistics and versions, with the duration of the call as `round_trip_s`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no server answers.
     """
     try:
         offer = endpoint.describe(endpoint.addresses[0])
         before = time.perf_counter()
-        told = endpoint.call(endpoint.addresses[0], "Stats", {}, CALL_S)
+        stats = endpoint.call(endpoint.addresses[0], "Stats", {}, CALL_S)
     except ConnectionLost as lost:
-        remedy = "start it: python -m paddock.serve env=NAME serve.address=..., or name tls.ca=FILE if it has TLS"
+        remedy = "start it with python -m paddock.serve env=NAME serve.address=..., or add tls.ca=FILE if it uses TLS"
         raise ConfigError(f"{lost}; {remedy}") from None
-    return {**told, "round_trip_s": time.perf_counter() - before, "versions": offer.versions}
+    return {**stats, "round_trip_s": time.perf_counter() - before, "versions": offer.versions}
 
 
-def describe_server(told: dict[str, Any]) -> Iterator[str]:
-    """Return lines for people."""
-    end = ", which is going" if told["going"] else ""
-    yield f"{told['environment']} on vec={told['vec']}, up for {told['up_s']:.0f} s{end}"
-    yield f"{told['rows']} of {told['capacity']} environments in {len(told['sessions'])} sessions"
-    for one in told["sessions"]:
+def describe_server(stats: dict[str, Any]) -> Iterator[str]:
+    """Yield a server's statistics as lines of text."""
+    end = ", shutting down" if stats["going"] else ""
+    yield f"{stats['environment']} on vec={stats['vec']}, up for {stats['up_s']:.0f} s{end}"
+    yield f"{stats['rows']} of {stats['capacity']} environments in {len(stats['sessions'])} sessions"
+    for one in stats["sessions"]:
         yield (
             f"  {one['envs']:5} environments {one['steps']:12,} steps  {one['attached']} streams, "
-            f"heard of {one['silent_s']:.0f} s ago"
+            f"last message {one['silent_s']:.0f} s ago"
         )
-    yield ", ".join(f"{name} {version}" for name, version in told["versions"].items())
+    yield ", ".join(f"{name} {version}" for name, version in stats["versions"].items())
 
 
 def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
-    """Servers of environments are there, let this process in, and have the packages that it has.
+    """Check that environment servers answer, accept this process, and have the same package versions.
 
     Args:
-        recipe: what `build` makes of the section vec.
+        recipe: built from the `vec` section.
     """
     for address in recipe.address:
         try:
-            told = ask(replace(recipe, address=address, wait_s=0.0).endpoint())
+            stats = ask(replace(recipe, address=address, wait_s=0.0).endpoint())
         except PaddockError as error:
             yield "server", Finding("FAIL", str(error))
             continue
-        free = told["capacity"] - told["rows"]
-        found = f"{address}: {told['environment']}, {free} of {told['capacity']} environments free"
-        text = f"{found}, {1000 * told['round_trip_s']:.1f} ms there and back"
-        if others := describe_others(told["versions"], read_versions()):
-            yield "server", Finding("warn", f"{text}; {others}", "numbers may differ; install the same")
+        free = stats["capacity"] - stats["rows"]
+        found = f"{address}: {stats['environment']}, {free} of {stats['capacity']} environments free"
+        text = f"{found}, {1000 * stats['round_trip_s']:.1f} ms round trip"
+        if others := describe_others(stats["versions"], read_versions()):
+            yield "server", Finding("warn", f"{text}; {others}", "results may differ; install the same versions")
         elif free < recipe.num_envs:
-            yield "server", Finding("warn", text, f"vec.num_envs={recipe.num_envs} will wait for others to end")
+            yield "server", Finding("warn", text, f"vec.num_envs={recipe.num_envs} will wait until others finish")
         else:
             yield "server", Finding("ok", text)

@@ -93,7 +93,7 @@ def findings(fault: str, last: str) -> dict[str, str]:
 
 def test_an_algorithm_without_a_fault_is_well() -> None:
     lines = findings("seconds", "workers")
-    assert list(lines) == ["made", "plan", "metrics", "repeated", "state", "workers"]
+    assert list(lines) == ["created", "plan", "metrics", "repeated", "state", "workers"]
     assert all(line.startswith("ok ") for line in lines.values()), lines
     assert lines["metrics"] == "ok 1 names, 40 steps"
 
@@ -103,14 +103,14 @@ FAULTS = {  # a fault: the line that fails, and a part of its message
     "ends": ("plan", "plan() ended after 2 of 4 iterations"),
     "a set": ("plan", "state_dict(): 'algorithm.seen' holds a set"),
     "text": ("metrics", "TypeError: metric 'drift/mood' is a str, not a number"),
-    "no group": ("metrics", "iteration 1: 'total' has no group; name it group/name, such as mine/total"),
+    "no group": ("metrics", "iteration 1: 'total' has no group; name it group/name, such as train/total"),
     "from 0": ("metrics", "ValueError: metrics of iteration 0 came after those of 0"),
     "no step": ("metrics", "KeyError: 'step'"),
-    "step falls": ("metrics", "iteration 2: 'step' falls from 50 to 40"),
-    "global": ("repeated", "the same settings again: iteration 1: train/return_mean was"),
-    "forgets": ("state", "(after loading, self.speed differ); state_dict() lacks something"),
-    "a local": ("state", "gone on from the state of iteration 1: iteration 2: drift/before was"),
-    "loads half": ("state", "the state of iteration 1 is another one once it was loaded, at 'total': other numbers"),
+    "step falls": ("metrics", "iteration 2: 'step' decreases from 50 to 40"),
+    "global": ("repeated", "second run: iteration 1: train/return_mean was"),
+    "forgets": ("state", "(after loading, self.speed differ); add what plan()"),
+    "a local": ("state", "resumed from the state of iteration 1: iteration 2: drift/before was"),
+    "loads half": ("state", "the state of iteration 1 changes when loaded, at 'total': different values"),
 }
 
 
@@ -132,11 +132,11 @@ def test_two_states_differ_at_a_leaf() -> None:
     state = {"a": {"b": np.arange(3)}, "c": [1.0, float("nan")], "d": None}
     assert first_difference(state, {"a": {"b": np.arange(3)}, "c": [1.0, float("nan")], "d": None}) == ""
     for other, named in (
-        ({**state, "a": {"b": np.array([0, 1, 3])}}, "'a.b': other numbers"),
+        ({**state, "a": {"b": np.array([0, 1, 3])}}, "'a.b': different values"),
         ({**state, "a": {"b": np.arange(3.0)}}, "'a.b': int64 (3,) and float64 (3,)"),
         ({**state, "c": [2.0, float("nan")]}, "'c.0': 1.0 and 2.0"),
-        ({**state, "c": [1.0]}, "'c': 2 items were 1"),
-        ({"a": state["a"], "c": state["c"]}, "'d', which one of them lacks"),
+        ({**state, "c": [1.0]}, "'c': 2 and 1 items"),
+        ({"a": state["a"], "c": state["c"]}, "'d', which is missing in one of them"),
     ):
         assert first_difference(state, other) == named
 
@@ -170,6 +170,6 @@ def test_one_of_ours_passes_killed_and_resumed_and_on_two_workers(
     monkeypatch.setattr(sys, "argv", ["check", "algo=es"])
     assert check.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    names = ["made", "plan", "metrics", "repeated", "state", "workers", "killed"]
+    names = ["created", "plan", "metrics", "repeated", "state", "workers", "killed"]
     assert [line[:5] for line in lines] == ["ok   "] * 7 and [line[5:].partition(":")[0] for line in lines] == names
     assert "a run killed after iteration 2 and resumed ends with the same bytes" in lines[6]

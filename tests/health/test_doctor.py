@@ -110,7 +110,7 @@ def test_wandb_warns_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     finding = checks.check_wandb()
-    assert finding.level == "warn" and finding.remedy == "`wandb login` to sync"
+    assert finding.level == "warn" and finding.remedy == "run `wandb login` to sync"
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40 + "\n")
     (tmp_path / "netrc").chmod(0o600)
     assert checks.check_wandb().level == "ok"
@@ -128,7 +128,7 @@ def test_slurm_without_a_controller_warns(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name).chmod(0o755)
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert str(checks.check_slurm()) == "not here"
+    assert str(checks.check_slurm()) == "not installed"
     script("sbatch", "echo slurm-wlm 22.05.8")
     script("sinfo", "echo 'main 3 idle'")
     assert str(checks.check_slurm()) == "partitions, nodes, state: main 3 idle"

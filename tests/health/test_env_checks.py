@@ -74,28 +74,30 @@ def test_an_environment_without_a_fault_is_well() -> None:
     lines = found("")
     assert all(line.startswith("ok ") for line in lines.values()), lines
     assert lines["steps"] == "ok 50 steps in 5 episodes, all within the spaces"
-    assert lines["ends"] == "ok 5 terminated, 0 truncated, 10 to 10 steps long"
-    assert lines["spaces"].startswith("ok observation Dict(at: Box(1,) float32, gear: Discrete(2)) (16 bytes a row, 3 ")
+    assert lines["ends"] == "ok 5 terminated, 0 truncated, 10 to 10 steps"
+    assert lines["spaces"].startswith(
+        "ok observation Dict(at: Box(1,) float32, gear: Discrete(2)) (16 bytes per row, 3 "
+    )
 
 
 FAULTS = {  # a fault: the line that fails, and a part of its message
     "doubles": (
         "steps",
-        "reset on seed 0, agent: the observation at ['at'] is float64 (1,) from 0.0 to 0.0, which is not of Box(",
+        "reset on seed 0, agent: the observation at ['at'] is float64 (1,) from 0.0 to 0.0, which is not in Box(",
     ),
     "out of bounds": (
         "steps",
-        "the observation at ['at'] is float32 (1,) from 1000.0 to 1000.0, which is not of Box(-100.0, 100.0, (1,), float32)",
+        "the observation at ['at'] is float32 (1,) from 1000.0 to 1000.0, which is not in Box(-100.0, 100.0, (1,), float32)",
     ),
-    "lacks a part": ("steps", "which is not of Dict('at': Box(-100.0, 100.0, (1,), float32), 'gear': Discrete(2))"),
+    "lacks a part": ("steps", "which is not in Dict('at': Box(-100.0, 100.0, (1,), float32), 'gear': Discrete(2))"),
     "raises": ("steps", "step 3 on seed 0 raised ValueError: no road"),
     "no number": ("steps", "step 1 on seed 0, agent: the reward is nan"),
-    "pays nothing": ("steps", "step 1 on seed 0, agent: the reward is None, which is no number; mend it"),
+    "pays nothing": ("steps", "step 1 on seed 0, agent: the reward is None, which is not a number"),
     "forgets nothing": ("history", "the episode on seed 0 differs from its reset on; set env.fresh=true"),
-    "Python's": ("seed", "it draws from a global generator; add the wrapper"),
-    "NumPy's": ("seed", "the episode on seed 0 differs from step 1 on; it draws from a global generator; add the"),
+    "Python's": ("seed", "it uses a global generator; add the wrapper"),
+    "NumPy's": ("seed", "the episode on seed 0 differs from step 1 on; it uses a global generator; add the"),
     "seeds NumPy's": ("others", "differs from step 2 on; add the wrapper"),
-    "counts calls": ("seed", "what it draws does not come from reset's seed; see in its documentation"),
+    "counts calls": ("seed", "its randomness is not controlled by reset's seed"),
 }
 
 
@@ -127,12 +129,12 @@ def test_a_world_that_pays_what_is_no_number_is_told_so() -> None:
     world.step = lambda actions: ((told := step(actions))[0], {"a": 1.0, "b": None}, *told[2:])
     with pytest.raises(StopIteration) as ended:
         next(play(world, seed=0, most=5))
-    assert ended.value.value.wrong == "step 1 on seed 0, b: the reward is None, which is no number"
+    assert ended.value.value.wrong == "step 1 on seed 0, b: the reward is None, which is not a number"
 
 
 def test_no_limit_is_said() -> None:
     assert found("never ends")["ends"].startswith(
-        "warn no episode ended in 50 steps, and there is no limit; set env.max"
+        "warn no episode ended in 50 steps, and there is no step limit; set env.max"
     )
 
 
@@ -154,13 +156,13 @@ def test_the_proposed_wrapper_fixes_it_and_no_global_generator(fault: str) -> No
 
 def test_fresh_mends_an_environment_that_forgets_nothing() -> None:
     lines = found("forgets nothing", fresh=True)
-    assert lines["history"] == "ok reset does not forget all; env.fresh=true makes it anew for each episode"
+    assert lines["history"] == "ok reset keeps some state; env.fresh=true creates a new environment for each episode"
 
 
 def test_box2d_is_found_to_leak_and_ours_is_not(call_command: Main) -> None:
     words = ("env=gymnasium", "env.id=BipedalWalker-v3", "env.fresh=false", "steps=300")
     code, out, _ = call_command("check", *words)
-    assert code == 1 and "FAIL history: the same seed after other episodes" in out and "set env.fresh=true" in out
+    assert code == 1 and "FAIL history: same seed after other episodes" in out and "set env.fresh=true" in out
     code, out, _ = call_command("check", "env=bipedal", "steps=300")
     assert code == 0 and "ok   history" in out
 

@@ -20,15 +20,15 @@ from paddock.algos.networks.heads.deterministic import Bounded
 from paddock.algos.networks.heads.gaussian import Gaussian
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.native.series import carry_back
-from paddock.health.sanity import SanityVerdict, judge, prepare_exams
+from paddock.health.sanity import SanityResult, prepare_tasks, run_tasks
 
 Patch = pytest.MonkeyPatch
 gae: Callable[..., Any] = ppo.gae
 
 
-def learn(task: str, *overrides: str, algo: str = "ppo") -> SanityVerdict:
+def learn(task: str, *overrides: str, algo: str = "ppo") -> SanityResult:
     """What an algorithm, as it is now, makes of a task."""
-    [verdict] = judge(prepare_exams([f"algo={algo}", *overrides], [task], [1]), SerialPool())
+    [verdict] = run_tasks(prepare_tasks([f"algo={algo}", *overrides], [task], [1]), SerialPool())
     return verdict
 
 
@@ -225,9 +225,9 @@ SUSPECTS = {
 QUICK = ("masks ignored", "advantages not normalized", "no bootstrap where an episode was cut off")
 
 
-def first_failure(words: str, tasks: list[str]) -> SanityVerdict:
+def first_failure(words: str, tasks: list[str]) -> SanityResult:
     """The verdict that `paddock.sanity` names first; tasks after it are not learned."""
-    return next(v for v in judge(prepare_exams(words.split(), tasks, [1]), SerialPool()) if v.level == "FAIL")
+    return next(v for v in run_tasks(prepare_tasks(words.split(), tasks, [1]), SerialPool()) if v.level == "FAIL")
 
 
 @pytest.mark.parametrize(

@@ -19,23 +19,23 @@ from paddock.algos.learning.replay.replay import Replay
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.support import Support
 from paddock.algos.pool.serial import SerialPool
-from paddock.health.sanity import SanityVerdict, judge, prepare_exams
+from paddock.health.sanity import SanityResult, prepare_tasks, run_tasks
 
 Patch = pytest.MonkeyPatch
 
 
 @functools.cache
-def sound(learner: str, task: str) -> SanityVerdict:
+def sound(learner: str, task: str) -> SanityResult:
     return learn(learner, task)
 
 
-def learn(learner: str, task: str) -> SanityVerdict:
+def learn(learner: str, task: str) -> SanityResult:
     """What a learner, as it is now, makes of a task."""
     sequences = learner == "r2d2"
-    [exam] = prepare_exams(LEARNERS[learner], [task], [2 if sequences else 1])
+    [exam] = prepare_tasks(LEARNERS[learner], [task], [2 if sequences else 1])
     steps = OF_SEQUENCES if sequences else STEPS[task]
     exam = replace(exam, trials=tuple(replace(one, steps=steps) for one in exam.trials))
-    [verdict] = judge([exam], SerialPool())
+    [verdict] = run_tasks([exam], SerialPool())
     return verdict
 
 

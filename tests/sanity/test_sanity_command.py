@@ -16,7 +16,7 @@ from paddock.algos.protocol import can_draw
 from paddock.envs.errors import ConfigError
 from paddock.envs.sanity.suite import SUITE
 from paddock.envs.sanity.task import Bar
-from paddock.health.sanity import TASKS, judge, prepare_exams, print_verdicts
+from paddock.health.sanity import TASKS, prepare_tasks, print_results, run_tasks
 
 HERE = ["compute=serial", "seeds=1"]
 SETTINGS = sorted((ROOT / "conf/algo/sanity").glob("*.yaml"))
@@ -76,8 +76,8 @@ def test_a_line_for_each_task_and_what_to_suspect_first(own: list[str], call_com
     assert lines["password"].startswith("FAIL") and lines["password"].endswith(f">= 0.95       {said}")
     assert lines["blend"].startswith("ok ") and "<= 0.05" in lines["blend"]  # of those that draw nothing
     assert lines["aim"] == "skip aim             Box is not for it"
-    assert lines["recall"].startswith("skip") and "not for policies that are deterministic" in lines["recall"]
-    assert passed.endswith(" tasks passed") and suspect.startswith("suspect first what password shows: exploration")
+    assert lines["recall"].startswith("skip") and "not for deterministic policies" in lines["recall"]
+    assert passed.endswith(" tasks passed") and suspect.startswith("first suspect, from password: exploration")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_line_for_each_task_and_what_to_suspect_first(own: list[str], call_com
     ],
 )
 def test_who_remembers_is_judged_by_what_memory_can_do(algo: str, kind: Any) -> None:
-    exams = prepare_exams(f"algo={algo}".split(), ["recall", "blend", "forget"], [1])
-    assert [exam.task.name for exam in exams] == ["forget", "blend", "recall"]  # from simple to complex
-    for exam in exams:
+    prepared = prepare_tasks(f"algo={algo}".split(), ["recall", "blend", "forget"], [1])
+    assert [exam.task.name for exam in prepared] == ["forget", "blend", "recall"]  # from simple to complex
+    for exam in prepared:
         assert exam.bar == TASKS[exam.task.name].bar(kind)
     assert TASKS["forget"].bar("recurrent") == Bar(0.95) and TASKS["forget"].bar("greedy") == Bar(0.44, 0.56)
 
@@ -101,7 +101,7 @@ def test_all_is_well_where_every_task_passes(own: list[str], call_command: Main)
     code, out, _ = call_command("sanity", *own, "tasks=[bandit]", "algo.action=5")
     assert code == 1 and out.splitlines()[-2:] == [
         "0 of 1 tasks passed",
-        f"suspect first what bandit shows: {TASKS['bandit'].suspect}",
+        f"first suspect, from bandit: {TASKS['bandit'].suspect}",
     ]
 
 
@@ -112,8 +112,8 @@ def test_what_raises_in_learning_fails_and_is_told(
         raise ValueError("no way")
 
     monkeypatch.setattr(Constant, "policy", raises)
-    exams = prepare_exams(own[:2], ["bandit"], [1, 2])
-    assert print_verdicts(judge(exams, SerialPool()), 2) == 1
+    prepared = prepare_tasks(own[:2], ["bandit"], [1, 2])
+    assert print_results(run_tasks(prepared, SerialPool()), 2) == 1
     line = capsys.readouterr().out.splitlines()[1]
     assert line.startswith("FAIL bandit             nan    nan") and line.endswith("(ValueError: no way)")
 
@@ -147,7 +147,7 @@ def test_settings_are_of_keys_and_tasks_that_there_are(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
 def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp_path: Path) -> None:
-    for exam in prepare_exams([f"algo={path.stem}"], ["bandit", "aim"], [1]):
+    for exam in prepare_tasks([f"algo={path.stem}"], ["bandit", "aim"], [1]):
         for trial in exam.trials:  # none where actions of the kind are not for it
             files = {"folder": tmp_path} if trial.keeps_files else {}
             policy = trial.algorithm.make_alone(trial.env, trial.vec, trial.seed, **files).policy()
@@ -155,13 +155,13 @@ def test_a_policy_can_draw_where_its_algorithm_draws_in_training(path: Path, tmp
 
 
 def test_an_override_takes_precedence_over_the_suite_s_settings() -> None:
-    exams = prepare_exams(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["bandit", "cutoff"], [1])
-    for exam in exams:
+    prepared = prepare_tasks(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["bandit", "cutoff"], [1])
+    for exam in prepared:
         [trial] = exam.trials
         assert trial.algorithm.settings["gamma"] == 0.5 and trial.vec.num_envs == 3
-    [plain] = prepare_exams(["algo=ppo"], ["cutoff"], [1])
+    [plain] = prepare_tasks(["algo=ppo"], ["cutoff"], [1])
     assert plain.trials[0].algorithm.settings["gamma"] == 0.9 and plain.trials[0].vec.num_envs == 32
-    [member] = prepare_exams(["algo=pbt", "algo.member.epochs=2"], ["cutoff"], [1])
+    [member] = prepare_tasks(["algo=pbt", "algo.member.epochs=2"], ["cutoff"], [1])
     settings = member.trials[0].algorithm.settings["member"].settings
     assert settings["epochs"] == 2 and settings["gamma"] == 0.9 and settings["num_steps"] == 32
 

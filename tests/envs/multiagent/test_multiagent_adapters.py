@@ -161,8 +161,8 @@ def test_the_sanity_tasks_of_worlds_pay_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("world", "kwargs", "named"),
     [
-        ("Skirmish", {}, "warn.* were left without a word of their end"),
-        ("Dark", {}, "warn.* what they saw did not change once in 60 steps; images may need env.kwargs.render_mode"),
+        ("Skirmish", {}, "warn.* disappeared without terminated or truncated"),
+        ("Dark", {}, "warn.* observations never changed in 60 steps; .*render_mode"),
         ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "reward": {"a": np.nan}}]}, "a: the reward is nan"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
     server.close()
     [(_, finding)] = health.check_server(remote(server.address))
     assert finding.level == "FAIL" and "cannot be reached" in finding.text
-    with pytest.raises(ConfigError, match=r"start it: python -m paddock.serve") as caught:
+    with pytest.raises(ConfigError, match=r"start it with python -m paddock.serve") as caught:
         health.read_status([server.address])
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="tokenfile is not a key of status; did you mean 'token_file'"):
@@ -173,7 +173,7 @@ def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, mo
 
 def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     server = serve(COUNTING, tls=tls_of(keys, "server"))
-    with pytest.raises(ConfigError, match=r"or name tls\.ca=FILE if it has TLS"):
+    with pytest.raises(ConfigError, match=r"or add tls.ca=FILE if it uses TLS"):
         health.read_status([server.address])
     with closing(remote(server.address, tls=tls_of(keys, "client")).make(COUNTING)) as venv:
         assert venv.begin(1)[0].shape == (N, 3)
