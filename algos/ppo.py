@@ -37,7 +37,7 @@ from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.shape import LossSettings
 from paddock.algos.networks.flat import Activation
 from paddock.envs.errors import require
-from paddock.envs.native.functions import quick_exp
+from paddock.envs.native.functions import fast_exp
 from paddock.envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class PPO(OnPolicy):
         """What is learned from, and the divergence of the policy now from the one that acted."""
         value, following = values.value, values.next_value
         difference = values.logprob - rollout.logprob
-        ratio = quick_exp(difference)
+        ratio = fast_exp(difference)
         over = rollout.terminated if self.bootstrap_truncated else rollout.terminated | rollout.truncated
         ends = over, rollout.truncated
         if self.advantage == "vtrace":

@@ -91,7 +91,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     """Set every instruction set of this processor, and give several numbers of threads, for what learns."""
     monkeypatch.setattr(dense_compiled, "usable_cores", lambda: 3)
     for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
+        monkeypatch.setenv(library.SET_VARIABLE, name)
         for threads in (1, 2, 3):
             yield f"{name}, {threads} threads", threads
 

@@ -15,7 +15,7 @@ from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import Categorical, LeafHead, Numbers
 from paddock.envs.native import library
 from paddock.envs.native.networks import Network, Normalizer
-from paddock.envs.native.steps import DrawingNetwork, Drawn, StepPlayer, Steps
+from paddock.envs.native.steps import Sampling, StepPlayer, Steps, StochasticNetwork
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.vector import VectorEnv
 
@@ -96,19 +96,19 @@ def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
     return Player(architecture, StepPlayer(venv, drawing))
 
 
-def drawing_of(architecture: Architecture) -> DrawingNetwork | None:
+def drawing_of(architecture: Architecture) -> StochasticNetwork | None:
     """Return how native code draws actions as this architecture does; None where it cannot."""
     head = _head_of(architecture)
     if head is None:
         return None
     layout, activation = architecture.policy_layout, architecture.activation
     if isinstance(head, Categorical) and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
-        return DrawingNetwork(
+        return StochasticNetwork(
             layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse
         )
     if isinstance(head, Numbers) and head.draws_in_c is not None and head.dtype == "float32":
         low, half, high = head.bounds
-        return DrawingNetwork(layout, activation, cast(Drawn, head.draws_in_c), low, half, high, head.log_half)
+        return StochasticNetwork(layout, activation, cast(Sampling, head.draws_in_c), low, half, high, head.log_half)
     return None
 
 

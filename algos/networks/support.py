@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.native.functions import quick_exp
+from paddock.envs.native.functions import fast_exp
 
 Floats = NDArray[np.float32]
 
@@ -32,7 +32,7 @@ class Support:
     def expect(self, logits: Floats) -> Floats:
         """Map logits [B, A * N] to expected returns [B, A], to the same bits on every processor and in any company."""
         each = logits.reshape(len(logits), -1, self.atoms)
-        shares = quick_exp(each - each.max(axis=2, keepdims=True))
+        shares = fast_exp(each - each.max(axis=2, keepdims=True))
         # Running sums add from the first to the last; in which order NumPy's sums do depends on the processor.
         total, weighted = (
             np.cumsum(each, axis=2, dtype=np.float32)[..., -1] for each in (shares, shares * self.values)

@@ -1,6 +1,6 @@
-"""Compiled environments: Gymnasium's tasks in C, many in each vector register, for `vec=native`.
+"""Environments compiled from C for `vec=native`; each SIMD register steps several of them.
 
-Importing this registers them as single environments too, `env.id=paddock.envs.native:paddock/NativeBipedalWalker-v3` and so on.
+Importing this module also registers them as single environments, such as `paddock/NativeBipedalWalker-v3`.
 """
 
 import gymnasium

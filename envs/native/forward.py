@@ -1,7 +1,6 @@
-"""One dense network on rows of observations, with the arithmetic of `paddock.envs.native.networks`.
+"""Forward pass of a dense network on a batch of observations, with the arithmetic of `paddock.envs.native.networks`.
 
-A row's outputs depend on that row alone: not on how many there are, on the processor, or on whether native code was
-built.
+A row's outputs depend only on that row, not on the batch size, the CPU, or whether native code was built.
 """
 
 import ctypes
@@ -19,41 +18,42 @@ from paddock.envs.spaces.sparse import SparseFeatures, SparseRows
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h
 FORWARD_ROWS = 32
-PRODUCTS = 1 << 18  # floats that NumPy multiplies at a time, which stay in cache
+PRODUCTS = 1 << 18  # floats that NumPy multiplies at a time, few enough to stay in cache
 
 
 class DenseForward:
-    """A feed-forward network for as many rows as come; weights are loaded, again and again."""
+    """Feed-forward network for batches of any size, whose weights can be reloaded."""
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
-        """Make room.
+        """Allocate buffers for weights and activations.
 
         Args:
-            layout: of the flat vectors that are loaded.
-            activation: between layers: "tanh" or "relu".
+            layout: layout of the flat vectors passed to `load`.
+            activation: "tanh" or "relu", applied between layers.
         """
         self._made = layout, activation
         try:
-            self._network: _Compiled | _Plain = _Compiled(layout, activation)
+            self._network: _Compiled | _NumPyForward = _Compiled(layout, activation)
         except ConfigError:
-            self._network = _Plain(layout, activation)
+            self._network = _NumPyForward(layout, activation)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the layout and the activation; weights are not kept."""
         return type(self), self._made
 
     def load(self, flat: NDArray[np.float32]) -> None:
-        """Compute with parameters [P] from now on; the vector may be longer, and may be changed afterwards."""
+        """Copy parameters [P]; a longer vector is accepted."""
         self._network.load(flat)
 
     def __call__(self, obs: Rows | SparseRows) -> Rows:
         """Map observations [B, O] to outputs [B, W].
 
-        Sums over those of sparse rows begin with 0 and leave out zeros: the bits are the same.
+        Sums over sparse rows start at 0 and skip zeros, which gives the same bits as dense rows.
         """
         return self._network.run(obs)
 
 
-class FeaturesOfBytes(ctypes.Structure):
+class CFeatures(ctypes.Structure):
     """`struct features` of features.h."""
 
     kept: tuple[Array, ...]
@@ -65,11 +65,12 @@ class FeaturesOfBytes(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, features: SparseFeatures, normalizer: Normalizer | None) -> "FeaturesOfBytes":
-        """Describe features to native code; the structure keeps what it points into.
+    def of(cls, features: SparseFeatures, normalizer: Normalizer | None) -> "CFeatures":
+        """Build the C structure, which keeps the arrays that it points into alive.
 
         Args:
-            normalizer: which leaves what is no real number as it is; None: all is taken as it is.
+            features: features to extract from rows of bytes.
+            normalizer: normalizer of the features, which skips one-hot and other flags; None: no normalization.
         """
         made = cls(
             numbers=features.numbers.ctypes.data,
@@ -88,36 +89,37 @@ class FeaturesOfBytes(ctypes.Structure):
 
 
 def expand(features: SparseFeatures, octets: Array, normalizer: Normalizer | None) -> SparseRows:
-    """Return the features of rows of bytes [B, itemsize] without the zeros among them; see `FeaturesOfBytes.of`."""
+    """Return the non-zero features of rows of bytes [B, itemsize], normalized if a normalizer is given."""
     if library.usable() is None:
         numbers = features.spread(octets)
         return SparseRows.of(
             numbers if normalizer is None else normalizer(numbers), features.ones and normalizer is None
         )
-    octets, told, count = np.ascontiguousarray(octets), FeaturesOfBytes.of(features, normalizer), len(octets)
+    octets, described, count = np.ascontiguousarray(octets), CFeatures.of(features, normalizer), len(octets)
     starts, index = np.empty(count + 1, np.int64), np.empty(count * features.most, np.uint16)
-    value = None if told.ones else np.empty(count * features.most, np.float32)
+    value = None if described.ones else np.empty(count * features.most, np.float32)
     written = starts.ctypes.data, index.ctypes.data, None if value is None else value.ctypes.data
-    library.load().expand_rows(ctypes.byref(told), octets.ctypes.data, count, *written)
+    library.load().expand_rows(ctypes.byref(described), octets.ctypes.data, count, *written)
     return SparseRows(starts, index[: starts[-1]], None if value is None else value[: starts[-1]])
 
 
-class Sparse(ctypes.Structure):
+class CSparseRows(ctypes.Structure):
     """`struct sparse` of sparse.h."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("starts", "index", "value"))
 
     @classmethod
-    def of(cls, rows: SparseRows) -> "Sparse":
-        """Show rows to native code, which have to outlive it."""
+    def of(cls, rows: SparseRows) -> "CSparseRows":
+        """Point to rows, which must outlive the structure."""
         arrays = (rows.starts, rows.index, rows.value)
         return cls(*(None if array is None else array.ctypes.data for array in arrays))
 
 
 class PackedWeights:
-    """Layers as native code reads them: [in, whole vectors] and, as a last row, the bias; what is behind a row is 0."""
+    """Layers as native code reads them: [in + 1, out], the bias last, each row zero-padded to a multiple of `WHOLE`."""
 
     def __init__(self, layout: DenseLayout) -> None:
+        """Allocate zeros for the layers of a layout."""
         self._layout = layout
         whole = [-(-size // WHOLE) * WHOLE for size in layout.sizes]
         shapes = [(fan_in + 1, wide) for fan_in, wide in zip(layout.sizes[:-1], whole[1:], strict=True)]
@@ -127,7 +129,7 @@ class PackedWeights:
         self._layers = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def load(self, flat: NDArray[np.float32]) -> None:
-        """Take over parameters [P], or longer."""
+        """Copy parameters [P]; a longer vector is accepted."""
         for rows, (weights, bias) in zip(self._layers, self._layout.layers(flat), strict=True):
             rows[:-1, : len(bias)], rows[-1, : len(bias)] = weights, bias
 
@@ -144,14 +146,14 @@ class _CForward(ctypes.Structure):
 
 
 class _Compiled:
-    """One call of native code, without the interpreter lock."""
+    """Forward pass in native code, which releases the GIL."""
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
         self._call = library.load().run_forward
         self._set = library.widest().encode()
         self._layout, sizes = layout, layout.sizes
         self._weights = PackedWeights(layout)
-        self.load = self._weights.load  # see `DenseForward.load`
+        self.load = self._weights.load
         self._scratch = np.zeros(2 * FORWARD_ROWS * (max(sizes) + WHOLE), np.float32)
         self._sizes = np.array(sizes, np.int32)
         self._struct = _CForward(
@@ -167,7 +169,7 @@ class _Compiled:
         """See `DenseForward.__call__`."""
         out, struct = np.empty((len(obs), self._layout.sizes[-1]), np.float32), self._struct
         if isinstance(obs, SparseRows):
-            sparse = Sparse.of(obs)
+            sparse = CSparseRows.of(obs)
             struct.input, struct.sparse = None, ctypes.addressof(sparse)
         else:
             obs = np.ascontiguousarray(obs, np.float32)
@@ -178,8 +180,8 @@ class _Compiled:
         return out
 
 
-class _Plain:
-    """The same in NumPy, some rows at a time."""
+class _NumPyForward:
+    """Forward pass in NumPy, a few rows at a time."""
 
     def __init__(self, layout: DenseLayout, activation: str) -> None:
         self._layout, self._activation = layout, activation
@@ -209,7 +211,7 @@ class _Plain:
 
 
 def gather(rows: SparseRows, weights: Rows) -> Rows:
-    """Return the products of sparse rows [B, I] with weights [I, W], each sum from 0 on in the order of the inputs."""
+    """Multiply sparse rows [B, I] by weights [I, W], summing from 0 in the order of the inputs."""
     out = np.zeros((len(rows), weights.shape[1]), np.float32)
     with np.errstate(all="ignore"):
         for number, sums in enumerate(out):

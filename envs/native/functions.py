@@ -1,6 +1,6 @@
-"""Functions of single precision with the same bits everywhere: those of functions.h, operation for operation in NumPy.
+"""Single-precision exp, log and tanh with the same bits on every CPU, in native code or operation for operation in NumPy.
 
-NumPy's own differ in their last bits from one processor to the next. Native code computes them where it was built.
+NumPy's own functions differ in their last bits between CPU models.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def _constant(digits: str) -> np.float32:
 
 
 _ONE, _TWO, _HALF = np.float32(1), np.float32(2), np.float32(0.5)
-_ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest whole number
+_ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest integer
 _TWO_OVER_LN2, _ONE_OVER_LN2 = _constant("0x1.715476p1"), _constant("0x1.715476p0")
 _LN2_HIGH, _LN2_LOW = _constant("0x1.62e4p-1"), _constant("0x1.7f7d1cp-20")
 _LOG_2 = np.float32(0.69314718)
@@ -30,33 +30,33 @@ _LOG = [  # Cephes' logf
 ]
 
 
-def quick_tangent(x: Floats) -> Floats:
-    """tanh within 3 units in the last place; of NaN it is NaN."""
-    return _apply(0, _plain_tangent, x)
+def fast_tanh(x: Floats) -> Floats:
+    """Compute tanh within 3 ULP; NaN stays NaN."""
+    return _apply(0, _numpy_tanh, x)
 
 
-def quick_exp(x: Floats) -> Floats:
-    """exp within 2 units in the last place where it is normal; 0 below -104, infinite above 88.8; of NaN it is NaN."""
-    return _apply(1, _plain_exp, x)
+def fast_exp(x: Floats) -> Floats:
+    """Compute exp within 2 ULP where the result is normal: 0 below -104, infinity above 88.8, NaN for NaN."""
+    return _apply(1, _numpy_exp, x)
 
 
-def quick_log(x: Floats) -> Floats:
-    """The natural logarithm within 2 units in the last place; -inf of 0, NaN of what is negative or NaN."""
-    return _apply(2, _plain_log, x)
+def fast_log(x: Floats) -> Floats:
+    """Compute the natural logarithm within 2 ULP: -inf for 0, NaN for negative numbers and NaN."""
+    return _apply(2, _numpy_log, x)
 
 
-def _apply(number: int, plain: Callable[[Floats], Floats], x: Floats) -> Floats:
-    """Compute a function, by its number in networks.h."""
+def _apply(number: int, reference: Callable[[Floats], Floats], x: Floats) -> Floats:
+    """Apply a function by its number in networks.h, or its NumPy reference where native code was not built."""
     name = library.usable()
     if name is None:
-        return plain(np.asarray(x, np.float32))
+        return reference(np.asarray(x, np.float32))
     x = np.asarray(x, np.float32, order="C")
     out = np.empty(x.shape, np.float32)
     library.load().apply_function(name.encode(), number, x.ctypes.data, out.ctypes.data, x.size)
-    return out if x.ndim else out[()]  # NumPy's functions make a number of one, too
+    return out if x.ndim else out[()]  # a scalar for a scalar, as in NumPy
 
 
-def _plain_tangent(x: Floats) -> Floats:
+def _numpy_tanh(x: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.minimum(np.abs(x), np.float32(10))
         shifted = size * -_TWO_OVER_LN2 + _ROUNDING
@@ -68,18 +68,18 @@ def _plain_tangent(x: Floats) -> Floats:
 
 
 def activate(x: Floats, activation: str) -> Floats:
-    """What stands between the layers of a network: "relu", whose NaN stays NaN, or "tanh"."""
-    return np.where(x < 0, np.float32(0), x) if activation == "relu" else quick_tangent(x)
+    """Apply "relu", which keeps NaN, or "tanh"."""
+    return np.where(x < 0, np.float32(0), x) if activation == "relu" else fast_tanh(x)
 
 
-def log_tangent_slope(x: Floats) -> Floats:
+def log_tanh_derivative(x: Floats) -> Floats:
     """Return log(1 - tanh^2 x), which does not saturate."""
     twice = x * -_TWO
-    softplus = np.where(twice > 0, twice, np.float32(0)) + quick_log(_ONE + quick_exp(-np.abs(twice)))
+    softplus = np.where(twice > 0, twice, np.float32(0)) + fast_log(_ONE + fast_exp(-np.abs(twice)))
     return ((_LOG_2 - x) - softplus) * _TWO
 
 
-def _plain_exp(x: Floats) -> Floats:
+def _numpy_exp(x: Floats) -> Floats:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         x = np.minimum(np.maximum(x, np.float32(-104)), np.float32(89))
         shifted = x * _ONE_OVER_LN2 + _ROUNDING
@@ -91,7 +91,7 @@ def _plain_exp(x: Floats) -> Floats:
         return (_ONE + _exp_less_one(r)) * one * other
 
 
-def _plain_log(x: Floats) -> Floats:
+def _numpy_log(x: Floats) -> Floats:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         small, plain = x < _constant("0x1p-126"), (x > 0) & (x < np.float32(np.inf))
         scaled = np.where(small, x * _constant("0x1p23"), x)

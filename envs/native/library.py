@@ -1,7 +1,7 @@
-"""The shared library of native environments: found beside this file, and called without the interpreter lock.
+"""Loading of the shared library of native environments; calls into it release the GIL.
 
-It holds the same code for several sets of instructions, which all give the same bits: it is compiled without fused
-operations, and tests compare the sets.
+The library holds the same code for several instruction sets. All give the same bits, as it is compiled without fused
+multiply-add; tests compare them.
 """
 
 import ctypes
@@ -16,9 +16,9 @@ from paddock.envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
 ABI = 12  # PADDOCK_ABI of native.h
-SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
-CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
-AGAIN = "run pip install again, or choose vec=serial"
+SETS = ("avx512", "avx2", "baseline")  # instruction sets, widest first
+SET_VARIABLE = "PADDOCK_LANES"  # environment variable that selects one of them
+REBUILD = "run pip install again, or choose vec=serial"
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {  # result, then arguments
@@ -49,33 +49,33 @@ _FUNCTIONS = {  # result, then arguments
 
 
 class TaskShape(ctypes.Structure):
-    """What the C code says of a task: the first members of `struct task` of native.h."""
+    """Description of a task: the first members of `struct task` of native.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("lanes", ctypes.c_int),  # environments in a group
-        ("observations", ctypes.c_int),  # numbers in an observation; 0 where it is a row of bytes
+        ("observations", ctypes.c_int),  # numbers in an observation; 0 for rows of bytes
         ("actions", ctypes.c_int),  # numbers in an action
-        ("choices", ctypes.c_int),  # of a discrete action; 0: actions are numbers
-        ("row_bytes", ctypes.c_size_t),  # of an observation; 0 where it lies in lanes
+        ("choices", ctypes.c_int),  # number of discrete actions; 0: continuous actions
+        ("row_bytes", ctypes.c_size_t),  # size of an observation; 0 where SIMD lanes hold it
         ("group_bytes", ctypes.c_size_t),
-        ("saved_bytes", ctypes.c_size_t),  # of one environment, without its generator
+        ("saved_bytes", ctypes.c_size_t),  # saved state of one environment, without its generator
     )
 
 
 def built() -> list[Path]:
-    """Where libraries for this Python are; `load` takes the first."""
+    """Return the libraries built for this Python; `load` takes the first."""
     return find_built(FOLDER, "_lanes")
 
 
 def find_built(folder: Path, name: str) -> list[Path]:
-    """The files in a folder that this Python takes for the extension of a name."""
+    """Return the files in a folder that this Python would import as extension `name`."""
     return [path for path in (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
 
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, loaded once a process.
+    """Load the library, once per process.
 
     Raises:
         ConfigError: it was not built, was built from other sources, or cannot be loaded.
@@ -90,66 +90,69 @@ def load() -> ctypes.CDLL:
 
 
 def open_library(
-    path: Path, abi: int, functions: Mapping[str, Sequence[Any]], what: str, again: str = AGAIN
+    path: Path, abi: int, functions: Mapping[str, Sequence[Any]], name: str, fix: str = REBUILD
 ) -> ctypes.CDLL:
-    """Load a library of ours, and say what its functions take and give.
+    """Load a shared library of Paddock and declare the types of its functions.
 
     Args:
-        functions: of each its result, then its arguments.
-        what, again: what it is and what mends it, for errors.
+        path: file to load.
+        abi: interface version expected.
+        functions: for each function its result type, then its argument types.
+        name: name of the library in error messages.
+        fix: remedy in error messages.
 
     Raises:
-        ConfigError: it was built from other sources, or cannot be loaded.
+        ConfigError: the library was built from other sources or cannot be loaded.
     """
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise ConfigError(f"{what} cannot be loaded ({' '.join(str(error).split())}); {again}") from error
+        raise ConfigError(f"{name} cannot be loaded ({' '.join(str(error).split())}); {fix}") from error
     number = library.native_abi() if hasattr(library, "native_abi") else "none"
     require(
         number == abi,
-        f"{what}: {path} was built from other sources (its interface is {number}, this is {abi}); {again}",
+        f"{name}: {path} was built from other sources (interface {number}, expected {abi}); {fix}",
     )
-    for name, (result, *arguments) in functions.items():
-        function = getattr(library, name)
+    for function_name, (result, *arguments) in functions.items():
+        function = getattr(library, function_name)
         function.restype, function.argtypes = result, arguments
     return library
 
 
 def available() -> list[str]:
-    """The sets of instructions that the library and this processor have, the widest first."""
+    """Return the instruction sets that both library and CPU support, widest first."""
     return [name for name in SETS if load().has_set(name.encode())]
 
 
 def widest() -> str:
-    """Return the widest set of instructions that this processor has, or the one that PADDOCK_LANES names.
+    """Return the instruction set selected by PADDOCK_LANES, or the widest one that this CPU supports.
 
     Raises:
-        ConfigError: there is no library, or the processor has not got what PADDOCK_LANES names.
+        ConfigError: there is no library, or the CPU lacks the set selected by PADDOCK_LANES.
     """
-    names, wanted = available(), os.environ.get(CHOICE, "")
+    names, wanted = available(), os.environ.get(SET_VARIABLE, "")
     require(
         not wanted or wanted in names,
-        f"{CHOICE}={wanted} is not a set of instructions that this processor has; choose one of {', '.join(names)}",
+        f"{SET_VARIABLE}={wanted} is not an instruction set of this CPU; choose one of {', '.join(names)}",
     )
     return wanted or names[0]
 
 
 def usable() -> str | None:
-    """Return the instruction set that `widest` chooses; None without a library."""
+    """Return the instruction set chosen by `widest`, or None without a library."""
     try:
         return widest()
     except ConfigError:
         return None
 
 
-def find(name: str) -> int:
-    """Where the task of this name is, for the widest instructions."""
+def find_task(name: str) -> int:
+    """Return the address of a task, compiled for the chosen instruction set."""
     task = load().find_task(widest().encode(), name.encode())
     assert task, name
     return int(task)
 
 
 def describe(name: str) -> TaskShape:
-    """What the task of this name is, for the widest instructions."""
-    return TaskShape.from_address(find(name))
+    """Describe a task, compiled for the chosen instruction set."""
+    return TaskShape.from_address(find_task(name))

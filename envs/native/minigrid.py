@@ -1,6 +1,6 @@
-"""Settings of MiniGrid's worlds in C, read from the environment that minigrid itself makes of one.
+"""Settings of the MiniGrid environments in C, read from the environment that minigrid itself constructs.
 
-The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, what is seen of it, and rewards.
+Maps, observations and rewards are bit-identical to minigrid 3.2.0.
 """
 
 import ctypes
@@ -10,19 +10,19 @@ from paddock.envs.errors import require
 from paddock.envs.registration import ELSEWHERE
 from paddock.envs.spec import EnvSpec
 
-PREFIX = "MiniGrid-"  # of ids
-CHOICES = "paddock.envs.bindings.minigrid.Choices"  # a wrapper that changes a space and no number
-LEAVES = {"direction": 0, "image": 8}  # of an observation, and where in a row they begin
+PREFIX = "MiniGrid-"  # environment ids start with it
+CHOICES = "paddock.envs.bindings.minigrid.Choices"  # a wrapper that changes only the action space
+LEAVES = {"direction": 0, "image": 8}  # byte offsets of an observation's leaves in a row
 ROW_BYTES = 160  # GRID_ROW of grid.h
-SIDE, VIEW = 25, 7  # cells: MOST_SIDE and VIEW of grid.h
-LINKS, LINK_SIDE = 8, 10  # rooms of a chain at the most, and their cells
+SIDE, VIEW = 25, 7  # cells: MAX_SIDE and VIEW of grid.h
+MAX_ROOMS, MAX_ROOM_SIDE = 8, 10  # of MultiRoom; side in cells
 
-MAPS = (  # minigrid's classes, as `enum grid_map` of grid.h has them
+MAPS = (  # minigrid's classes, in the order of `enum grid_map` of grid.h
     *("EmptyEnv", "DoorKeyEnv", "FourRoomsEnv", "LavaGapEnv", "CrossingEnv", "DistShiftEnv", "DynamicObstaclesEnv"),
     *("MemoryEnv", "RedBlueDoorEnv", "LockedRoomEnv", "MultiRoomEnv", "UnlockEnv", "UnlockPickupEnv"),
     *("BlockedUnlockPickupEnv", "KeyCorridorEnv", "ObstructedMaze_1Dlhb", "ObstructedMaze_Full"),
 )
-LATER = {"ObstructedMaze_Full_V1": "ObstructedMaze_Full"}  # the same map, drawn in another order
+VARIANTS = {"ObstructedMaze_Full_V1": "ObstructedMaze_Full"}  # the same map, generated in another order
 
 
 class GridSettings(ctypes.Structure):
@@ -31,7 +31,7 @@ class GridSettings(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_int32)
         for name in (
-            *("map", "width", "height", "max_steps", "see_through", "start_x", "start_y", "start_direction"),
+            *("map", "width", "height", "max_steps", "see_through_walls", "start_x", "start_y", "start_direction"),
             *("room_size", "rows", "columns", "fewest", "most", "walls", "random_length"),
             *("key_in_box", "blocked", "keys_last"),
         )
@@ -39,20 +39,20 @@ class GridSettings(ctypes.Structure):
 
 
 def task_name(settings: GridSettings) -> str:
-    """Return the task in C that has as many actions."""
+    """Return the task in C with the same number of actions."""
     return "minigrid_moves" if MAPS[settings.map] == "DynamicObstaclesEnv" else "minigrid"
 
 
 def grid_settings(spec: EnvSpec) -> GridSettings:
-    """Read the settings of a world.
+    """Read the settings of an environment.
 
     Raises:
-        ConfigError: the C code has not got this kind of world, or not in this form.
+        ConfigError: the environment, or one of its arguments, has no native version.
     """
     made = spec.make()
     try:
         env: Any = made.unwrapped
-        kind = LATER.get(type(env).__name__, type(env).__name__)
+        kind = VARIANTS.get(type(env).__name__, type(env).__name__)
         own = type(env).__module__.startswith("minigrid.envs.") and kind in MAPS
         require(own, f"env.id={spec.id}: {kind} has no native version; {ELSEWHERE}")
         least = 7 if kind in ("MemoryEnv", "DistShiftEnv") else 3 if hasattr(env, "num_rows") else 5
@@ -62,23 +62,23 @@ def grid_settings(spec: EnvSpec) -> GridSettings:
             width=env.width,
             height=env.height,
             max_steps=env.max_steps,
-            see_through=env.see_through_walls,
+            see_through_walls=env.see_through_walls,
         )
         fits = env.agent_view_size == VIEW and sides and 1 <= env.max_steps < 2**30
         fits = fits and (_read_rooms if hasattr(env, "num_rows") else _read_map)(env, kind, settings)
-        require(fits, f"env.id={spec.id}: the native {kind} has no such size or argument; {ELSEWHERE}")
+        require(fits, f"env.id={spec.id}: the native {kind} does not support this size or argument; {ELSEWHERE}")
         return settings
     finally:
         made.close()
 
 
-def draws_places(env: Any) -> bool:
-    """Whether FourRooms draws where its agent and its goal are; minigrid keeps to itself what it was given."""
+def samples_positions(env: Any) -> bool:
+    """Return whether FourRooms samples the positions of agent and goal; minigrid stores the arguments privately."""
     return env._agent_default_pos is None and env._goal_default_pos is None
 
 
 def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
-    """Read the settings of a world of one map; return whether the C code has them."""
+    """Read the settings of a single map; return whether the C code supports them."""
     fits = True
     if kind in ("EmptyEnv", "DistShiftEnv", "DynamicObstaclesEnv"):
         fits = _read_start(env, settings)
@@ -92,7 +92,7 @@ def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
         settings.most = env.num_crossings
         fits = fits and env.num_crossings >= 0
     if kind == "FourRoomsEnv":
-        fits = draws_places(env)
+        fits = samples_positions(env)
     if kind == "DistShiftEnv":
         settings.most = env.strip2_row
         fits = fits and 1 <= env.strip2_row < env.height - 1
@@ -105,7 +105,7 @@ def _read_map(env: Any, kind: str, settings: GridSettings) -> bool:
         fits = env.width == 19
     if kind == "MultiRoomEnv":
         settings.fewest, settings.most, settings.room_size = env.minNumRooms, env.maxNumRooms, env.maxRoomSize
-        fits = env.maxNumRooms <= LINKS and env.maxRoomSize <= LINK_SIDE and env.width == env.height == SIDE
+        fits = env.maxNumRooms <= MAX_ROOMS and env.maxRoomSize <= MAX_ROOM_SIDE and env.width == env.height == SIDE
     return fits
 
 
@@ -119,7 +119,7 @@ def _read_start(env: Any, settings: GridSettings) -> bool:
 
 
 def _read_rooms(env: Any, kind: str, settings: GridSettings) -> bool:
-    """Read the settings of a world of rooms; return whether the C code has them."""
+    """Read the settings of a grid of rooms; return whether the C code supports them."""
     settings.room_size, settings.rows, settings.columns = env.room_size, env.num_rows, env.num_cols
     if kind == "KeyCorridorEnv" and not (env.obj_type == "ball" and env.num_cols == 3):
         return False
@@ -127,6 +127,6 @@ def _read_rooms(env: Any, kind: str, settings: GridSettings) -> bool:
         settings.key_in_box, settings.blocked = bool(env.key_in_box), bool(env.blocked)
     if kind == "ObstructedMaze_Full":
         settings.start_x, settings.start_y = env.agent_room
-        settings.most, settings.keys_last = env.num_quarters, type(env).__name__ in LATER
+        settings.most, settings.keys_last = env.num_quarters, type(env).__name__ in VARIANTS
         return all(0 <= k < 3 for k in env.agent_room) and 1 <= env.num_quarters <= 4
     return True

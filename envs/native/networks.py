@@ -1,8 +1,8 @@
-"""Small feed-forward networks with one arithmetic everywhere: what they give depends on no processor and no library.
+"""Small feed-forward networks whose outputs are bit-identical on every CPU.
 
-Sums are taken in single precision in the order of the inputs, the bias last, and tanh is a polynomial of our own. That
-is what native code computes for whole episodes (`paddock.envs.native.rollout`), and here for one step; where it was not built,
-NumPy computes the same bits.
+Sums are taken in single precision in the order of the inputs, the bias last, and tanh is approximated by a polynomial.
+Native code plays whole episodes with this arithmetic (`paddock.envs.native.rollout`) and single steps here; where it was
+not built, NumPy computes the same bits.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import ConfigError
 from paddock.envs.native import library
-from paddock.envs.native.functions import activate, quick_tangent
+from paddock.envs.native.functions import activate, fast_tanh
 from paddock.envs.spaces.sparse import SparseFeatures
 
 SPARE_FLOATS = 128  # of networks.h
@@ -27,18 +27,18 @@ Rows = NDArray[np.float32]  # [S, width]
 
 @dataclass(frozen=True)
 class DenseLayout:
-    """Where the layers of a dense network lie in a flat vector: of each its weights, then its bias."""
+    """Layout of a dense network's layers in a flat vector: the weights of each layer, then its bias."""
 
     sizes: tuple[int, ...]  # widths from input to output
-    out_first: bool = False  # weights lie [out, in], as torch has them; else [in, out], as native code reads them
+    out_first: bool = False  # weights are [out, in], as in torch; else [in, out], as in native code
 
     @property
     def num_parameters(self) -> int:
-        """P, the length of the flat vector."""
+        """Number P of parameters, the length of the flat vector."""
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(self.sizes))
 
     def layers(self, flat: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """View vectors [..., P], or longer ones, as weights [..., in, out] and bias [..., out] of each layer."""
+        """Return weights [..., in, out] and bias [..., out] of each layer, views of flat vectors [..., P] or longer."""
         layers, start = [], 0
         for shape in itertools.pairwise(self.sizes):
             stop = start + math.prod(shape)
@@ -51,61 +51,62 @@ class DenseLayout:
 
 @dataclass(frozen=True)
 class Network:
-    """A feed-forward network with one flat vector of parameters."""
+    """Feed-forward network with one flat vector of parameters."""
 
     sizes: tuple[int, ...]  # widths from observation to output
     activation: str  # between layers: "tanh" or "relu"
-    # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds; "clipped": as it is, but for what
-    # lies outside them; others: not native.
+    # "discrete": argmax; "bounded": tanh, scaled to the bounds; "clipped": clipped to the bounds; others: not native.
     head: str
-    low: tuple[float, ...] = ()  # [A] bounds of an action that is bounded or clipped
+    low: tuple[float, ...] = ()  # [A] bounds of a bounded or clipped action
     high: tuple[float, ...] = ()
-    features: SparseFeatures | None = None  # what it sees of observations that are rows of bytes; None: of numbers
+    features: SparseFeatures | None = None  # inputs extracted from rows of bytes; None: float observations
 
     @functools.cached_property
     def layout(self) -> DenseLayout:
-        """Where its layers lie in the flat vector."""
+        """Layout of the layers in the flat vector."""
         return DenseLayout(self.sizes)
 
     @property
     def num_parameters(self) -> int:
-        """P, the length of the flat vector."""
+        """Number P of parameters, the length of the flat vector."""
         return self.layout.num_parameters
 
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Observations to zero mean and unit deviation, clipped; frozen for as long as policies are compared."""
+    """Normalization of observations to zero mean and unit standard deviation, then clipped."""
 
     mean: NDArray[np.float32]  # [O]
     std: NDArray[np.float32]  # [O], positive
-    clip: float  # in deviations
+    clip: float  # in standard deviations
 
     def __call__(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Map [B, O] to [B, O], in single precision or that of the observations."""
+        """Normalize observations [B, O], in the precision of the observations."""
         out = obs - self.mean
         out /= self.std
-        # Half the time of np.clip on arrays this small.
+        # Twice as fast as np.clip on arrays this small.
         return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
 
 
 class Networks:
-    """S networks of one shape, each with parameters of its own; a row of the outputs depends on its own row alone."""
+    """S networks of one shape with separate parameters; each row of outputs depends only on its row of inputs."""
 
     def __init__(self, network: Network, slots: int) -> None:
+        """Allocate parameters, zeros at first, for `slots` networks."""
         self._network = network
         self._memory = np.zeros(slots * network.num_parameters + SPARE_FLOATS, np.float32)
         self.parameters = self._memory[:-SPARE_FLOATS].reshape(slots, network.num_parameters)
         try:
             self._run = _Compiled(network, self._memory, slots).run
         except ConfigError:
-            self._run = _Plain(network, self.parameters).run
+            self._run = _NumPyNetworks(network, self.parameters).run
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the network and its parameters."""
         return _rebuild, (self._network, self.parameters)
 
     def __call__(self, obs: Rows) -> Rows:
-        """Map observations [S, O] to outputs [S, W], which of bounded heads are between -1 and 1."""
+        """Map observations [S, O] to outputs [S, W], in [-1, 1] for bounded heads."""
         return self._run(obs)
 
 
@@ -126,7 +127,7 @@ class _CNetworks(ctypes.Structure):
 
 
 class _Compiled:
-    """One call of native code a step, without the interpreter lock."""
+    """Forward passes in native code, which releases the GIL."""
 
     def __init__(self, network: Network, memory: NDArray[np.float32], slots: int) -> None:
         self._call = library.load().run_networks
@@ -161,8 +162,8 @@ class _Compiled:
         return out
 
 
-class _Plain:
-    """The same in NumPy: products, running sums, and the polynomial, none of which NumPy may round otherwise."""
+class _NumPyNetworks:
+    """Forward passes in NumPy: products, running sums and the polynomial, with the rounding of native code."""
 
     def __init__(self, network: Network, parameters: Rows) -> None:
         self._network = network
@@ -176,11 +177,11 @@ class _Plain:
                 hidden = sum_in_order(hidden[:, :, None] * weights) + biases
                 if k < len(self._layers) - 1:
                     hidden = activate(hidden, self._network.activation)
-            return quick_tangent(hidden) if self._network.head == "bounded" else hidden
+            return fast_tanh(hidden) if self._network.head == "bounded" else hidden
 
 
 def sum_in_order(products: NDArray[np.float32]) -> Rows:
-    """Sums over the second axis of [S, I, W], from the first to the last."""
+    """Sum over the second axis of [S, I, W], from the first to the last."""
     if products.shape[2] > 1 or not products.shape[1]:
         return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory
     return np.cumsum(products, axis=1)[:, -1]

@@ -1,4 +1,4 @@
-"""Settings in C of Gymnasium's and PettingZoo's environments, and of those of ours that have the same tasks."""
+"""Settings in C of environments from Gymnasium and PettingZoo, and of Paddock's versions of them."""
 
 import ctypes
 import math
@@ -11,9 +11,9 @@ import paddock.envs.bipedal  # noqa: F401, registers its environments
 from paddock.envs.errors import require
 from paddock.envs.registration import Given, NativeVersion, Settings
 
-EXACT = {"minigrid": "3.2.0", "pettingzoo": "1.27.0"}  # whose numbers the C code has, to the bit
+EXACT = {"minigrid": "3.2.0", "pettingzoo": "1.27.0"}  # versions with which the C code is bit-identical
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
-POINTS = 200  # of Gymnasium's ground
+POINTS = 200  # of Gymnasium's terrain
 
 Pair = ctypes.c_int32 * 2
 RealPair = ctypes.c_double * 2
@@ -51,7 +51,7 @@ class CourseSettings(ctypes.Structure):
 
 
 def is_exact(package: str) -> bool:
-    """Return whether the numbers of the package that is installed are those of the C code."""
+    """Return whether the C code is bit-identical to the installed version of a package."""
     return version(package) == EXACT[package]
 
 
@@ -59,7 +59,7 @@ def _classic(arguments: Given) -> Settings:
     for key in ("g", "goal_velocity"):
         value = arguments.get(key, 0)
         number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        require(number, f"env.kwargs.{key}={value!r} must be a finite number; such as {10.0 if key == 'g' else 0}")
+        require(number, f"env.kwargs.{key}={value!r} must be a finite number, such as {10.0 if key == 'g' else 0}")
     sutton_barto = arguments.get("sutton_barto_reward", False)
     require(isinstance(sutton_barto, bool), f"env.kwargs.sutton_barto_reward={sutton_barto!r} must be true or false")
     settings = ClassicSettings(
@@ -77,7 +77,7 @@ def _walker(arguments: Given) -> Settings:
 
 
 def _terrain(arguments: Given) -> Settings:
-    # Only walkers need Box2D, for Gymnasium's constants.
+    # Imported here, as only walkers need Box2D (for Gymnasium's constants).
     from paddock.envs.bipedal.ground import Course, lay_ground
     from paddock.envs.bipedal.terrain import SCENERY
 
@@ -124,7 +124,7 @@ TERRAIN = (
     "ground",
     "length",
 )
-CONTROL = {  # by the name of the environment whose task it is
+CONTROL = {  # by the id of the original environment
     "CartPole-v1": NativeVersion("cartpole", _classic, ("sutton_barto_reward",)),
     "Pendulum-v1": NativeVersion("pendulum", _classic, ("g",)),
     "Acrobot-v1": NativeVersion("acrobot", _classic),
@@ -140,5 +140,5 @@ BOARDS = {
     "pettingzoo.classic.connect_four_v3:env": NativeVersion("connect4", agents=True, original="pettingzoo"),
     "pettingzoo.classic.tictactoe_v3:env": NativeVersion("tictactoe", agents=True, original="pettingzoo"),
 }
-# By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
+# Single native environments -> original id; of two walkers with the same name, Gymnasium's.
 NATIVE = {f"paddock/Native{id.rpartition('/')[2]}": id for id in reversed(CONTROL)}

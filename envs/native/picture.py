@@ -1,4 +1,4 @@
-"""Pictures of native environments: Gymnasium's own, of the state that the C code has."""
+"""Rendering of native environments by their Python versions, from the state in C."""
 
 import ctypes
 import math
@@ -15,38 +15,36 @@ from paddock.envs.native.settings import NativeTask
 BODIES = 5  # hull, leg, lower leg, leg, lower leg
 
 
-class Painter(Protocol):
-    """Draws environments of one vector."""
+class Renderer(Protocol):
+    """Renderer of the environments of one vector."""
 
-    def paint(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
-        """The picture of environment i, whose latest observation and last action are given; None in a window."""
+    def render(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
+        """Render environment i after its latest observation and action; None if a window shows it."""
         ...
 
     def close(self) -> None:
-        """Close the window, if there is one."""
+        """Close the window, if any."""
 
 
-def painter_of(task: NativeTask, c: ctypes.CDLL, vector: int | None) -> Painter:
-    """What draws the environments of this task; the walker's bodies and ground are the vector's."""
+def make_renderer(task: NativeTask, c: ctypes.CDLL, vector: int | None) -> Renderer:
+    """Return a renderer of this task; walkers read bodies and ground from the vector."""
     if task.name == "walker":
-        return _WalkerPainter(task, c, vector)
+        return _WalkerRenderer(task, c, vector)
     if task.name in STATES:
-        return _ClassicPainter(task)
+        return _ClassicRenderer(task)
     game = None if task.source.seats > 1 else task.source.make().unwrapped
     if isinstance(game, Game):
-        return _GamePainter(task, game)
-    raise ConfigError(
-        f"render: the native version of {task.source.id} draws nothing; the same episodes on vec=serial do"
-    )
+        return _GameRenderer(task, game)
+    raise ConfigError(f"render: the native version of {task.source.id} cannot render; use vec=serial")
 
 
-class _GamePainter:
-    """The picture of an observation, which shows all that there is in a game of ours."""
+class _GameRenderer:
+    """Renderer of Paddock's own games, whose observations show the whole state."""
 
     def __init__(self, task: NativeTask, game: Game) -> None:
         self._layout, self._picture = task.source.observations, game.picture
 
-    def paint(self, i: int, observation: NDArray[Any], action: Any) -> NDArray[np.uint8] | None:
+    def render(self, i: int, observation: NDArray[Any], action: Any) -> NDArray[np.uint8] | None:
         rows = self._layout.zeros(1)
         rows[0] = observation
         return self._picture(self._layout.reader(rows)(0))
@@ -54,15 +52,15 @@ class _GamePainter:
     def close(self) -> None: ...
 
 
-class _ClassicPainter:
-    """An environment of Gymnasium's that never steps, and draws the states that it is told."""
+class _ClassicRenderer:
+    """Gymnasium's environment, used only to render given states."""
 
     def __init__(self, task: NativeTask) -> None:
         self._env: Any = task.source.make().unwrapped
         self._read = STATES[task.name]
         self._has_torque = task.name == "pendulum"
 
-    def paint(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
+    def render(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
         self._env.state = self._read(*observation.tolist())
         if self._has_torque:
             torque = None if action is None else float(np.reshape(action, -1)[0])
@@ -85,7 +83,7 @@ def _same(*observation: float) -> NDArray[np.float64]:
     return np.array(observation)
 
 
-STATES: dict[str, Callable[..., NDArray[np.float64]]] = {  # Gymnasium's state, by its observation
+STATES: dict[str, Callable[..., NDArray[np.float64]]] = {  # observation -> Gymnasium's state
     "cartpole": _same,
     "pendulum": _angle_and_speed,
     "acrobot": _angles_and_speeds,
@@ -100,18 +98,18 @@ class _CGround(ctypes.Structure):
     _fields_ = (
         ("length", ctypes.c_int32),
         ("boxes", ctypes.c_int32),
-        ("room", ctypes.c_int32),
+        ("capacity", ctypes.c_int32),
         ("x", ctypes.POINTER(ctypes.c_float)),
         ("y", ctypes.POINTER(ctypes.c_float)),
         ("box", ctypes.POINTER(ctypes.c_float * 8)),
     )
 
 
-class _WalkerPainter:
-    """A walker in Python that never steps; its bodies and its ground are put where the C code has them."""
+class _WalkerRenderer:
+    """Walker in Python, used only to render the bodies and ground of the C code."""
 
     def __init__(self, task: NativeTask, c: ctypes.CDLL, vector: int | None) -> None:
-        # Only those who look need Box2D and pygame.
+        # Imported here, as only rendering needs Box2D and pygame.
         from paddock.envs.bipedal.ground import TERRAIN_GRASS, TERRAIN_STEP, Ground
         from paddock.envs.bipedal.terrain import Terrain
         from paddock.envs.bipedal.walker import WIDTH
@@ -122,10 +120,10 @@ class _WalkerPainter:
         self._left, self._step, self._beyond = WIDTH / 5, TERRAIN_STEP, TERRAIN_GRASS
         self._walker: Any = Terrain()
         self._walker.reset()
-        self._walker.render_mode = task.render_mode  # from now on: that reset shows nothing
+        self._walker.render_mode = task.render_mode  # set after reset, which would open a window
         self._walker.lidar, self._walker.clouds = [], np.empty((0, 0))
 
-    def paint(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
+    def render(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
         walker = self._walker
         poses = np.zeros((BODIES, 3), np.float32)
         self._poses(self._vector, i, poses.ctypes.data)
@@ -144,8 +142,8 @@ class _WalkerPainter:
 
 
 def _function(c: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    """A function of the library whose first argument is the vector."""
-    require(hasattr(c, name), f"render: this library has no {name}; run pip install again")
+    """Declare a library function whose first argument is the vector."""
+    require(hasattr(c, name), f"render: the compiled library lacks {name}; run pip install again")
     function = getattr(c, name)
     function.restype, function.argtypes = result, (ctypes.c_void_p, *arguments)
     return function

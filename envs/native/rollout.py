@@ -1,8 +1,7 @@
-"""Whole episodes of many small networks in native code, for environments that have a native version.
+"""Whole episodes of many small networks in native code.
 
-What an episode gives depends on its network and its seed alone: not on the company it is played in, nor on threads, nor
-on the width of the processor's registers. It is what `paddock.algos.learning.episodes.play` gives over environments of the same
-numbers, bit for bit.
+An episode depends only on its network and its seed, not on other episodes, the number of threads or the SIMD width. It
+is bit-identical to `paddock.algos.learning.episodes.play` on the same environments.
 """
 
 import ctypes
@@ -17,14 +16,14 @@ from numpy.typing import NDArray
 
 from paddock.envs.errors import require
 from paddock.envs.native import library
-from paddock.envs.native.forward import FeaturesOfBytes, PackedWeights
+from paddock.envs.native.forward import CFeatures, PackedWeights
 from paddock.envs.native.networks import Network, Normalizer
 from paddock.envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded", "clipped")  # HEAD_... of rollout.h
 ACTIVATIONS = ("tanh", "relu")
-MOST_OBSERVATION = 32  # MAX_OBSERVATION of native.h: longer ones are rows of bytes, which no network reads there
-MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
+MAX_OBSERVATION = 32  # of native.h: longer observations are rows of bytes, which need sparse features
+MAX_PARAMETERS = 500_000  # each SIMD lane has a copy: 64 MB at most
 
 
 class NativeRollout(ctypes.Structure):
@@ -43,16 +42,16 @@ class NativeRollout(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PlayedEpisodes:
-    """What E episodes gave, in the order they were asked for."""
+    """Results of E episodes, in the order requested."""
 
-    returns: NDArray[np.float64]  # [E]; NaN where the network gave an action that is not finite: it ended the episode
+    returns: NDArray[np.float64]  # [E]; NaN if a non-finite action ended the episode
     lengths: NDArray[np.int64]  # [E], steps
-    mean: NDArray[np.float64]  # [E, O], of as many observations as steps, where they were asked for
+    mean: NDArray[np.float64]  # [E, O] of the observations before each step, where requested
     m2: NDArray[np.float64]  # [E, O], sum of squared deviations from the mean
 
 
 def supports(task: NativeTask, network: Network) -> bool:
-    """Whether native code can play this network in this environment, which is no world of several agents."""
+    """Return whether native code can play this network in this (single-agent) environment."""
     if task.source.seats > 1:
         return False
     observation, action = task.observation_space, task.action_space
@@ -62,7 +61,7 @@ def supports(task: NativeTask, network: Network) -> bool:
         fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
     if network.features is None:
         fits = fits and isinstance(observation, Box) and math.prod(observation.shape) == network.sizes[0]
-        fits = fits and network.sizes[0] <= MOST_OBSERVATION and bool(library.describe(task.name).observations)
+        fits = fits and network.sizes[0] <= MAX_OBSERVATION and bool(library.describe(task.name).observations)
     else:
         layout = task.source.observations
         known = {*network.features.leaves} <= {*layout.leaves} and network.features.itemsize == layout.itemsize
@@ -71,7 +70,7 @@ def supports(task: NativeTask, network: Network) -> bool:
         fits
         and network.head in HEADS
         and network.activation in ACTIVATIONS
-        and network.num_parameters <= MOST_PARAMETERS
+        and network.num_parameters <= MAX_PARAMETERS
     )
 
 
@@ -87,18 +86,21 @@ def play_episodes(
     observe: Sequence[bool],
     threads: int,
 ) -> PlayedEpisodes:
-    """Play episode e with the network of row member[e] from seed seeds[e], without the interpreter lock.
+    """Play episode e with the parameters of row member[e] from seed seeds[e], without the GIL.
 
     Args:
-        task, network: that `supports` allows.
+        task: environment, one that `supports` accepts.
+        network: shape of the networks, likewise.
         parameters: [M, P].
-        normalizer: of observations; None: as they are.
-        cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to give the moments of the observations seen; of rows of bytes those of their features.
-        threads: that play, at least 1; they change no number.
+        member: [E] rows of parameters.
+        seeds: [E], not negative.
+        normalizer: normalizer of observations; None: no normalization.
+        cap: steps after which an episode is truncated; None: only the environment's own limit.
+        observe: [E], whether to return moments of the observations (of their features for rows of bytes).
+        threads: number of threads, at least 1; does not affect results.
 
     Raises:
-        ConfigError: there is no compiled library, or no memory.
+        ConfigError: there is no compiled library or not enough memory.
     """
     episodes, width = len(seeds), network.sizes[0]
     limits = [limit for limit in (task.time_limit, cap) if limit is not None]
@@ -115,7 +117,7 @@ def play_episodes(
         "moment_mean": np.zeros((episodes, width)),
         "moment_m2": np.zeros((episodes, width)),
     }
-    features = None if network.features is None else FeaturesOfBytes.of(network.features, normalizer)
+    features = None if network.features is None else CFeatures.of(network.features, normalizer)
     if features is not None:
         arrays["parameters"] = _packed(network, arrays["parameters"])
     elif normalizer is not None:
@@ -128,7 +130,7 @@ def play_episodes(
 
     library_ = library.load()
     rollout = NativeRollout(
-        task=library.find(task.name),
+        task=library.find_task(task.name),
         settings=ctypes.addressof(task.settings),
         members=rows,
         episodes=episodes,
@@ -143,15 +145,15 @@ def play_episodes(
         **{name: array.ctypes.data for name, array in arrays.items()},
     )
     failed = library_.play_episodes(ctypes.byref(rollout))
-    require(not failed, f"no memory for {threads} threads with networks of {network.sizes}; take fewer threads")
+    require(not failed, f"out of memory: {threads} threads with networks of {network.sizes}; use fewer threads")
     return PlayedEpisodes(arrays["returns"], arrays["lengths"], arrays["moment_mean"], arrays["moment_m2"])
 
 
 def _packed(network: Network, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Parameters [M, P] as native code reads those of networks that see rows of bytes."""
+    """Pack parameters [M, P] for networks that read rows of bytes."""
     packed = PackedWeights(network.layout)
     made = np.empty((len(parameters), len(packed.array)), np.float32)
-    for own, flat in zip(made, parameters, strict=True):
+    for row, flat in zip(made, parameters, strict=True):
         packed.load(flat)
-        own[:] = packed.array
+        row[:] = packed.array
     return made

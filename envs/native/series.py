@@ -1,4 +1,4 @@
-"""Sums along time and over rows, in order: in native code, or the same bits in NumPy."""
+"""Sums along time and over rows in a fixed order, in native code or with the same bits in NumPy."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Doubles = NDArray[np.float64]
 
 
 def carry_back(delta: NDArray[np.floating[Any]], carry: Floats) -> Floats:
-    """Sum each step's delta and its share of what follows, [T, B]: sums[t] = delta[t] + carry[t] * sums[t + 1]."""
+    """Compute the backward recursion sums[t] = delta[t] + carry[t] * sums[t + 1] over arrays [T, B]."""
     delta, sums = delta.astype(np.float32, copy=False), np.empty(delta.shape, np.float32)
     if library.usable():
         pointers = _pointers(delta, np.float32), _pointers(carry, np.float32)
@@ -27,14 +27,16 @@ def carry_back(delta: NDArray[np.floating[Any]], carry: Floats) -> Floats:
 
 
 def discount(reward: Floats, ended: NDArray[np.bool_], gamma: float, running: Doubles) -> tuple[Doubles, Doubles]:
-    """Discounted returns so far, after each step of running episodes.
+    """Compute the discounted returns of running episodes after each step.
 
     Args:
-        reward, ended: [T, B].
-        running: [B], before the first step.
+        reward: [T, B].
+        ended: [T, B].
+        gamma: discount factor.
+        running: [B] returns before the first step.
 
     Returns:
-        [T, B], and [B] after the last step, which are 0 where the episode ended with it.
+        Returns [T, B], and [B] after the last step, 0 where the episode ended.
     """
     returns = np.empty(reward.shape)
     running = running.copy()
@@ -51,7 +53,7 @@ def discount(reward: Floats, ended: NDArray[np.bool_], gamma: float, running: Do
 
 
 def moments(rows: NDArray[Any]) -> tuple[Doubles, Doubles]:
-    """Mean and sum of squared deviations of each column [O] of rows [B, O], in double precision; B is positive."""
+    """Compute mean and sum of squared deviations [O] of the columns of rows [B, O], in double precision; B > 0."""
     count, columns = rows.shape
     if library.usable():
         mean, m2 = np.empty((2, columns))
@@ -65,7 +67,7 @@ def moments(rows: NDArray[Any]) -> tuple[Doubles, Doubles]:
 
 
 def _sum_rows(rows: Doubles) -> Doubles:
-    """Sums [O] of rows [B, O], from the first row to the last."""
+    """Sum rows [B, O] from the first to the last."""
     if rows.shape[1] > 1:
         total: Doubles = rows.sum(axis=0)  # NumPy sums pairwise only along the axis that is contiguous in memory
         return total
@@ -73,6 +75,6 @@ def _sum_rows(rows: Doubles) -> Doubles:
 
 
 def _pointers(array: NDArray[Any], dtype: Any) -> tuple[NDArray[Any], int]:
-    """The array as native code reads it, which has to outlive the call, and where it lies."""
+    """Return a contiguous array, which must outlive the call, and its address."""
     array = np.ascontiguousarray(array, dtype)
     return array, array.ctypes.data

@@ -1,4 +1,4 @@
-"""The version of a recipe's environment in C: its task, the settings of the task, and where an episode is cut off."""
+"""Lookup of an environment's native version: its task in C, the settings of the task and the time limit."""
 
 import ctypes
 from dataclasses import dataclass, replace
@@ -21,25 +21,25 @@ from paddock.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class NativeTask:
-    """The native version of an environment."""
+    """Native version of an environment."""
 
-    source: EnvSpec  # whose task it is
+    source: EnvSpec  # the original environment
     name: str  # in C
     settings: ctypes.Structure
-    kept: tuple[NDArray[Any], ...]  # arrays that the settings point into
+    kept: tuple[NDArray[Any], ...]  # arrays that the settings point to
     time_limit: int | None  # steps
-    observation_space: gymnasium.Space  # of a world each seat's, of several roles a Dict of each one's, as the next
-    action_space: gymnasium.Space
+    observation_space: gymnasium.Space  # of each seat if multi-agent; a Dict by role if there are several roles
+    action_space: gymnasium.Space  # likewise
     metadata: dict[str, Any]
     render_mode: str | None
-    exact: bool  # whether a step gives, bit for bit, what the environment that the id names gives
+    exact: bool  # whether steps are bit-identical to the environment named by the id
 
 
 def native_task(spec: EnvSpec) -> NativeTask:
     """Return the native version of an environment.
 
     Raises:
-        ConfigError: there is none, or it cannot honour the recipe.
+        ConfigError: there is none, or it does not support the specification.
     """
     name = spec.id.rpartition(":")[2]
     if name.startswith(minigrid.PREFIX):
@@ -47,9 +47,9 @@ def native_task(spec: EnvSpec) -> NativeTask:
     id = NATIVE.get(name, spec.id)
     version = find_version(id)
     if version.agents:
-        return _world_task(spec, version)
+        return _multiagent_task(spec, version)
     _check_wrappers(spec, ())
-    if version.name != "walker":  # which remembers nothing of earlier episodes
+    if version.name != "walker":  # Gymnasium's keeps state between episodes unless rebuilt, the native one does not
         _check_fresh(spec)
     registered = gymnasium.spec(id.rpartition(":")[2])
     own = {key: value for key, value in spec.arguments.items() if key != "render_mode"}
@@ -57,8 +57,8 @@ def native_task(spec: EnvSpec) -> NativeTask:
     for key in own:
         require(
             key in allowed,
-            f"env.kwargs.{key}={own[key]!r}: the native version of {spec.id} has no such argument, but "
-            f"{', '.join(sorted(allowed)) or 'none'}; leave it out, or {ELSEWHERE}",
+            f"env.kwargs.{key}={own[key]!r}: the native version of {spec.id} does not take it; allowed: "
+            f"{', '.join(sorted(allowed)) or 'none'}; remove it or {ELSEWHERE}",
         )
     source = replace(spec, id=id, max_episode_steps=None, fresh=False)
     spaces = source.spaces  # the constructor checks the arguments
@@ -66,7 +66,7 @@ def native_task(spec: EnvSpec) -> NativeTask:
     limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
     entry: Any = registered.entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    # Gymnasium's own walker remembers earlier episodes; ours, on the same Box2D, does not.
+    # Gymnasium's walker keeps state between episodes; Paddock's Box2D walkers do not.
     exact = name.startswith("paddock/")
     return _make_task(
         source, version.name, version.settings(given), [limit, version.limit(given)], spaces, exact, creator.metadata
@@ -74,14 +74,14 @@ def native_task(spec: EnvSpec) -> NativeTask:
 
 
 def find_version(id: str) -> NativeVersion:
-    """Return the native version of an environment's id, whose module may be left out; ConfigError without one."""
+    """Return the native version of an environment id, with or without its module; raise ConfigError if there is none."""
     known = {**CONTROL, **BOARDS, **VERSIONS}
     known |= {full.rpartition(":")[2]: version for full, version in known.items() if not version.agents}
     version = known.get(id) or known.get(id.rpartition(":")[2])
     having = ", ".join([*native_ids(), *game_ids()])
     require(
         version is not None,
-        f"env.id={id} has no native version; those that have one: {having}, and MiniGrid's, as "
+        f"env.id={id} has no native version; available: {having}, and MiniGrid's, such as "
         "minigrid:MiniGrid-Empty-8x8-v0; choose one of them, or vec=serial or vec=multiprocess",
     )
     assert version is not None
@@ -89,12 +89,12 @@ def find_version(id: str) -> NativeVersion:
 
 
 def native_ids() -> list[str]:
-    """Return Gymnasium's ids, and ours, whose native version steps in lanes."""
+    """Return the ids of environments whose native version uses SIMD."""
     return [*CONTROL]
 
 
 def game_ids() -> list[str]:
-    """Return ids of our own games, and of the sanity suite's tasks, that have a native version."""
+    """Return the ids of Paddock's single-agent games and sanity tasks with a native version."""
     return [id for id, version in VERSIONS.items() if not version.agents]
 
 
@@ -113,7 +113,7 @@ def _make_task(
 
 
 def _grid_task(spec: EnvSpec) -> NativeTask:
-    """Return the native version of one of MiniGrid's worlds."""
+    """Return the native version of a MiniGrid environment."""
     _check_wrappers(spec, (minigrid.CHOICES,))
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
@@ -123,7 +123,7 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     leaves = {".".join(map(str, leaf.path)): leaf.offset for leaf in source.observations.leaves}
     require(
         leaves == minigrid.LEAVES and source.observations.itemsize == minigrid.ROW_BYTES,
-        f"env.id={spec.id}: the native version gives direction and image, and not {', '.join(leaves)}; set "
+        f"env.id={spec.id}: the native version observes direction and image, not {', '.join(leaves)}; set "
         f"env.without=[mission], or {ELSEWHERE}",
     )
     limits = [settings.max_steps, spec.max_episode_steps]
@@ -131,17 +131,17 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     return _make_task(source, name, (settings, ()), limits, spaces, is_exact("minigrid"), creator.metadata)
 
 
-def _world_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
-    """Return the native version of an environment of several agents."""
+def _multiagent_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
+    """Return the native version of a multi-agent environment."""
     _check_wrappers(spec, ())
     _check_fresh(spec)
     for key, given in (("agent_id_feature", spec.agent_id_feature), ("without", bool(spec.without))):
         require(
             not given,
-            f"env.{key}: the native version of {spec.id} gives just what a seat sees; leave it out, or {ELSEWHERE}",
+            f"env.{key}: the native version of {spec.id} cannot change observations; remove it or {ELSEWHERE}",
         )
     source = replace(spec, max_episode_steps=None)
-    first, *others = source.roles  # the world checks its arguments
+    first, *others = source.roles  # the constructor checks the arguments
     spaces = join_spaces(source.roles) if others else (first.observation_space, first.action_space)
     settings = version.settings({key: value for key, value in spec.arguments.items() if key != "render_mode"})
     exact = version.original is None or is_exact(version.original)
@@ -151,12 +151,12 @@ def _world_task(spec: EnvSpec, version: NativeVersion) -> NativeTask:
 def _check_wrappers(spec: EnvSpec, allowed: tuple[str, ...]) -> None:
     wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
     others = [target for target in wrappers if target not in allowed]
-    require(not others, f"env.wrappers={others} cannot go around native environments; {ELSEWHERE}")
+    require(not others, f"env.wrappers={others} cannot wrap native environments; {ELSEWHERE}")
 
 
 def _check_fresh(spec: EnvSpec) -> None:
     require(
         not spec.fresh,
-        f"env.fresh=true: the native version of {spec.id} is never rebuilt, as it remembers nothing of earlier "
-        "episodes; set env.fresh=false",
+        f"env.fresh=true: the native version of {spec.id} needs no rebuilding, as no state leaks between episodes; "
+        "set env.fresh=false",
     )

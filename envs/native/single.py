@@ -1,4 +1,4 @@
-"""A native environment by itself: the same physics, and the same numbers, as one in a vector of them."""
+"""Single native environment, bit-identical to one in a native vector."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,19 +14,20 @@ from paddock.envs.spec import EnvSpec
 
 
 class NativeEnv(gymnasium.Env):
-    """One environment; it never truncates, as `gymnasium.make` puts the limit around it."""
+    """Single native environment; it never truncates, as `gymnasium.make` adds the time limit."""
 
     metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012, Gymnasium's
 
     def __init__(self, source: str, render_mode: str | None = None, **kwargs: Any) -> None:
-        """Build it.
+        """Build the environment.
 
         Args:
-            source: id of the environment whose task it is.
-            kwargs: the arguments of that environment.
+            source: id of the original environment.
+            render_mode: "human", "rgb_array" or None.
+            **kwargs: arguments of the original environment.
 
         Raises:
-            ConfigError: there is no native version or no compiled library, or an argument is refused.
+            ConfigError: there is no native version or no compiled library, or an argument is not supported.
         """
         mode = {} if render_mode is None else {"render_mode": render_mode}
         spec = EnvSpec(id=source, kwargs=kwargs | mode, wrappers=(), max_episode_steps=None, fresh=False)
@@ -36,12 +37,12 @@ class NativeEnv(gymnasium.Env):
         self.metadata = self._vector.task.metadata
         self.observation_space = self._vector.single_observation_space
         self.action_space = self._vector.single_action_space
-        self._action: Any = None  # the last one of this episode
+        self._action: Any = None  # last action of this episode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode: with a seed, as Gymnasium's begins on it; without, as the last one's generator goes on."""
+        """Start an episode; without a seed the previous generator continues, as in Gymnasium."""
         super().reset(seed=seed)
         observation, info = self._vector.reset(seed=[seed], options=options)
         self._action = None
@@ -58,9 +59,9 @@ class NativeEnv(gymnasium.Env):
         return observation[0], float(reward[0]), bool(terminated[0]), False, info
 
     def render(self) -> Any:
-        """The picture, [H, W, 3] for "rgb_array"; None in a window."""
-        return self._vector.paint(0, self._action)
+        """Return an image [H, W, 3] for "rgb_array"; None for "human"."""
+        return self._vector.render_one(0, self._action)
 
     def close(self) -> None:
-        """Let it go; once is enough, and twice does no harm."""
+        """Free the environment; further calls do nothing."""
         self._vector.close()

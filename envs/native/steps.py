@@ -1,8 +1,7 @@
-"""T steps of native environments by one dense policy whose actions are drawn, in one call of native code.
+"""Rollouts of T steps in native environments with one stochastic dense policy, in one call of native code.
 
-What they give is, bit for bit, what `DenseForward`, the heads of `paddock.algos.networks.heads` and `NativeVectorEnv` give one
-step after another. Threads own environments: each plays all T steps of some, and waits for no other. No number depends
-on how many there are.
+Results are bit-identical to stepping with `DenseForward`, the heads of `paddock.algos.networks.heads` and
+`NativeVectorEnv`, for any number of threads. Each thread plays all T steps of its environments without waiting for others.
 """
 
 import ctypes
@@ -13,49 +12,49 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.envs.native.forward import FeaturesOfBytes, PackedWeights
-from paddock.envs.native.functions import quick_exp
+from paddock.envs.native.forward import CFeatures, PackedWeights
+from paddock.envs.native.functions import fast_exp
 from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.spaces.sparse import SparseFeatures
 
-Drawn = Literal["choices", "clipped", "squashed", "soft", "tanh"]
-DRAWN = get_args(Drawn)  # DRAWN_... of steps.h
+Sampling = Literal["choices", "clipped", "squashed", "soft", "tanh"]
+SAMPLINGS = get_args(Sampling)  # SAMPLE_... of steps.h
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class DrawingNetwork:
-    """A dense network, and how actions are drawn from its outputs."""
+class StochasticNetwork:
+    """Dense network and the distribution from whose parameters, its outputs, actions are sampled."""
 
     layout: DenseLayout
     activation: str  # between layers: "tanh" or "relu"
-    drawn: Drawn  # one of W choices; or A numbers, as the heads of these names have them
-    low: Floats  # [A] bounds of numbers; [0] of choices, as are the next three
-    half: Floats  # half the width between them
+    sampling: Sampling  # one of W choices, or A numbers from the head of this name
+    low: Floats  # [A] bounds of continuous actions; [0] for choices, as the next three
+    half: Floats  # half the distance between the bounds
     high: Floats
-    log_half: Floats  # its logarithm
-    features: SparseFeatures | None = None  # of observations that are rows of bytes
+    log_half: Floats  # log(half)
+    features: SparseFeatures | None = None  # inputs extracted from rows of bytes
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What T steps of N environments gave."""
+    """Transitions of T steps of N environments."""
 
     obs: NDArray[Any]  # [T + 1, N, *shape]
-    action: NDArray[Any]  # [T, N, K], as drawn
+    action: NDArray[Any]  # [T, N, K], as sampled
     logprob: Floats  # [T, N]
     reward: Floats  # [T, N]
     terminated: NDArray[np.bool_]  # [T, N]
     truncated: NDArray[np.bool_]  # [T, N], and not terminated
-    final_at: NDArray[np.int64]  # [F, 2], the steps (t, n) that truncated an episode
-    final_obs: NDArray[Any]  # [F, *shape], and the observations that they led to
-    returns: NDArray[np.float64]  # [E], of the episodes that ended, by t, then n
+    final_at: NDArray[np.int64]  # [F, 2], the (t, n) at which an episode was truncated
+    final_obs: NDArray[Any]  # [F, *shape], final observations of these episodes
+    returns: NDArray[np.float64]  # [E], of the episodes that ended, ordered by t, then n
     lengths: NDArray[np.int64]  # [E]
     env_metrics: NDArray[np.float64]  # [E, M], reported by environments in their infos
-    env_s: float  # seconds in environments
-    policy_s: float  # seconds choosing actions
+    env_s: float  # seconds spent stepping
+    policy_s: float  # seconds spent choosing actions
 
 
 class _CSteps(ctypes.Structure):
@@ -67,7 +66,7 @@ class _CSteps(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("noise", "observation", "action", "logprob", "reward")),
         *((name, ctypes.c_void_p) for name in ("terminated", "truncated", "final_return", "final_length", "final")),
         ("count", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("layers", "relu", "drawn", "numbers")),
+        *((name, ctypes.c_int32) for name in ("layers", "relu", "sampling", "numbers")),
         ("clip", ctypes.c_float),
         ("refused", ctypes.c_int64),
         ("failed", ctypes.c_int32),
@@ -76,53 +75,54 @@ class _CSteps(ctypes.Structure):
 
 
 class StepPlayer:
-    """Plays one vector of environments by policies of one shape."""
+    """Collector of rollouts from one vector of environments with policies of one shape."""
 
-    def __init__(self, venv: NativeVectorEnv, drawing: DrawingNetwork) -> None:
-        self._venv, self._drawing = venv, drawing
-        self._weights = PackedWeights(drawing.layout)
+    def __init__(self, venv: NativeVectorEnv, network: StochasticNetwork) -> None:
+        """Prepare rollouts of `network` in `venv`; call `load` before `play`."""
+        self._venv, self._network = venv, network
+        self._weights = PackedWeights(network.layout)
         self._steps = _CSteps(
-            layers=len(drawing.layout.sizes) - 1,
-            relu=drawing.activation == "relu",
-            drawn=DRAWN.index(drawing.drawn),
-            numbers=len(drawing.low),
+            layers=len(network.layout.sizes) - 1,
+            relu=network.activation == "relu",
+            sampling=SAMPLINGS.index(network.sampling),
+            numbers=len(network.low),
         )
-        self._kept: dict[str, NDArray[Any]] = {}  # what native code reads, by their names in steps.h
-        bounds = {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
-        self._show(weights=self._weights.array, sizes=np.array(drawing.layout.sizes, np.int32), **bounds)
+        self._kept: dict[str, NDArray[Any]] = {}  # arrays that native code reads, by their names in steps.h
+        bounds = {name: getattr(network, name) for name in ("low", "half", "high", "log_half")}
+        self._pass(weights=self._weights.array, sizes=np.array(network.layout.sizes, np.int32), **bounds)
 
     def load(self, parameters: Floats, log_std: Floats, normalizer: Normalizer | None) -> None:
-        """Play by these parameters from now on.
+        """Load the parameters of the policy.
 
         Args:
             parameters: [P] of the policy's layers, or longer.
-            log_std: [W] of a Gaussian, or [0].
-            normalizer: of observations; None: as they are.
+            log_std: [W] of a Gaussian, else [0].
+            normalizer: normalizer of observations; None: no normalization.
         """
         self._weights.load(parameters)
         if log_std.size:
-            self._show(log_std=log_std.copy(), deviation=quick_exp(log_std), inverse=quick_exp(-log_std))
+            self._pass(log_std=log_std.copy(), deviation=fast_exp(log_std), inverse=fast_exp(-log_std))
         self._steps.mean = self._steps.std = None
-        if self._drawing.features is not None:
-            self._features = FeaturesOfBytes.of(self._drawing.features, normalizer)
+        if self._network.features is not None:
+            self._features = CFeatures.of(self._network.features, normalizer)
             self._steps.features = ctypes.addressof(self._features)
         elif normalizer is not None:
-            self._show(mean=normalizer.mean, std=normalizer.std)
+            self._pass(mean=normalizer.mean, std=normalizer.std)
             self._steps.clip = normalizer.clip
 
     def play(self, noise: Floats) -> Steps:
-        """Play T steps of every environment from where it is, with noise [T, N, W] or [T, N, A] as the head draws it.
+        """Play T steps of every environment with the head's noise [T, N, W] or [T, N, A].
 
         Raises:
-            VectorMisuse: an action is not finite; some environments have stepped then.
+            VectorMisuse: an action is not finite; some environments may have stepped.
         """
-        drawing, venv, steps = self._drawing, self._venv, self._steps
+        network, venv, steps = self._network, self._venv, self._steps
         T, N, W = noise.shape
-        features = drawing.features
-        row, kind = ((), f"V{features.itemsize}") if features else (drawing.layout.sizes[:1], "f4")
-        choices = drawing.drawn == "choices"
-        assert (len(drawing.low) or drawing.layout.sizes[-1]) == W and venv.num_envs == N, noise.shape
-        # Where nothing is written, no memory is taken.
+        features = network.features
+        row, kind = ((), f"V{features.itemsize}") if features else (network.layout.sizes[:1], "f4")
+        choices = network.sampling == "choices"
+        assert (len(network.low) or network.layout.sizes[-1]) == W and venv.num_envs == N, noise.shape
+        # np.empty: pages that are never written take no memory.
         made = {
             "observation": np.empty((T + 1, N, *row), kind),
             "action": np.empty((T, N, 1 if choices else W), np.int64 if choices else np.float32),
@@ -157,8 +157,8 @@ class StepPlayer:
             **{name: made[name] for name in ("action", "logprob", "reward", "terminated", "truncated")},
         )
 
-    def _show(self, **arrays: Floats | NDArray[np.int32]) -> None:
-        """Let native code read these arrays, which are kept until others have their names."""
+    def _pass(self, **arrays: Floats | NDArray[np.int32]) -> None:
+        """Pass arrays to native code and keep them alive until they are replaced."""
         for name, array in arrays.items():
             self._kept[name] = np.ascontiguousarray(array)
             setattr(self._steps, name, self._kept[name].ctypes.data)

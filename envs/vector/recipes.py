@@ -205,7 +205,7 @@ class Native(Vec):
         # Only those who choose it need the compiled library.
         from paddock.envs.native import library
 
-        library.find(native_task(spec).name)  # which has to be built for that
+        library.find_task(native_task(spec).name)  # which has to be built for that
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> VectorEnv:
         """Build the environments; see `Vec.make`."""

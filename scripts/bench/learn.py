@@ -94,7 +94,7 @@ def bench_walker(options: argparse.Namespace) -> Report:
     avx2 = f"{OURS}, AVX2"
     if widest == "avx512":
         contenders.append(
-            Contender(avx2, FILE, recipe, grid, contenders[0].updates, environment={library.CHOICE: "avx2"})
+            Contender(avx2, FILE, recipe, grid, contenders[0].updates, environment={library.SET_VARIABLE: "avx2"})
         )
     contenders.append(sb3(theirs, 1, options.quick))
     row = contest.measure(f"BipedalWalker-v3, RL-Zoo's recipe: {contest.describe(recipe)}", contenders, options.repeats)

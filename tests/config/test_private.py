@@ -22,7 +22,7 @@ from paddock.algos.networks.training import mark_batch_dynamic
 from paddock.algos.pool.main_guard import is_beginning
 from paddock.config.compose import compose_alone, open_loader, parse_arguments
 from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, write_element
-from paddock.envs.native.minigrid import draws_places
+from paddock.envs.native.minigrid import samples_positions
 from paddock.envs.sanity.native import find_distribution
 from paddock.sweep.study import open_trial
 
@@ -105,7 +105,7 @@ def test_numpy_exposes_its_distributions_and_seeding_to_c() -> None:
 
 def test_minigrid_keeps_the_places_that_it_was_given() -> None:
     four_rooms = pytest.importorskip("minigrid.envs").FourRoomsEnv
-    assert draws_places(four_rooms()) and not draws_places(four_rooms(goal_pos=(3, 3)))
+    assert samples_positions(four_rooms()) and not samples_positions(four_rooms(goal_pos=(3, 3)))
 
 
 class Looked:

@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode
 
 from paddock.envs.native import library, rollout
 from paddock.envs.native.forward import DenseForward
-from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
+from paddock.envs.native.functions import fast_exp, fast_log, fast_tanh
 from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from paddock.envs.native.settings import NativeTask, find_version, game_ids, native_ids, native_task
-from paddock.envs.native.steps import DrawingNetwork, StepPlayer
+from paddock.envs.native.steps import StochasticNetwork, StepPlayer
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorMisuse
@@ -247,7 +247,7 @@ def steps(task: NativeTask, draw: Draw) -> None:
     nothing = np.zeros(numbers, np.float32)
     activation = str(draw.choice(rollout.ACTIVATIONS))
     venv = NativeVectorEnv(task, num_envs, threads=int(draw.integers(1, 4)))
-    player = StepPlayer(venv, DrawingNetwork(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
+    player = StepPlayer(venv, StochasticNetwork(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
     venv.begin(int(draw.integers(2**40)))
     for _ in range(3):
         parameters = draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32)
@@ -277,11 +277,11 @@ def forward(draw: Draw) -> None:
         network.load(draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32))
         assert network(draw.choice(EXTREMES, (rows, sizes[0]))).shape == (rows, sizes[-1])
         x = draw.integers(2**32, size=rows, dtype=np.uint32).view(np.float32)
-        assert all(function(x).shape == x.shape for function in (quick_exp, quick_log, quick_tangent))
+        assert all(function(x).shape == x.shape for function in (fast_exp, fast_log, fast_tanh))
 
 
 def main(folder: str, name: str, seed: int) -> None:
-    os.environ[library.CHOICE] = name
+    os.environ[library.SET_VARIABLE] = name
     library.FOLDER = Path(folder)
     draw = np.random.default_rng(seed)
     ids = native_ids()

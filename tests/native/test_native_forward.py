@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.native import library
 from paddock.envs.native.forward import FORWARD_ROWS, DenseForward, expand
-from paddock.envs.native.functions import quick_exp, quick_log, quick_tangent
+from paddock.envs.native.functions import fast_exp, fast_log, fast_tanh
 from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.native.series import carry_back, discount, moments
 from paddock.envs.spaces.layout import Layout
@@ -44,7 +44,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> On:
 
     def choose(way: str) -> None:
         monkeypatch.setattr(library, "load", missing if way == "numpy" else load)
-        monkeypatch.setenv(library.CHOICE, "" if way == "numpy" else way)
+        monkeypatch.setenv(library.SET_VARIABLE, "" if way == "numpy" else way)
 
     return choose
 
@@ -159,7 +159,7 @@ def test_functions_have_the_same_bits_in_any_shape(on: On) -> None:
     x = np.concatenate(
         [draw.standard_normal(5002) * 30, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3.4e38, 89, -104, 1]]
     ).astype(np.float32)
-    for function, exact in ((quick_exp, np.exp), (quick_log, np.log), (quick_tangent, np.tanh)):
+    for function, exact in ((fast_exp, np.exp), (fast_log, np.log), (fast_tanh, np.tanh)):
         found = []
         for way in everywhere:
             on(way)

@@ -77,7 +77,7 @@ def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_environment_variable_picks_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(library.CHOICE, raising=False)
+    monkeypatch.delenv(library.SET_VARIABLE, raising=False)
     widest = library.describe("cartpole").lanes
-    monkeypatch.setenv(library.CHOICE, "baseline")
+    monkeypatch.setenv(library.SET_VARIABLE, "baseline")
     assert library.widest() == "baseline" and library.describe("cartpole").lanes == 4 <= widest

@@ -37,7 +37,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
             if way == "numpy":
                 patch.setattr(library, "load", missing)
             else:
-                patch.setenv(library.CHOICE, way)
+                patch.setenv(library.SET_VARIABLE, way)
             return Networks(network, slots)
 
     return of

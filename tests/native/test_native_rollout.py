@@ -31,7 +31,7 @@ def spec(id: str, max_episode_steps: int | None = None, **kwargs: Any) -> EnvSpe
 
 def has(name: str) -> bool:
     try:
-        library.find(name)
+        library.find_task(name)
     except ConfigError:
         return False
     return True
@@ -195,7 +195,7 @@ def test_an_episode_gives_the_same_bits_on_every_width(env: EnvSpec, monkeypatch
     sets = [name for name in (b"baseline", b"avx2", b"avx512") if compiled.has_set(name)]
     played = []
     for name in sets:
-        monkeypatch.setattr(library, "find", lambda task, name=name: compiled.find_task(name, task.encode()))
+        monkeypatch.setattr(library, "find_task", lambda task, name=name: compiled.find_task(name, task.encode()))
         played.append(crowd.natively(threads=2))
     assert all(same_bits(one, played[0]) for one in played)
 

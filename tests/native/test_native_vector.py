@@ -32,7 +32,7 @@ def native(name: str, **changes: Any) -> EnvSpec:
 
 def has(name: str) -> bool:
     try:
-        library.find(name)
+        library.find_task(name)
     except (ConfigError, AssertionError):  # no library, or none of the name
         return False
     return True
@@ -138,7 +138,7 @@ def test_the_width_of_registers_changes_no_number(make: Any, task: EnvSpec, monk
     usable = [name for name in library.SETS if library.load().has_set(name.encode())]
     played = []
     for name in usable:
-        monkeypatch.setenv(library.CHOICE, name)
+        monkeypatch.setenv(library.SET_VARIABLE, name)
         vec = make(replace(task, max_episode_steps=40), num_envs=37)
         begun = plain(vec.begin(13))
         batches = play(vec, actions_for(vec, 90))

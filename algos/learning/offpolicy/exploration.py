@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
-from paddock.envs.native.functions import quick_log
+from paddock.envs.native.functions import fast_log
 
 FAR = np.float32(1e30)  # beyond all values of choices, and far from `LOWEST` of those that may not be taken
 LADDER = 0.4, 7.0  # of Horgan et al. 2018
@@ -92,7 +92,7 @@ class OwnNoise:
         """See `Exploration.draw`."""
         if step < self.learning_starts and not head.columns:
             drawn = np.float32(1 - 2**-23) * uniform(head, generator, lead)
-            return np.float32(0.5) * quick_log((np.float32(1) + drawn) / (np.float32(1) - drawn))
+            return np.float32(0.5) * fast_log((np.float32(1) + drawn) / (np.float32(1) - drawn))
         return head.draw(generator, lead)
 
 

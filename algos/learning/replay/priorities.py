@@ -1,7 +1,7 @@
 """Prioritized replay (Schaul et al. 2016, arXiv:1511.05952): what was learned from with surprise is drawn more often.
 
 A transition is drawn in proportion to |d|^alpha, rounded to a whole number of 2^-20: draws then depend on no order of
-sums. Powers are those of `quick_exp` and `quick_log`, which have the same bits everywhere.
+sums. Powers are those of `fast_exp` and `fast_log`, which have the same bits everywhere.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.replay.batch import Floats
 from paddock.algos.learning.replay.sum_tree import LARGEST, SumTree
-from paddock.envs.native.functions import quick_exp, quick_log
+from paddock.envs.native.functions import fast_exp, fast_log
 from paddock.envs.ranges import AT_LEAST_ONE, UnitFloat, check_fields
 
 LEAF_BYTES = 4  # of a transition, or a sequence
@@ -68,7 +68,7 @@ class PriorityTree:
         leaves = self._tree[at]
         ratio = (leaves / leaves.min(axis=1, keepdims=True)).astype(np.float32)
         betas = [self._settings.beta_at(first_update + k) for k in range(len(words))]
-        weights = quick_exp(quick_log(ratio) * -np.array(betas, np.float32)[:, None])
+        weights = fast_exp(fast_log(ratio) * -np.array(betas, np.float32)[:, None])
         return first_row + (at - first_row) % self._capacity, weights
 
     def state_dict(self, rows: int) -> dict[str, Any]:
@@ -84,5 +84,5 @@ class PriorityTree:
 def leaves_of(errors: Floats, alpha: float) -> NDArray[np.uint32]:
     """Return |d|^alpha as whole numbers, 1 to LARGEST; of NaN as of 0."""
     size = np.fmin(np.fmax(np.abs(errors, dtype=np.float32), np.float32(1e-30)), np.float32(1e30))
-    power = quick_exp(quick_log(size) * np.float32(alpha))
+    power = fast_exp(fast_log(size) * np.float32(alpha))
     return np.clip(np.rint(power.astype(np.float64) * ONE), 1, LARGEST).astype(np.uint32)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Graph, LeafHead, Path, sum_terms
 from paddock.algos.networks.heads.masked import mask
-from paddock.envs.native.functions import quick_exp, quick_log
+from paddock.envs.native.functions import fast_exp, fast_log
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class Categorical(LeafHead):
     def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
         """Gumbel noise [*lead, W]: the greatest score with noise is a draw of the softmax."""
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
-        noise = quick_log(np.maximum(exponential, np.finfo(np.float32).tiny, out=exponential))
+        noise = fast_log(np.maximum(exponential, np.finfo(np.float32).tiny, out=exponential))
         return np.negative(noise, out=noise)
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
@@ -59,11 +59,11 @@ class Categorical(LeafHead):
         total = np.zeros(len(out), np.float32)
         for k, block in enumerate(np.split(out, np.cumsum(self.sizes)[:-1], axis=1)):
             top = block.max(axis=1)
-            shares = quick_exp(block - top[:, None])
+            shares = fast_exp(block - top[:, None])
             normalizer = shares[:, 0].copy()
             for share in shares.T[1:]:
                 normalizer += share
-            total += (block[np.arange(len(block)), action[:, k]] - top) - quick_log(normalizer)
+            total += (block[np.arange(len(block)), action[:, k]] - top) - fast_log(normalizer)
         return total
 
     def logprob_and_entropy(self, out: "Tensor", log_std: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Graph, LeafHead
 from paddock.algos.networks.heads.numbers import Numbers
-from paddock.envs.native.functions import quick_tangent
+from paddock.envs.native.functions import fast_tanh
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class Tanh(_Undrawn, Numbers):
     needs_bounds = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
-        one, action = np.float32(1), quick_tangent(out)
+        one, action = np.float32(1), fast_tanh(out)
         return action if noise is None else np.minimum(np.maximum(action + noise, -one), one)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
@@ -56,7 +56,7 @@ class Bounded(_Undrawn, Numbers):
     kind, family = "bounded", "squashed_gaussian"
 
     def activate(self, out: Floats) -> Floats:
-        return quick_tangent(out)
+        return fast_tanh(out)
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         return out

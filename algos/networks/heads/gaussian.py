@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Graph
 from paddock.algos.networks.heads.numbers import Numbers
-from paddock.envs.native.functions import quick_exp
+from paddock.envs.native.functions import fast_exp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +44,12 @@ class Gaussian(Numbers):
 
 def sample(mean: Floats, log_std: Floats, noise: Floats | None) -> Floats:
     """Draw numbers [B, K] by standard normal noise, or return the means."""
-    return mean if noise is None else mean + quick_exp(log_std) * noise
+    return mean if noise is None else mean + fast_exp(log_std) * noise
 
 
 def logprob(mean: Floats, log_std: Floats, action: Floats) -> Floats:
     """Return log-densities [B] of numbers [B, K]."""
-    scaled = (action - mean) * quick_exp(-log_std)
+    scaled = (action - mean) * fast_exp(-log_std)
     return sum_columns((scaled * scaled) * np.float32(-0.5) - log_std - np.float32(0.5 * LOG_2PI))
 
 

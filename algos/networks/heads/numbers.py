@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.heads.head import Floats, Graph, LeafHead, Path
 from paddock.envs.errors import require
-from paddock.envs.native.functions import quick_log
+from paddock.envs.native.functions import fast_log
 from paddock.envs.spaces.codecs import dotted
 
 AnyNumbers = TypeVar("AnyNumbers", bound="Numbers")
@@ -76,7 +76,7 @@ class Numbers(LeafHead):
     def log_half(self) -> Floats:
         """Logarithm [K] of half the width between bounds; 0 where they are equal, and nothing has a density."""
         half = self.bounds[1]
-        return quick_log(np.where(half > 0, half, np.float32(1)))
+        return fast_log(np.where(half > 0, half, np.float32(1)))
 
     def clip(self, action: Floats) -> NDArray[Any]:
         """Clip numbers [B, K] to the bounds, of which some may be infinite, and give them the environment's shape."""

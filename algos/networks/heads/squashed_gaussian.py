@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paddock.algos.networks.heads import gaussian
 from paddock.algos.networks.heads.head import Floats, Graph
 from paddock.algos.networks.heads.numbers import Numbers
-from paddock.envs.native.functions import log_tangent_slope, quick_exp, quick_tangent
+from paddock.envs.native.functions import log_tanh_derivative, fast_exp, fast_tanh
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,10 +46,10 @@ class SquashedGaussian(Numbers):
         return logprob - (2 * (LOG_2 - action - softplus(-2 * action)) + half).sum(1), entropy
 
     def log_slope(self, action: Floats) -> Floats:
-        return gaussian.sum_columns(log_tangent_slope(action) + self.log_half)
+        return gaussian.sum_columns(log_tanh_derivative(action) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        return self.scale(quick_tangent(action))
+        return self.scale(fast_tanh(action))
 
     def to_onnx(self, graph: Graph, out: str) -> str:
         return self.scale_in_onnx(graph, graph.add("Tanh", out))
@@ -71,9 +71,9 @@ class SoftGaussian(Numbers):
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         mean, raw = out[:, : self.components], out[:, self.components :]
         if noise is None:
-            return quick_tangent(mean)
+            return fast_tanh(mean)
         low, high = map(np.float32, LOG_STD)
-        return quick_tangent(mean + quick_exp(np.minimum(np.maximum(raw, low), high)) * noise)
+        return fast_tanh(mean + fast_exp(np.minimum(np.maximum(raw, low), high)) * noise)
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
         return np.zeros(len(out), np.float32)  # its algorithm asks for that of actions that it draws itself

@@ -151,7 +151,7 @@ def test_threads_and_instructions_change_no_byte(name: str, monkeypatch: pytest.
     expected, _ = played(config(**CASES[name]), 2)
     for lanes in library.available():
         for threads in (1, 2, 3):
-            monkeypatch.setenv(library.CHOICE, lanes)
+            monkeypatch.setenv(library.SET_VARIABLE, lanes)
             for one, other in zip(played(config(**CASES[name], threads=threads), 2)[0], expected, strict=True):
                 assert_same_bytes(one, other)
 

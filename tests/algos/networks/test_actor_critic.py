@@ -261,7 +261,7 @@ def backends(
     monkeypatch.setattr(compiled, "usable_cores", lambda: most_threads)
     monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
     for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
+        monkeypatch.setenv(library.SET_VARIABLE, name)
         for threads in range(1, most_threads + 1):
             yield (
                 f"{name}, {threads} threads",

@@ -80,7 +80,7 @@ def test_in_c_it_is_the_cell_step_by_step_and_the_same_bits_everywhere(
     expected = exact.results(step_by_step(exact))
     found: list[list[Tensor]] = []
     for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
+        monkeypatch.setenv(library.SET_VARIABLE, name)
         monkeypatch.setattr(compiled, "find_functions", dense_library.functions)
         for threads in (1, 2, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

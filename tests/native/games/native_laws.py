@@ -59,7 +59,7 @@ def assert_same_in_any_company(make: Any, spec: EnvSpec, steps: int, monkeypatch
     draw, kept = np.random.default_rng(3), []
     sets = library.available()
     for k, lanes in enumerate([*sets, sets[0]]):
-        monkeypatch.setenv(library.CHOICE, lanes)
+        monkeypatch.setenv(library.SET_VARIABLE, lanes)
         kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
     for venv in kept:
         venv.begin(5, range(19))

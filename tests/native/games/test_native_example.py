@@ -48,7 +48,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.load.cache_clear()
     (tmp_path / "nim.py").write_text(FILES[RULES])
     monkeypatch.setattr(paddock.envs.tasks, "__path__", [*paddock.envs.tasks.__path__, str(tmp_path)])
-    monkeypatch.setenv(library.CHOICE, "baseline")
+    monkeypatch.setenv(library.SET_VARIABLE, "baseline")
     importlib.import_module("paddock.envs.tasks.nim")
     yield
     library.load.cache_clear()

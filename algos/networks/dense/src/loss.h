@@ -63,7 +63,7 @@ INLINE vf log_probability(const struct network *network, const float *log_std, s
         const int count = network->choices[c];
         if (!count) {
             const vf deviation = splat(*log_std++);
-            vf scaled = (rows->action[c] - output[0]) * quick_exp(-deviation);
+            vf scaled = (rows->action[c] - output[0]) * fast_exp(-deviation);
             rows->scaled[c] = scaled;
             own += ((scaled * scaled) * -0.5f - deviation) - HALF_LOG_2PI;
             *entropy += deviation + (0.5f + HALF_LOG_2PI);
@@ -73,10 +73,10 @@ INLINE vf log_probability(const struct network *network, const float *log_std, s
         vf top = output[0], sum = splat(0), chosen = splat(0), spread = splat(0);
         for (int j = 1; j < count; j++) top = pick(output[j] > top, output[j], top);
         for (int j = 0; j < count; j++) {
-            prob[j] = quick_exp(output[j] - top);
+            prob[j] = fast_exp(output[j] - top);
             sum = j ? sum + prob[j] : prob[j];
         }
-        vf normal = quick_log(sum);
+        vf normal = fast_log(sum);
         for (int j = 0; j < count; j++) {
             log[j] = (output[j] - top) - normal;
             prob[j] /= sum;
@@ -103,7 +103,7 @@ INLINE void outputs_gradient(
         if (!count) {
             vf grad = grad_logprob * rows->scaled[c];
             *grad_log_std++ = grad * rows->scaled[c] - grad_logprob;
-            *output++ = grad * quick_exp(-splat(*log_std++));
+            *output++ = grad * fast_exp(-splat(*log_std++));
             prob++, log++;
             continue;
         }
@@ -140,7 +140,7 @@ static void ppo_gradient(
         vf entropy, value = *(const vf_row *)now, target = *(const vf_row *)targets, before = *(const vf_row *)befores;
         vf advantage = (*(const vf_row *)advantages - scale->mean) / scale->deviation;
         vf logprob = log_probability(network, log_std, rows, &entropy) - *(const vf_row *)slopes;
-        vf difference = logprob - *(const vf_row *)old, ratio = quick_exp(difference);
+        vf difference = logprob - *(const vf_row *)old, ratio = fast_exp(difference);
         vf free = advantage * ratio, bound = advantage * clamp(ratio, splat(low), splat(high));
         vf grad_logprob = pick(free <= bound, free, splat(0)) * -scale->share;
         outputs_gradient(network, log_std, rows, grad_logprob, update->entropy_coef * scale->share);

@@ -73,16 +73,16 @@ static int open_gates(struct gates *gates, const struct lstm *lstm, int transpos
     return 0;
 }
 
-INLINE vf logistic(vf x) { return 1.0f / (1.0f + quick_exp(-x)); }
+INLINE vf logistic(vf x) { return 1.0f / (1.0f + fast_exp(-x)); }
 
 /* Activate the gates of a row, and compute its cell state and output. */
 INLINE void gates_forward(float *gates, int wide, const float *before, float *after, float *tanh_row, float *output)
 {
     for (int j = 0; j < wide; j += LANES) {
         const vf in = logistic(*(vf_row *)(gates + j)), forget = logistic(*(vf_row *)(gates + wide + j));
-        const vf new = quick_tangent(*(vf_row *)(gates + 2 * wide + j));
+        const vf new = fast_tanh(*(vf_row *)(gates + 2 * wide + j));
         const vf out = logistic(*(vf_row *)(gates + 3 * wide + j));
-        const vf cell = forget * *(const vf_row *)(before + j) + in * new, tanh_cell = quick_tangent(cell);
+        const vf cell = forget * *(const vf_row *)(before + j) + in * new, tanh_cell = fast_tanh(cell);
         *(vf_row *)(gates + j) = in, *(vf_row *)(gates + wide + j) = forget;
         *(vf_row *)(gates + 2 * wide + j) = new, *(vf_row *)(gates + 3 * wide + j) = out;
         *(vf_row *)(after + j) = cell, *(vf_row *)(tanh_row + j) = tanh_cell, *(vf_row *)(output + j) = out * tanh_cell;

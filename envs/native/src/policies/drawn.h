@@ -87,12 +87,12 @@ INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
     vf top = out[0];
     for (int k = 0; k < width; k++) noise[k] = out[k] + noise[k];
     for (int k = 1; k < width; k++) top = pick(out[k] > top, out[k], top);
-    vf choice = greatest(noise, width), total = quick_exp(out[0] - top), chosen = out[0];
+    vf choice = greatest(noise, width), total = fast_exp(out[0] - top), chosen = out[0];
     for (int k = 1; k < width; k++) {
-        total += quick_exp(out[k] - top);
+        total += fast_exp(out[k] - top);
         chosen = pick(choice == splat((float)k), out[k], chosen);
     }
-    *logprob = splat(0) + ((chosen - top) - quick_log(total));
+    *logprob = splat(0) + ((chosen - top) - fast_log(total));
     return choice;
 }
 
@@ -102,9 +102,9 @@ INLINE void draw_between(const struct steps *steps, const vf *out, vf *noise, in
     for (int k = 0; k < count; k++) {
         vf a;
         if (steps->drawn == DRAWN_SOFT)
-            a = quick_tangent(out[k] + quick_exp(within(out[count + k], LEAST_LOG_STD, MOST_LOG_STD)) * noise[k]);
+            a = fast_tanh(out[k] + fast_exp(within(out[count + k], LEAST_LOG_STD, MOST_LOG_STD)) * noise[k]);
         else
-            a = within(quick_tangent(out[k]) + noise[k], -1, 1);
+            a = within(fast_tanh(out[k]) + noise[k], -1, 1);
         action[k] = a;
         noise[k] = within((a + 1.0f) * steps->half[k] + steps->low[k], steps->low[k], steps->high[k]);
     }
@@ -120,8 +120,8 @@ INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, in
         density += ((scaled * scaled) * -0.5f - steps->log_std[k]) - HALF_LOG_2PI;
         action[k] = a;
         if (steps->drawn == DRAWN_SQUASHED) {
-            slope += log_tangent_slope(a) + steps->log_half[k];
-            a = (quick_tangent(a) + 1.0f) * steps->half[k] + steps->low[k];
+            slope += log_tanh_derivative(a) + steps->log_half[k];
+            a = (fast_tanh(a) + 1.0f) * steps->half[k] + steps->low[k];
         }
         noise[k] = within(a, steps->low[k], steps->high[k]);
     }

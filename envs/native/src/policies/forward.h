@@ -99,7 +99,7 @@ INLINE void forbid_lanes(const struct features *features, const uint8_t *rows, i
 
 INLINE vf function_of(int function, vf x)
 {
-    return function == FUNCTION_TANGENT ? quick_tangent(x) : function == FUNCTION_EXP ? quick_exp(x) : quick_log(x);
+    return function == FUNCTION_TANH ? fast_tanh(x) : function == FUNCTION_EXP ? fast_exp(x) : fast_log(x);
 }
 
 INLINE void apply_one(int function, const float *x, float *y, int64_t count)
@@ -116,7 +116,7 @@ INLINE void apply_one(int function, const float *x, float *y, int64_t count)
 /* The functions' names are constants in each call, so that none is looked for in the loop. */
 static void apply(int function, const float *x, float *y, int64_t count)
 {
-    if (function == FUNCTION_TANGENT) apply_one(FUNCTION_TANGENT, x, y, count);
+    if (function == FUNCTION_TANH) apply_one(FUNCTION_TANH, x, y, count);
     else if (function == FUNCTION_EXP) apply_one(FUNCTION_EXP, x, y, count);
     else apply_one(FUNCTION_LOG, x, y, count);
 }

@@ -162,7 +162,7 @@ static vi choose_actions(
     for (int j = 0; j < width; j++) {
         float low = rollout->low[j], high = rollout->high[j];
         vf x = one[j];
-        if (rollout->head == HEAD_BOUNDED) x = (quick_tangent(x) + 1.0f) * (0.5f * (high - low)) + low;
+        if (rollout->head == HEAD_BOUNDED) x = (fast_tanh(x) + 1.0f) * (0.5f * (high - low)) + low;
         action[j * stride] = x = within(x, low, high);
         finite &= magnitude(x) <= splat(3.4028235e38f);
     }

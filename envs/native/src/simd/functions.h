@@ -25,7 +25,7 @@ INLINE vf exp_less_one(vf r)
 }
 
 /* tanh, within 3 units in the last place; of NaN it is NaN. */
-INLINE vf quick_tangent(vf x)
+INLINE vf fast_tanh(vf x)
 {
     vf size = magnitude(x);
     size = pick(size > splat(10.0f), splat(10.0f), size);
@@ -39,7 +39,7 @@ INLINE vf quick_tangent(vf x)
 }
 
 /* exp, within 2 units in the last place where it is normal; 0 below -104, infinite above 88.8; of NaN it is NaN. */
-INLINE vf quick_exp(vf x)
+INLINE vf fast_exp(vf x)
 {
     x = pick(x < splat(-104.0f), splat(-104.0f), x);
     x = pick(x > splat(89.0f), splat(89.0f), x);
@@ -54,7 +54,7 @@ INLINE vf quick_exp(vf x)
 
 /* The natural logarithm, within 2 units in the last place; -inf of 0, NaN of what is negative or NaN. The polynomial is
  * that of Cephes' logf (Moshier 1992). */
-INLINE vf quick_log(vf x)
+INLINE vf fast_log(vf x)
 {
     vi small = x < splat(0x1p-126f), plain = (x > splat(0)) & (x < splat(__builtin_inff()));
     vf scaled = pick(small, x * 0x1p23f, x);
@@ -84,14 +84,14 @@ INLINE vf within(vf x, float low, float high)
 }
 
 /* log(1 - tanh^2 x), which does not saturate. */
-INLINE vf log_tangent_slope(vf x)
+INLINE vf log_tanh_derivative(vf x)
 {
     vf twice = x * -2.0f;
-    vf softplus = pick(twice > splat(0), twice, splat(0)) + quick_log(1.0f + quick_exp(-magnitude(twice)));
+    vf softplus = pick(twice > splat(0), twice, splat(0)) + fast_log(1.0f + fast_exp(-magnitude(twice)));
     return ((LOG_2 - x) - softplus) * 2.0f;
 }
 
 /* What stands between the layers of a network. */
-INLINE vf activated(vf x, int relu) { return relu ? pick(x < splat(0), splat(0), x) : quick_tangent(x); }
+INLINE vf activated(vf x, int relu) { return relu ? pick(x < splat(0), splat(0), x) : fast_tanh(x); }
 
 #endif

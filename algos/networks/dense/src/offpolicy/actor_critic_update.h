@@ -10,7 +10,7 @@ static float alpha_of(const struct actor_critic *learner)
 {
     const struct actor_critic_settings *settings = &learner->settings;
     if (!settings->soft) return 0;
-    return settings->learned ? quick_exp(splat(learner->batches->log_alpha[0]))[0] : settings->alpha;
+    return settings->learned ? fast_exp(splat(learner->batches->log_alpha[0]))[0] : settings->alpha;
 }
 
 /* Return the target entropy; with action masks, scaled to the maximum entropy of the legal actions. */
@@ -18,7 +18,7 @@ static float find_target_entropy(const struct actor_critic *learner, float max_e
 {
     const struct actor_critic_settings *settings = &learner->settings;
     if (!settings->masked) return settings->target_entropy;
-    return settings->target_entropy * max_entropy / quick_log(splat(learner->choices > 2 ? learner->choices : 2))[0];
+    return settings->target_entropy * max_entropy / fast_log(splat(learner->choices > 2 ? learner->choices : 2))[0];
 }
 
 /* Take a step of Adam on log alpha, whose loss is -log alpha (log pi + target_entropy). */

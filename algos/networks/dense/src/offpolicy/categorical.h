@@ -50,15 +50,15 @@ static void softmax_choices(
         }
         for (int j = 0; j < choices; j++) {
             vf *log = lanes_of(categorical->log, j, first), *prob = lanes_of(categorical->prob, j, first);
-            *log -= top, *prob = quick_exp(*log);
+            *log -= top, *prob = fast_exp(*log);
             sum = j ? sum + *prob : *prob;
         }
-        const vf normal = quick_log(sum);
+        const vf normal = fast_log(sum);
         for (int j = 0; j < choices; j++) {
             vf *log = lanes_of(categorical->log, j, first), *prob = lanes_of(categorical->prob, j, first);
             *prob /= sum, *log = keep(*prob > splat(0), *log - normal);
         }
-        *lanes_of(categorical->max_entropy, 0, first) = quick_log(legal ? most(many, splat(1)) : splat((float)choices));
+        *lanes_of(categorical->max_entropy, 0, first) = fast_log(legal ? most(many, splat(1)) : splat((float)choices));
     }
 }
 

@@ -52,10 +52,10 @@ static void sample_squashed(struct sample *sample, const float *out, int wide, c
             const float *at = out + (size_t)first * wide + c;
             const vf mean = column(at, wide, lanes), raw = column(at + actions, wide, lanes);
             const vf noise_column = column(noise + (size_t)first * actions + c, actions, lanes);
-            const vf log_std = within(raw, LEAST_LOG_STD, MOST_LOG_STD), spread = quick_exp(log_std) * noise_column;
+            const vf log_std = within(raw, LEAST_LOG_STD, MOST_LOG_STD), spread = fast_exp(log_std) * noise_column;
             const vf u = mean + spread, density = ((noise_column * noise_column) * -0.5f - log_std) - HALF_LOG_2PI;
-            logprob += density - log_tangent_slope(u);
-            *(vf *)(sample->action + c * REPLAY_BLOCK + first) = quick_tangent(u);
+            logprob += density - log_tanh_derivative(u);
+            *(vf *)(sample->action + c * REPLAY_BLOCK + first) = fast_tanh(u);
             *(vf *)(sample->raw + c * REPLAY_BLOCK + first) = raw;
             *(vf *)(sample->spread + c * REPLAY_BLOCK + first) = spread;
         }
@@ -94,7 +94,7 @@ static void sample_tanh(
     for (int first = 0; first < count; first += LANES) {
         const int lanes = count - first < LANES ? count - first : LANES;
         for (int c = 0; c < actions; c++) {
-            vf action = quick_tangent(column(out + (size_t)first * wide + c, wide, lanes));
+            vf action = fast_tanh(column(out + (size_t)first * wide + c, wide, lanes));
             if (noise) {
                 const vf noise_column = column(noise + (size_t)first * actions + c, actions, lanes) * deviation;
                 action = within(action + within(noise_column, -most, most), -1, 1);
