@@ -98,7 +98,9 @@ class NativeVectorEnv(VectorEnv):
         )
         require(bool(self._vector), f"num_envs={num_envs}: out of memory for {task.source.id}; use fewer")
         found, expected = self._c.vector_row_bytes(self._vector), self.arrays.observation.nbytes // rows
-        message = f"env.id={task.source.id}: observations have {expected} bytes, the native version's {found}; {ELSEWHERE}"
+        message = (
+            f"env.id={task.source.id}: observations have {expected} bytes, the native version's {found}; {ELSEWHERE}"
+        )
         require(found == expected, message)
         # Frees memory and threads even if the vector is never closed.
         self._freed = weakref.finalize(self, self._c.vector_close, self._vector)

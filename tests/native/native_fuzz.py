@@ -21,7 +21,7 @@ from paddock.envs.native.forward import DenseForward
 from paddock.envs.native.functions import fast_exp, fast_log, fast_tanh
 from paddock.envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from paddock.envs.native.settings import NativeTask, find_version, game_ids, native_ids, native_task
-from paddock.envs.native.steps import StochasticNetwork, StepPlayer
+from paddock.envs.native.steps import StepPlayer, StochasticNetwork
 from paddock.envs.native.vector import NativeVectorEnv
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorMisuse
@@ -247,7 +247,9 @@ def steps(task: NativeTask, draw: Draw) -> None:
     nothing = np.zeros(numbers, np.float32)
     activation = str(draw.choice(rollout.ACTIVATIONS))
     venv = NativeVectorEnv(task, num_envs, threads=int(draw.integers(1, 4)))
-    player = StepPlayer(venv, StochasticNetwork(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
+    player = StepPlayer(
+        venv, StochasticNetwork(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing)
+    )
     venv.begin(int(draw.integers(2**40)))
     for _ in range(3):
         parameters = draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from paddock.algos.networks.heads import gaussian
 from paddock.algos.networks.heads.head import Floats, Graph
 from paddock.algos.networks.heads.numbers import Numbers
-from paddock.envs.native.functions import log_tanh_derivative, fast_exp, fast_tanh
+from paddock.envs.native.functions import fast_exp, fast_tanh, log_tanh_derivative
 
 if TYPE_CHECKING:
     from torch import Tensor
