@@ -39,7 +39,7 @@ struct forward {
 
 typedef void forward_part(const struct forward *forward);
 
-enum { FUNCTION_TANGENT, FUNCTION_EXP, FUNCTION_LOG };
+enum { FUNCTION_TANH, FUNCTION_EXP, FUNCTION_LOG };
 
 /* y[i] of x[i]; they may be the same array. */
 typedef void apply_part(int function, const float *x, float *y, int64_t count);
