@@ -148,7 +148,7 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"agent_id_feature": True}, "env.agent_id_feature: the native version of .* gives just what a seat sees"),
+        ({"agent_id_feature": True}, "env.agent_id_feature: the native version of .* cannot change observations"),
         ({"kwargs": FIELD | {"longest": 9}}, "may take 45 cells, and half of a field of 9 x 8 is 36; take fewer"),
     ],
 )
