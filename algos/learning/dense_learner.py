@@ -26,7 +26,7 @@ from paddock.algos.networks.dense.shape import (
     adam_scales,
 )
 from paddock.envs.errors import require
-from paddock.envs.native.forward import Sparse
+from paddock.envs.native.forward import CSparseRows
 from paddock.envs.spaces.sparse import SparseRows
 
 _POINTER = ctypes.c_void_p
@@ -96,7 +96,7 @@ class DenseLearner(Learner):
         Log-densities are those before squashing; without actions all are 0.
         """
         rows, shape = len(observation), self._shape
-        shown = None if sparse is None else Sparse.of(sparse)
+        shown = None if sparse is None else CSparseRows.of(sparse)
         value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)
         observation = floats(observation, rows, shape.row_of(sparse))
         taken = None if action is None else floats(action, rows, len(shape.choices))
@@ -128,7 +128,7 @@ class DenseLearner(Learner):
         shape, rows = self._shape, len(obs)
         report = np.zeros((len(minibatches), len(REPORTED)))
         state = [*self._adam.values(), floats(obs, rows, shape.row_of(sparse))]
-        shown = None if sparse is None else Sparse.of(sparse)
+        shown = None if sparse is None else CSparseRows.of(sparse)
         kept: list[NDArray[Any]] = [
             floats(action, rows, len(shape.choices)),
             *(floats(each.ravel(), rows) for each in (batch.logprob, batch.advantage, batch.target, batch.value)),

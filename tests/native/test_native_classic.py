@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from paddock.envs.native import library
 from paddock.envs.native.settings import native_task
-from paddock.envs.native.vector import rows_of
+from paddock.envs.native.vector import point_to
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector.contract import keyed_seed
 from paddock.envs.vector.serial import SerialVectorEnv
@@ -55,7 +55,7 @@ class Vector:
     at: int
 
     def __post_init__(self) -> None:
-        self.c, self.rows = library.load(), rows_of(self.arrays)
+        self.c, self.rows = library.load(), point_to(self.arrays)
         self.rows_at = ctypes.addressof(self.rows)
 
     def start(self, seeds: Any, chosen: NDArray[np.uint8] | None = None) -> None:

@@ -23,7 +23,7 @@ from paddock.algos.networks.dense.compiled import describe_network, floats, limi
 from paddock.algos.networks.dense.draw import draw_uniform
 from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, adam_scales
 from paddock.envs.errors import require
-from paddock.envs.native.forward import Sparse
+from paddock.envs.native.forward import CSparseRows
 from paddock.envs.spaces.sparse import SparseRows
 
 REPORTED = ("loss", "q_mean", "target_mean", "gradient_norm")
@@ -83,7 +83,7 @@ class DenseQLearner(OffPolicyLearner):
         assert (action.view(np.uint32) < shape.outputs).all(), "actions are numbers of outputs"
         seen = [self._see(obs) for obs in (batch.obs, batch.next_obs)]
         rows = [floats(each, U * B, shape.row_of(sparse)) for each, sparse in seen]
-        shown = [None if sparse is None else Sparse.of(sparse) for _, sparse in seen]
+        shown = [None if sparse is None else CSparseRows.of(sparse) for _, sparse in seen]
         kept: list[NDArray[Any]] = [
             action,
             *(floats(each, U, B) for each in (batch.reward, batch.discount, batch.weight)),
