@@ -62,11 +62,13 @@ class A2C(OnPolicy):
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
                     if not rollout.is_idle:
-                        metrics |= policy.tell(policy.team.learn(rollout, self.actors.newest[policy.number]))
+                        metrics |= policy.tell(
+                            policy.team.learn(rollout, self.actors.newest[policy.number], self.count.step)
+                        )
                 yield self.end_iteration(played, metrics)
                 self.count.clock.lap("loop")
 
-    def _update(self, learner: Learner, rollout: Rollout, weights: Weights) -> dict[str, float]:
+    def _update(self, learner: Learner, rollout: Rollout, weights: Weights, step: int) -> dict[str, float]:
         """Take one step of Adam along the gradient of a rollout."""
         values, ends = learner.evaluate_batch(rollout, weights), (rollout.terminated, rollout.truncated)
         learned = rollout.learned_from()
@@ -77,7 +79,8 @@ class A2C(OnPolicy):
         batch = Batch(values.logprob, advantage, target, values.value, learned)
         settings = LossSettings(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
         rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
-        report = learner.optimizer_step(values, batch, rows, settings, self.learning_rate, self.max_grad_norm)
+        rate = self.anneal(self.learning_rate, self.learning_rate_schedule, step)
+        report = learner.optimizer_step(values, batch, rows, settings, rate, self.max_grad_norm)
         means = Report.join([report]).mean()
         if self.loss is None:
             means["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())

@@ -31,6 +31,7 @@ from paddock.algos.learning.learner import (
 from paddock.algos.learning.onpolicy.normalize import NormalizedLearner
 from paddock.algos.learning.onpolicy.on_policy import Assembly, OnPolicy
 from paddock.algos.learning.returns import gae, vtrace
+from paddock.algos.learning.rollout_algorithm import Schedule
 from paddock.algos.learning.rollouts.actors import Staleness, check_shares
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
@@ -88,7 +89,6 @@ class PPO(OnPolicy):
     groups: int
     epochs: PositiveInt
     minibatch_size: PositiveInt
-    anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
     adam_epsilon: PositiveFloat
     max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
     advantage: Literal["gae", "vtrace"]
@@ -96,7 +96,7 @@ class PPO(OnPolicy):
     bootstrap_truncated: bool
     normalize_advantages: bool
     clip_coef: PositiveFloat
-    anneal_clip: bool
+    clip_schedule: Schedule
     value_clip_coef: Annotated[float | None, POSITIVE_OR_NULL]
     target_kl: Annotated[float | None, POSITIVE_OR_NULL]
     normalize_observations: bool
@@ -118,10 +118,7 @@ class PPO(OnPolicy):
     threads: PositiveInt
 
     def __post_init__(self) -> None:
-        require(
-            not self.anneal_clip or self.anneal_steps is not None,
-            "anneal_clip=true needs anneal_steps=, the steps it falls over",
-        )
+        self.check_schedule("clip_schedule", self.clip_schedule)
         require(
             not self.observe_first or self.normalize_observations,
             "observe_first=true needs normalize_observations=true, which it is for",
@@ -158,9 +155,8 @@ class PPO(OnPolicy):
         unseen = self.observe_first and (iteration <= self.actors.staleness or seen == 0)
         if unseen or rollout.is_idle:
             return {}
-        progress = min(self.count.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
-        rate = self.learning_rate * (1 - progress)
-        clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
+        rate = self.anneal(self.learning_rate, self.learning_rate_schedule, self.count.step)
+        clip = self.anneal(self.clip_coef, self.clip_schedule, self.count.step)
         weights, key = self.actors.newest[policy.number], (iteration, policy.number)
         metrics = policy.team.learn(rollout, reward, weights, key, rate, clip)
         return {

@@ -72,7 +72,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     check_format(run)
     add_start_folder_to_path(run)
     config |= {
-        "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
+        "budget": {"iterations": iterations, "steps": config["budget"]["steps"], "minutes": None, "return": None},
         "run": {"root": "runs", "name": None, "dir": str(out)},
         "track": {},
         # With what it began with, whatever has become of the run that it was from.

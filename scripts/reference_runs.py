@@ -29,6 +29,7 @@ REPLAY = (
     f"{SERIAL} algo.learning_starts=256 algo.num_steps=8 algo.batch_size=32 algo.log_every_steps=256 "
     "algo.eval_every_steps=512 algo.eval_episodes=2 vec.num_envs=4 budget.steps=1024"
 )
+LINEAR = "algo.learning_rate_schedule=linear budget.steps=2000"
 ES = "algo.population=16 algo.pairs_per_task=2 algo.hidden_sizes=[16] algo.eval_every_iterations=2 algo.eval_episodes=2"
 GROUND = (
     "algo.num_steps=16 algo.minibatch_size=64 budget.iterations=4 algo.eval_every_iterations=2 algo.eval_episodes=4"
@@ -47,7 +48,10 @@ RECIPES = {
     "ppo_serial": ("", f"{PPO} env=cartpole budget.iterations=5"),
     "ppo_multiprocess": ("", f"{PPO} env=cartpole vec=multiprocess vec.workers=2 budget.iterations=5"),
     "ppo_prefetch": ("", f"{PPO} env=pendulum algo.rollouts=prefetch algo.advantage=vtrace budget.iterations=5"),
-    "ppo_actors": ("", f"{PPO} env=cartpole algo.rollouts=actors algo.anneal_steps=2000 budget.iterations=5"),
+    "ppo_actors": (
+        "",
+        f"{PPO} env=cartpole algo.rollouts=actors {LINEAR} budget.iterations=5",
+    ),
     "ppo_native": (
         "",
         f"{PPO} env=bipedal vec=native algo.normalize_observations=true algo.normalize_rewards=true "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AlgorithmRecipe:
-    """A class of algorithms with all that it takes but its parts: env, vec, pool, seed, and folder if it has files."""
+    """A class of algorithms with all that it takes but its parts: env, vec, pool, seed, total_steps, and folder if it has files."""
 
     target: Callable[..., Any]  # the class
     settings: Mapping[str, Any]  # by key of its section
@@ -33,7 +33,7 @@ class AlgorithmRecipe:
         Args:
             more: settings in place of its own, and a folder.
         """
-        parts = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed}
+        parts = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seed, "total_steps": None}
         with one_thread():  # for the last bits of a network's first weights, too
             return self.target(
                 **{**self.settings, **more}, **{name: parts[name] for name in parts if name in self.takes}

@@ -12,9 +12,12 @@ from paddock.algos.learning.rollouts.config import Fused
 from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.pool.protocol import Pool
+from paddock.envs.errors import require
 from paddock.envs.ranges import PositiveFloat, PositiveInt, UnitFloat
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
+
+Schedule = Literal["constant", "linear"]  # of a setting; linear: it falls to 0 over the budget
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,6 +34,8 @@ class RolloutAlgorithm(abc.ABC):
     fused: Fused
     gamma: UnitFloat
     learning_rate: PositiveFloat
+    learning_rate_schedule: Schedule
+    total_steps: int | None  # budget.steps, over which linear schedules fall
     custom_encoder: Mapping[str, Any] | None
     hidden_sizes: tuple[int, ...]
     agent_id_feature: bool
@@ -44,6 +49,15 @@ class RolloutAlgorithm(abc.ABC):
     evaluation: AsyncEvaluation = field(init=False)
 
     policy_names = ("last", "best")
+
+    def anneal(self, value: float, schedule: Schedule, step: int) -> float:
+        """Return what a setting is at an environment step: a linear schedule falls to 0 over `total_steps`."""
+        return value if schedule == "constant" else value * (1 - min(step / (self.total_steps or 1), 1.0))
+
+    def check_schedule(self, key: str, schedule: Schedule) -> None:
+        """Raise ConfigError for a linear schedule of a run without a budget of steps."""
+        known = schedule == "constant" or self.total_steps is not None
+        require(known, f"algo.{key}=linear falls to 0 over budget.steps, which is not set; set budget.steps=")
 
     @property
     def plays_on_pool(self) -> bool:

@@ -108,6 +108,7 @@ def build_algorithm(
     vec = vec or build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
     parts: dict[str, Any] = {"vec": vec, "pool": pool, "seed": config["seed"]}
+    parts["total_steps"] = config["budget"]["steps"]
     target = section.get("_target_")
     made = resolve(target, "algo._target_") if isinstance(target, str) else None
     takes_family = isinstance(made, TakesFamily)
@@ -130,6 +131,7 @@ def prepare_member(member: Any, **parts: Any) -> AlgorithmRecipe:
     require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
     settings = {key: value for key, value in member.items() if key != "name"}
     keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
+    parts["total_steps"] = None  # populations tune learning rates themselves
     return prepare("algo.member", settings, **{name: part for name, part in parts.items() if keeps or name != "folder"})
 
 

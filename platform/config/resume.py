@@ -69,7 +69,11 @@ def find_changes(experiment: Experiment) -> list[str]:
     on_gpu = any(str(each.get("device")).startswith("cuda") for each in learners)
     began = read_json(experiment.path / "provenance.json")
     surroundings = changed_surroundings(began, packages(experiment.config) | encoders, on_gpu)
-    return [*changed_processors(old, experiment.config), *vec, *surroundings]
+    totals = [config["budget"]["steps"] for config in (old, experiment.config)]
+    schedules = [each.get(f"{name}_schedule") for each in learners for name in ("learning_rate", "clip")]
+    changes = ["budget.steps was {:,} and is now {:,}; linear schedules now end there".format(*totals)]
+    extended = changes if "linear" in schedules and totals[0] != totals[1] else []
+    return [*changed_processors(old, experiment.config), *vec, *surroundings, *extended]
 
 
 def _computes_differently(target: str, experiment: Experiment) -> bool:

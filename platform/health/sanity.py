@@ -129,7 +129,14 @@ def _prepare(
     try:
         env: EnvSpec = build("env", {**env_section, "id": task.id})
         vec: Vec = build("vec", vec_section)
-        arguments = {"env": env, "vec": vec, "pool": SerialPool(), "seed": seeds[0], "folder": None}
+        arguments = {
+            "env": env,
+            "vec": vec,
+            "pool": SerialPool(),
+            "seed": seeds[0],
+            "folder": None,
+            "total_steps": None,
+        }
         if "member" in section:
             section["member"] = prepare_member(section["member"], **arguments)
         algorithm = prepare("algo", section, **arguments)

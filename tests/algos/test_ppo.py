@@ -171,10 +171,21 @@ def test_what_comes_after_a_cut_counts_or_does_not(
 
 
 def test_annealing_ends_at_zero() -> None:
-    annealed = algorithm(*arguments("inline", "algo.anneal_steps=256", "algo.anneal_clip=true"))
+    annealed = algorithm(
+        *arguments("inline", "algo.learning_rate_schedule=linear", "algo.clip_schedule=linear", "budget.steps=256")
+    )
     metrics = advance(annealed, 5)
     assert [row["ppo/learning_rate"] for row in metrics] == pytest.approx([2.5e-4 * k / 4 for k in (4, 3, 2, 1, 0)])
     assert [row["ppo/clip"] for row in metrics] == pytest.approx([0.2 * k / 4 for k in (4, 3, 2, 1, 0)])
+
+
+def test_a_linear_schedule_extends_with_the_budget(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    linear = [*arguments("inline", "algo.learning_rate_schedule=linear"), "compute=serial", f"run.dir={tmp_path}/run"]
+    for steps in (128, 256):  # two rollouts, then two more
+        assert call_main(*linear, f"budget.steps={steps}") == 0
+    rates = [row["ppo/learning_rate"] for row in rows(tmp_path / "run")]
+    assert rates == pytest.approx([2.5e-4 * share for share in (1, 1 / 2, 1 / 2, 1 / 4)])
+    assert "budget.steps was 128 and is now 256" in capfd.readouterr().err
 
 
 def test_a_divergence_beyond_its_target_ends_the_epochs() -> None:
@@ -211,7 +222,7 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
         (["algo.rollouts=actors", "algo.num_actors=0"], "algo.num_actors=0 must be at least 1"),
         (["algo.rollouts=actors", "algo.staleness=9"], "algo.staleness=9 must be between 0 and 8"),
         (["algo.learners=65"], "algo.learners=65 must be between 1 and 64"),
-        (["algo.anneal_clip=true"], "needs anneal_steps="),
+        (["algo.clip_schedule=linear"], "set budget.steps="),
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
         (["algo.device=cuda:64"], "use device=cpu"),
         (["algo.rollouts=elsewhere"], "allowed: inline, prefetch, threads, actors"),

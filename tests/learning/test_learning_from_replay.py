@@ -17,7 +17,8 @@ CART += ["algo.log_every_steps=1024", "algo.eval_every_steps=4096"]
 DQN = ["algo=dqn", *CART, "vec.num_envs=8", "algo.updates_per_step=0.25", "algo.target_every=100", "algo.n_step=3"]
 DQN += ["algo.epsilon_steps=8000"]
 APEX = ["algo=apex", *CART, "vec.num_envs=16", "algo.updates_per_step=0.25", "algo.target_every=200"]
-APEX += ["algo.rollouts=inline", "algo.batch_size=128", "algo.learning_starts=1000", "algo.anneal_steps=100000"]
+APEX += ["algo.rollouts=inline", "algo.batch_size=128", "algo.learning_starts=1000"]
+APEX += ["algo.learning_rate_schedule=linear", "budget.steps=100000"]
 RECIPES: dict[str, tuple[list[str], float, int]] = {  # words, the mean return to reach, steps at most
     "sac": (["experiment=sac_pendulum"], -200, 20_000),
     "td3": (["experiment=td3_pendulum"], -200, 20_000),

@@ -34,8 +34,8 @@ REPLAYED: Options = {
     "updates_per_step": [0.13, 0.5, 1.5],
     "n_step": [1, 3],
     "log_every_steps": [32, 50],
-    "eval_every_iterations": [64, 100],
-    "anneal_steps": ["null", 200],
+    "eval_every_steps": [64, 100],
+    "learning_rate_schedule": ["constant", "linear"],
 }
 VALUES: Options = {
     "priority_exponent": [0, 0.6],
@@ -58,7 +58,11 @@ ALGORITHMS: Mapping[str, tuple[Sequence[str], Options]] = {  # what it learns, a
         | {"num_steps": [4, 8], "minibatch_size": [8, 16], "epochs": [1, 2], "lstm": ["false", "false", "true"]}
         | {"normalize_observations": ["false", "true"], "normalize_rewards": ["false", "true"]}
         | {"shared": ["false", "true"], "target_kl": ["null", 0.001], "value_clip_coef": ["null", 0.2]}
-        | {"advantage": ["gae", "vtrace"], "bootstrap_truncated": ["true", "false"], "anneal_steps": ["null", 300]},
+        | {
+            "advantage": ["gae", "vtrace"],
+            "bootstrap_truncated": ["true", "false"],
+            "learning_rate_schedule": ["constant", "linear"],
+        },
     ),
     "a2c": ((*CHOICES, *NUMBERS), {**EVALUATED, **OFTEN, "rollouts": ["inline", "threads", "actors"]}),
     "dqn": (
@@ -88,6 +92,7 @@ def draw(chance: random.Random) -> tuple[list[str], list[str]]:
     words += [f"vec.num_envs={chance.choice([2, 4])}"]
     words += [chance.choice(["budget.iterations=6", "budget.iterations=9"])] if algo in ("es", "poet") else []
     words += [f"budget.steps={chance.choice([300, 411])}"] if "log_every_steps" in options else ["budget.iterations=7"]
+    words += ["budget.steps=300"] if algo == "ppo" else []
     if algo != "poet" and chance.random() < 0.4:
         words.append(f"env.max_episode_steps={chance.choice([5, 23])}")
     vecs = ["multiprocess", "auto", "serial", *["native", "native vec.threads=2"] * (env in EXACT)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 
@@ -49,7 +49,6 @@ class OffPolicy(RolloutAlgorithm):
 
     staleness: Staleness
     groups: int
-    anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
     adam_epsilon: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
     activation: Activation
@@ -88,6 +87,7 @@ class OffPolicy(RolloutAlgorithm):
             network: further arguments of `Architecture.for_spaces`.
         """
         check_fields(self)
+        self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)
 
         def make_architecture(observations: Layout, actions: gymnasium.Space[Any]) -> Architecture:
             return Architecture.for_spaces(
@@ -151,8 +151,7 @@ class OffPolicy(RolloutAlgorithm):
 
     def rate(self) -> float:
         """Return Adam's learning rate now."""
-        progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
-        return self.learning_rate * (1 - progress)
+        return self.anneal(self.learning_rate, self.learning_rate_schedule, self.step)
 
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:

@@ -91,6 +91,7 @@ class OnPolicy(RolloutAlgorithm):
             ConfigError: settings are out of range, or do not fit each other or the environment.
         """
         check_fields(self)
+        self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)
         self._assembly = assembly
         self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())

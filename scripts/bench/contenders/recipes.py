@@ -50,7 +50,8 @@ CARTPOLE: Report = CLASSIC | {  # reaches 475 on 20 of 20 seeds within a million
     "gamma": 0.98,
     "value_clip_coef": None,
     "entropy_coef": 0.0,
-    "anneal_steps": 1_000_000,
+    "learning_rate_schedule": "linear",
+    "steps": 1_000_000,
 }
 PUFFER: Report = {"env": "puffer_cartpole", "num_steps": 64, "minibatch_size": 32_768, "epochs": 1}  # its cartpole.ini
 PICTURES: Report = CLASSIC | {  # as published for Pong, without learning-rate decay
@@ -77,7 +78,7 @@ _REPLAY = (
 )
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "ppo": (*SAME_NAME, "anneal_steps"),
+        "ppo": (*SAME_NAME, "learning_rate_schedule"),
         "dqn": (*_REPLAY, "target_every", "max_grad_norm", "epsilon_start", "epsilon_end", "epsilon_steps"),
         "sac": (*_REPLAY, "target_every", "alpha", "learn_alpha"),
         "td3": (*_REPLAY, "actor_every", "sigma", "target_noise", "target_noise_clip"),
@@ -88,10 +89,22 @@ AS_THEIRS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "ppo": {"activation": "tanh"},
         "dqn": {"activation": "relu", "n_step": 1, "double": False, "dueling": False, "priority_exponent": 0.0}
-        | {"huber": 1.0, "adam_epsilon": 1e-8, "anneal_steps": None, "noisy_sigma": None, "quantiles": None},
+        | {
+            "huber": 1.0,
+            "adam_epsilon": 1e-8,
+            "learning_rate_schedule": "constant",
+            "noisy_sigma": None,
+            "quantiles": None,
+        },
         "sac": {"activation": "relu", "n_step": 1, "num_critics": 2, "quantiles": None, "target_entropy": None}
-        | {"adam_epsilon": 1e-8, "anneal_steps": None},
-        "td3": {"activation": "relu", "n_step": 1, "num_critics": 2, "adam_epsilon": 1e-8, "anneal_steps": None},
+        | {"adam_epsilon": 1e-8, "learning_rate_schedule": "constant"},
+        "td3": {
+            "activation": "relu",
+            "n_step": 1,
+            "num_critics": 2,
+            "adam_epsilon": 1e-8,
+            "learning_rate_schedule": "constant",
+        },
     }
 )
 
@@ -116,4 +129,4 @@ def translate(experiment: str, env: str) -> Report:
         assert algo["normalize_observations"] == algo["normalize_rewards"]  # one choice of the peer's
         return recipe | {"normalize": algo["normalize_rewards"]}
     assert recipe["num_envs"] == 1
-    return recipe | {"algo": name, "every": algo["eval_every_iterations"], "episodes": algo["eval_episodes"]}
+    return recipe | {"algo": name, "every": algo["eval_every_steps"], "episodes": algo["eval_episodes"]}

@@ -54,8 +54,8 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
     if "lstm" in recipe:  # a network of so many features, which it remembers
         values |= {"algo.lstm": "true", "algo.shared": "true", "algo.hidden_sizes": f"[{recipe['lstm']}]"}
     values |= {f"algo.{name}": recipe[name] for name in ("activation", "shared", "device") if name in recipe}
-    if "anneal_steps" in recipe:
-        values["algo.anneal_steps"] = recipe["anneal_steps"]
+    if "learning_rate_schedule" in recipe:
+        values |= {"algo.learning_rate_schedule": recipe["learning_rate_schedule"], "budget.steps": recipe["steps"]}
     env = ["env=gymnasium", f"env.id={recipe['env']}", "env.fresh=false"]
     return ["algo=ppo", *env, *(f"{key}={'null' if value is None else value}" for key, value in values.items())]
 
@@ -104,7 +104,7 @@ def reach(
     plan = ppo.plan()
     met, started = None, time.perf_counter()
     try:
-        while met is None and ppo.count.step < recipe["anneal_steps"]:
+        while met is None and ppo.count.step < recipe["steps"]:
             evaluated = next(plan).get("eval/return_mean", float("-inf"))
             met = evaluated if evaluated >= goal else None
     finally:

@@ -93,7 +93,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
         envs = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)
     if recipe["normalize"]:
         envs = VecNormalize(envs, gamma=recipe["gamma"])
-    rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
+    rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("learning_rate_schedule") == "linear"
     kind: Any = PPO
     network: dict[str, Any] = {"policy": recipe.get("policy", "MlpPolicy")}
     if "lstm" in recipe:
@@ -161,7 +161,7 @@ def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episode
     model = build(recipe, setting, seed)
     callback = Reach(recipe, goal, every, episodes, seed)
     started = time.perf_counter()
-    model.learn(recipe["anneal_steps"], callback)
+    model.learn(recipe["steps"], callback)
     return {
         "steps": model.num_timesteps,
         "seconds": time.perf_counter() - started,
