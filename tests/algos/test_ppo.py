@@ -183,7 +183,7 @@ def test_a_linear_schedule_extends_with_the_budget(tmp_path: Path, capfd: pytest
     linear = [*arguments("inline", "algo.learning_rate_schedule=linear"), "compute=serial", f"run.dir={tmp_path}/run"]
     for steps in (128, 256):  # two rollouts, then two more
         assert call_main(*linear, f"budget.steps={steps}") == 0
-    rates = [row["ppo/learning_rate"] for row in rows(tmp_path / "run")]
+    rates = [row["ppo/learning_rate"] for row in rows(tmp_path / "run") if "ppo/learning_rate" in row]
     assert rates == pytest.approx([2.5e-4 * share for share in (1, 1 / 2, 1 / 2, 1 / 4)])
     assert "budget.steps was 128 and is now 256" in capfd.readouterr().err
 
