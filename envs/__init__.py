@@ -1,1 +1,1 @@
-"""Environments: what makes experience. The ground floor, which imports nothing else of the project."""
+"""Environments; this package imports nothing else of the project."""

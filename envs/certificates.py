@@ -1,4 +1,4 @@
-"""PEM files for TLS: of an authority, and of this process with its key."""
+"""Checks of the PEM files for TLS: certificate authority, certificate and key."""
 
 import ssl
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ Paths = Mapping[str, str | None] | None
 
 
 def check_tls(tls: Paths, together: Sequence[str] = KEYS) -> dict[str, str]:
-    """Return the PEM files that are given, by `ca`, `cert` and `key`.
+    """Return the given PEM files by `ca`, `cert` and `key`.
 
     Args:
-        together: keys of which all or none are to be given.
+        tls: paths by key; None entries are ignored.
+        together: keys that must be given together or not at all.
 
     Raises:
-        ConfigError: one is unknown, is missing, cannot be read, or does not belong to the others.
+        ConfigError: a file is unknown, missing, unreadable or does not match the others.
     """
     given = {name: path for name, path in (tls or {}).items() if path is not None}
     for name in tls or ():
@@ -32,7 +33,7 @@ def check_tls(tls: Paths, together: Sequence[str] = KEYS) -> dict[str, str]:
             context.load_verify_locations(given["ca"])
         if "cert" in given:
             named = f"cert={given['cert']} and key={given['key']}"
-            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # without asking the terminal
+            context.load_cert_chain(given["cert"], given["key"], password=lambda: "")  # never prompt
     except OSError as error:
         why = getattr(error, "reason", None) or error.strerror or str(error)
         raise ConfigError(f"tls: {named} cannot be used ({why}); name PEM files, without a password") from error

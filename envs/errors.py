@@ -1,4 +1,4 @@
-"""The project's one exception tree; it lives on the ground floor so that every floor can raise from it."""
+"""The project's exception tree, and helpers for error messages."""
 
 import difflib
 import importlib
@@ -9,24 +9,24 @@ from typing import Any
 
 
 class PaddockError(Exception):
-    """Something the user can mend: its text is one line that says what, got, allowed and the remedy.
+    """An error that the user can fix; its message is one line with the problem and the remedy.
 
     Attributes:
-        details: whether lines of somebody else's may follow it, such as a traceback, to be shown as they are.
-        exit_code: of a command that it ends.
+        details: further lines, such as a traceback of user code, may follow the first.
+        exit_code: exit code of a command that fails with this error.
     """
 
     details = False
     exit_code = 2
 
 
-DISK_FULL = 74  # exit code of a run whose disk is full or gone: EX_IOERR of sysexits.h
-NO_WORKERS = 69  # exit code of a trial whose pool cannot work, as those of others cannot: EX_UNAVAILABLE of sysexits.h
-IN_USE = 75  # exit code of a run that another process is at: EX_TEMPFAIL of sysexits.h
+DISK_FULL = 74  # exit code: the disk is full or unavailable (EX_IOERR of sysexits.h)
+NO_WORKERS = 69  # exit code: no worker pool is available to any trial (EX_UNAVAILABLE of sysexits.h)
+IN_USE = 75  # exit code: another process uses the run (EX_TEMPFAIL of sysexits.h)
 
 
 def split_details(error: BaseException) -> tuple[str, str]:
-    """Return an error's one line, and what it or its cause has from somebody else's code, if anything."""
+    """Return an error's message, and the details of user code that it or its cause carries, or ""."""
     cause: BaseException | None = error
     while cause is not None and not getattr(cause, "details", False):
         cause = cause.__cause__
@@ -35,7 +35,7 @@ def split_details(error: BaseException) -> tuple[str, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text in one line."""
+    """Return an error's message in one line."""
     return " ".join(str(error).split())
 
 
@@ -44,13 +44,13 @@ class ConfigError(PaddockError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise ConfigError(message) unless the condition holds; for checks of configured values at the border."""
+    """Raise ConfigError(message) unless the condition holds."""
     if not condition:
         raise ConfigError(message)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name comes closest to a mistyped one: "did you mean 'sigma'?", or list a few of them."""
+    """Return a hint for a mistyped name: "did you mean 'sigma'?", or a list of known names."""
     known = sorted(known)
     close = closest(name, known)
     if close is not None:
@@ -61,21 +61,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a mistyped one may stand for; None where each would be a guess."""
-    close = max(known, key=lambda other: _likeness(name, other), default="")
-    return close if _likeness(name, close) >= 1 else None
+    """Return the known name closest to a mistyped one; None if no name is similar."""
+    close = max(known, key=lambda other: _similarity(name, other), default="")
+    return close if _similarity(name, close) >= 1 else None
 
 
-def _likeness(name: str, other: str) -> float:
-    """Return how close two names are, whatever their case; from 1 on, one may stand for the other."""
+def _similarity(name: str, other: str) -> float:
+    """Return the similarity of two names, ignoring case; at 1 or above they match."""
     name, other = name.casefold(), other.casefold()
     alike = difflib.SequenceMatcher(None, name, other).ratio()
-    # People abbreviate, and seldom mistype the first letter: a guess that has another one must be closer.
+    # First letters are seldom mistyped, so names with another one must be more similar.
     return alike / 0.5 if name[:1] == other[:1] else alike / 0.7
 
 
-# Both by the module's name. Of any other name there may be somebody else's package at the index: it is not suggested.
-EXTRAS = {  # ours that have it
+# By module name. Unknown names are not suggested: an unrelated package may have that name on the index.
+EXTRAS = {  # our extras that install it
     "ale_py": "atari",
     "crafter": "crafter",
     "cv2": "atari",
@@ -95,11 +95,11 @@ EXTRAS = {  # ours that have it
     "shimmy": "dmc",
     "vizdoom": "vizdoom",
 }
-PACKAGES = {  # of others, or those that are wanted for more than an extra's sake
+PACKAGES = {  # packages without an extra
     "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",
-    "minihack": "--no-deps nle minihack",  # whose packages ask for an old Gymnasium, and work with others
+    "minihack": "--no-deps nle minihack",  # it requires an old Gymnasium but works with newer ones
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
     "nle": "--no-deps nle",
@@ -108,26 +108,26 @@ PACKAGES = {  # of others, or those that are wanted for more than an extra's sak
 
 
 def install(extra: str) -> str:
-    """Return the command that installs one of our extras, from any folder."""
+    """Return the command that installs one of our extras."""
     return f"pip install 'paddock[{extra}]'"
 
 
 def provide(error: Exception) -> str:
-    """Say how a module can be provided that could not be imported."""
+    """Return a hint how to install a module that could not be imported."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if name in EXTRAS:
         return install(EXTRAS[name])
     if name in PACKAGES:
         return f"pip install {PACKAGES[name]}"
-    return f"start where {name or 'its module'} lies, install the package that has it, or mend the path"
+    return f"start in the folder that has {name or 'its module'}, install its package, or correct the path"
 
 
 def resolve(path: str, key: str) -> Callable[..., Any]:
-    """Return the class or function that a dotted path names; ConfigError about `key` where there is none."""
+    """Return the class or function at a dotted path; raise ConfigError about `key` if there is none."""
     try:
         found = pkgutil.resolve_name(path)
     except AttributeError as error:
-        if isinstance(error.obj, ModuleType):  # it says the same of a module whose own imports fail
+        if isinstance(error.obj, ModuleType):  # the same error hides a submodule whose own imports fail
             part = f"{error.obj.__name__}.{error.name}"
             try:
                 importlib.import_module(part)

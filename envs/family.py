@@ -1,4 +1,4 @@
-"""Families of environments for co-evolution: the first member, neighbours, and recipes of members."""
+"""Families of environments for the co-evolution of environments and policies."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -7,7 +7,7 @@ import numpy as np
 
 from paddock.envs.spec import EnvSpec
 
-Encoding = Mapping[str, Any]  # one member of a family, as plain JSON data
+Encoding = Mapping[str, Any]  # a member of a family as plain JSON data
 
 
 @runtime_checkable
@@ -15,22 +15,22 @@ class Family(Protocol):
     """Environments that share their spaces and differ by an encoding."""
 
     def flat(self) -> Encoding:
-        """The member that is easiest, where co-evolution begins."""
+        """Return the easiest member, with which co-evolution starts."""
         ...
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
-        """A neighbour; the encoding itself stays as it is, and the generator's state alone decides."""
+        """Return a mutated copy of an encoding, determined by the generator's state."""
         ...
 
     def distance(self, one: Encoding, other: Encoding) -> float:
-        """How different two members are, >= 0, symmetric; 0 for equal ones."""
+        """Return the distance of two members: >= 0, symmetric, 0 for equal members."""
         ...
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
-        """How to make a member.
+        """Return the recipe of a member.
 
         Args:
-            ground: a seed >= 0 that fixes what every episode would draw anew, except how it starts; None: nothing is
-                fixed.
+            encoding: the member.
+            ground: a seed >= 0 that fixes what else is sampled per episode, except the initial state; None: not fixed.
         """
         ...

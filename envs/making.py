@@ -1,4 +1,4 @@
-"""Make an environment by its id, wrap it, and look at what it is; what goes wrong in that ends in one line."""
+"""Make an environment by its id, wrap it and inspect it; failures are one-line errors."""
 
 import contextlib
 import functools
@@ -26,30 +26,31 @@ from paddock.envs.stacks import Stack, find_stack
 log = logging.getLogger(__name__)
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-RAISED = BaseException  # an environment's own exit does not end our process; Ctrl-C is raised again
-REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
+FILE = re.compile(r"(?:\./)?([\w/.-]+)\.py(?::(\w+))?")  # an id that is a path
+RAISED = BaseException  # includes SystemExit of environments; KeyboardInterrupt is raised again
+REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # raised by constructors for their arguments
 
 
 class EnvConstructionError(ConfigError):
-    """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
+    """An environment's constructor failed for a reason other than its arguments; the message ends in the traceback."""
 
     details = True
 
 
 @dataclass(frozen=True)
 class EnvProperties:
-    """The properties of an environment that was made to be looked at."""
+    """Properties of an environment, read from an instance."""
 
     seats: Seats  # the agents and their spaces, in order
-    limit: int | None  # steps after which something truncates its episodes; None: nothing that is known
+    limit: int | None  # steps after which episodes are truncated; None: no known limit
     metadata: Mapping[str, Any]  # such as `render_modes`
-    stack: Stack | None  # how observations are stacks of frames; None: they are none, or it is not known
-    takes_signals: bool  # whether it has a method `receive_signal(key, value)`
+    stack: Stack | None  # frame stack of observations; None: none, or unknown
+    takes_signals: bool  # it has a method `receive_signal(key, value)`
 
 
 @contextlib.contextmanager
 def restored_modes() -> Iterator[None]:
-    """Restore NumPy's error state and torch's grad mode, which constructors of environments may set."""
+    """Restore NumPy's error state and torch's grad mode, which constructors may change."""
     torch: Any = sys.modules.get("torch")
     grad = torch is None or torch.is_grad_enabled()
     try:
@@ -62,31 +63,34 @@ def restored_modes() -> Iterator[None]:
 
 
 def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> Any:
-    """Make the environment that is registered by an id, or that the factory gives which it names.
+    """Make the environment of a registered id or of a factory `module:name`.
 
     Raises:
-        ConfigError: unknown id, missing package, or arguments the constructor refuses.
+        ConfigError: the id is unknown, a package is missing, or the constructor refuses its arguments.
     """
+    if match := FILE.fullmatch(id):
+        module, name = match[1].replace("/", "."), match[2] or "ClassName"
+        raise ConfigError(f"env.id={id}: env.id takes MODULE:NAME, not a path: use env.id={module}:{name}")
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         if names_factory(id):
             return resolve(id, "env.id")(**kwargs)
         return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
     except NamespaceNotFound as error:
-        remedy = "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
+        remedy = "install its package and name it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
         raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {remedy}") from error
     except UnregisteredEnv as error:
         newest = {re.sub(r"-v\d+$", "", known): known for known in gymnasium.registry}
         close = closest(re.sub(r"-v\d+$", "", id), newest)
-        hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists those there are"
+        hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists all"
         raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {hint}") from error
     except DependencyNotInstalled as error:
         raise ConfigError(f"env.id={id} needs a package that is not installed: {one_line(error)}") from error
     except ImportError as error:
-        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's own has no name
+        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's has no name
         raise ConfigError(f"env.id={id} cannot be imported ({one_line(cause)}); {provide(cause)}") from error
     except REFUSALS as error:
-        if not kwargs and not isinstance(error, TypeError):  # a TypeError may name an argument that is missing
+        if not kwargs and not isinstance(error, TypeError):  # a TypeError may be about a missing argument
             raise
         raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {one_line(error)}") from error
     except gymnasium.error.Error as error:
@@ -94,9 +98,9 @@ def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -
 
 
 def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
-    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses.
+    """Wrap an environment with `_target_` and its arguments; raise ConfigError if the wrapper refuses them.
 
-    Arguments may be callables by their dotted paths, such as `numpy.sign`, or mappings with a `_target_` of their own.
+    Arguments may be dotted paths of callables, such as `numpy.sign`, or mappings with another `_target_`.
     """
     target = wrapper.pop("_target_")
     wrapping = resolve(target, "env.wrappers: _target_")
@@ -111,7 +115,7 @@ def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
 
 
 def _resolve_argument(value: Any, key: str) -> Any:
-    """Return an argument of a wrapper with what it names in place of names; ConfigError where that does not exist."""
+    """Return a wrapper's argument with dotted paths resolved; raise ConfigError if one does not exist."""
     if isinstance(value, Mapping):
         given = {name: _resolve_argument(part, key) for name, part in value.items() if name != "_target_"}
         return resolve(value["_target_"], key)(**given) if "_target_" in value else given
@@ -121,13 +125,15 @@ def _resolve_argument(value: Any, key: str) -> Any:
 
 
 def inspect_env(make: Callable[[], Any], id: str, what: str) -> EnvProperties:
-    """Return the properties of an environment that is made for the purpose.
+    """Make an environment, return its properties and close it.
 
     Args:
-        what: "X cannot be made with Y", for an error of its constructor that is no refusal of arguments.
+        make: makes the environment.
+        id: its id, for messages.
+        what: "X cannot be made with Y", the message for a failing constructor.
 
     Raises:
-        ConfigError: it cannot be made, or does not say its spaces.
+        ConfigError: it cannot be made or lacks spaces.
     """
     try:
         env = make()
@@ -149,7 +155,7 @@ def inspect_env(make: Callable[[], Any], id: str, what: str) -> EnvProperties:
 
 
 def close_all(envs: Iterable[Any], id: str) -> None:
-    """Close environments; where one raises, which costs nobody anything any more, a line of the log says so."""
+    """Close environments; log a warning for each that raises."""
     for env in envs:
         try:
             env.close()

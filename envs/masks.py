@@ -1,4 +1,4 @@
-"""Wrapper for environments whose infos have action masks: policies see observations alone."""
+"""Wrapper that moves action masks from infos to observations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,22 +14,22 @@ from paddock.envs.vector.contract import EnvError
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Move an action mask from the info to the observation, where policies look for it: `action_mask`.
+    """Wrapper that adds an info's action mask to the observation under the key `action_mask`.
 
-    A mask has one number for each choice, 1 if it may be taken and 0 if not: n of a Discrete, the sum of nvec of a
-    MultiDiscrete, two for each bit (0, then 1) of a MultiBinary. It may be a tuple with one array for each component,
-    as `MultiDiscrete.sample` takes it. Of a Dict or Tuple of actions it is such a structure of masks; of a part that it
-    leaves out all choices are legal, and what is no choice has no mask.
+    A mask has 1 for each legal and 0 for each illegal choice: n entries for a Discrete, sum(nvec) for a MultiDiscrete,
+    two per bit (0, then 1) for a MultiBinary. It may be a tuple of one array per component, as for
+    `MultiDiscrete.sample`. Masks of a Dict or Tuple have its structure; choices without a mask are all legal.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], key: str = MASK) -> None:
         """Wrap an environment.
 
         Args:
+            env: an environment with choices among its actions.
             key: of the mask in the infos.
 
         Raises:
-            ConfigError: there are no choices to mask, or observations have an `action_mask` already.
+            ConfigError: there are no choices to mask, or observations already have an `action_mask`.
         """
         super().__init__(env)
         self._key = key
@@ -40,17 +40,17 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner = env.observation_space
         self._within = isinstance(inner, spaces.Dict)
         parts = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
-        there = f"env.wrappers: observations have '{MASK}' already, which is where policies look; leave the wrapper out"
+        there = f"env.wrappers: observations have '{MASK}' already; remove the wrapper"
         require(MASK not in parts, there)
         self.observation_space = spaces.Dict({**parts, MASK: masks})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; EnvError where the info has no mask of this action space."""
+        """Start an episode; raise EnvError if the info has no mask of this action space."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._with_mask(obs, info, False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step; EnvError as in `reset`, but the last info of an episode needs no mask."""
+        """Step; raise EnvError as in `reset`, except that an episode's last info needs no mask."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._with_mask(obs, info, terminated or truncated), reward, terminated, truncated, info
 
@@ -65,7 +65,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _mask_space(action: gymnasium.Space) -> gymnasium.Space | None:
-    """The space of masks of an action space; None where it has no choices."""
+    """Return the space of masks of an action space; None if it has no choices."""
     match action:
         case spaces.Discrete():
             return spaces.MultiBinary(int(action.n))
@@ -77,13 +77,13 @@ def _mask_space(action: gymnasium.Space) -> gymnasium.Space | None:
             parts = action.spaces.items() if isinstance(action, spaces.Dict) else enumerate(action.spaces)
             found = {key: _mask_space(part) for key, part in parts}
             kept: dict[Any, gymnasium.Space] = {key: part for key, part in found.items() if part is not None}
-            # Also of a Tuple: what is no choice leaves a gap, so that masks are found by the paths of their actions.
+            # A Dict for a Tuple, too: its keys are the positions of the choices.
             return spaces.Dict(kept) if kept else None
     return None
 
 
 def _read(space: gymnasium.Space, mask: Any, key: str) -> Any:
-    """Return a mask as an element of its space; None: everything is legal."""
+    """Return a mask as an element of its space; None allows everything."""
     if isinstance(space, spaces.MultiBinary):
         return np.ones(space.shape, np.int8) if mask is None else _read_array(space.shape, mask, key)
     assert isinstance(space, spaces.Dict), space

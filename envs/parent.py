@@ -1,4 +1,4 @@
-"""Processes that end with their parent, and leave signals of the whole group to it."""
+"""Child processes: end with the parent, and leave signals of the process group to it."""
 
 import fcntl
 import os
@@ -11,12 +11,13 @@ from typing import Any
 
 
 def die_with_parent(life: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when a pipe closes, whose other end its parent alone holds.
+    """Let the kernel signal this process when a pipe closes whose write end only the parent holds.
 
-    Unlike PR_SET_PDEATHSIG it outlasts the thread that started the process, and misses no parent that is gone already.
+    Unlike PR_SET_PDEATHSIG this does not depend on the thread that started the process, and it detects a dead parent.
 
     Args:
-        life: where the pipe is read; it may stay open over `os.execv`, and the arrangement then stays, too.
+        life: file descriptor of the read end; the setting survives `os.execv` if it stays open.
+        number: the signal.
     """
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, fcntl.F_SETSIG, number)
@@ -32,25 +33,25 @@ def _do_nothing(*_: object) -> None:
 
 
 def leave_to_parent(number: int, handle: Callable[[int, FrameType | None], None] = _do_nothing) -> None:
-    """Do nothing at a signal that comes to a whole group: the parent, which has it too, says what follows.
+    """Do nothing on a signal to the process group; the parent decides what follows.
 
-    It is not ignored, as programs that this process starts would inherit that, and could not be ended by it.
+    The signal is not ignored: child processes would inherit that and could not be ended by it.
     """
     handle_here(number, handle, signal.SIG_DFL)
 
 
 def handle_here(number: int, handler: Any, in_forks: Any) -> tuple[Any, Any]:
-    """Handle a signal in this process, and otherwise in those that it forks.
+    """Handle a signal differently in this process and in its forks.
 
-    Without it, an environment could not terminate the processes that it starts by `multiprocessing`.
+    Environments can then terminate the processes that they start with `multiprocessing`.
 
     Args:
         number: the signal.
-        handler: as of `signal.signal`.
-        in_forks: the handler in forks; None for the same.
+        handler: handler in this process, as for `signal.signal`.
+        in_forks: handler in forks; None: the same.
 
     Returns:
-        Both handlers before.
+        Both previous handlers.
     """
     before = _in_forks.pop(number, None)
     if in_forks is not None:
@@ -58,8 +59,8 @@ def handle_here(number: int, handler: Any, in_forks: Any) -> tuple[Any, Any]:
     return signal.signal(number, handler), before
 
 
-_in_forks: dict[int, Any] = {}  # the handlers of signals in forks, where they are others
-_fork = threading.local()  # .mask: signals blocked in this thread before it forks
+_in_forks: dict[int, Any] = {}  # handlers that differ in forks, by signal
+_fork = threading.local()  # .mask: this thread's signal mask before it forks
 
 
 def _block_signals() -> None:
@@ -76,5 +77,5 @@ def _handle_in_fork() -> None:
     _unblock_signals()
 
 
-# A signal that comes before a fork has its own handlers waits for them.
+# Block the signals until a fork has set its own handlers.
 os.register_at_fork(before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_handle_in_fork)

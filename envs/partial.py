@@ -1,4 +1,4 @@
-"""Wrappers that show a policy some numbers of an observation alone, or its last action and reward too."""
+"""Wrappers that reduce observations to chosen numbers, or extend them by the last action and reward."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ from paddock.envs.errors import ConfigError, require
 
 
 class Numbers(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Show some numbers of an observation alone, such as positions without velocities."""
+    """Wrapper that keeps chosen numbers of an observation, such as positions without velocities."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], indices: Sequence[int]) -> None:
-        """Wrap an environment; ConfigError where its observations are no rows of numbers, or lack one of `indices`."""
+        """Wrap an environment; raise ConfigError unless its observations are vectors that have `indices`."""
         super().__init__(env)
         inner = _row_of(env, "has no numbers to choose from")
         width = inner.shape[0]
@@ -26,18 +26,18 @@ class Numbers(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
     def observation(self, observation: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the numbers that are shown, in the order of `indices`."""
+        """Return the numbers at `indices`, in that order."""
         return np.asarray(observation, np.float32)[self._indices]
 
 
 class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Put the last choice, one-hot, and its reward behind the numbers of an observation; zeros begin an episode.
+    """Wrapper that appends the last action (one-hot) and its reward to an observation; zeros after a reset.
 
     Recurrent Q-learning takes both as inputs (Kapturowski et al. 2019).
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Wrap an environment; ConfigError where its observations are no rows of numbers, or actions not one choice."""
+        """Wrap an environment; raise ConfigError unless observations are vectors and actions Discrete."""
         super().__init__(env)
         inner, actions = _row_of(env, "has no place for the last step"), env.action_space
         if not isinstance(actions, spaces.Discrete):
@@ -48,12 +48,12 @@ class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._join(obs, np.zeros(self._width + 1, np.float32)), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step."""
+        """Step the environment."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         last = np.zeros(self._width + 1, np.float32)
         last[int(action) - self._start], last[-1] = 1, reward
@@ -64,7 +64,7 @@ class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _row_of(env: gymnasium.Env[Any, Any], lacks: str) -> spaces.Box:
-    """The space of an environment whose observations are one row of numbers."""
+    """Return the observation space if it is a vector; raise ConfigError otherwise."""
     space = env.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ConfigError(f"env.wrappers: the observation space {space} {lacks}; leave the wrapper out")

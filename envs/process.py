@@ -1,6 +1,6 @@
-"""Starts Python processes that end with this one, and says how a process ended.
+"""Start Python processes that end with this one, and describe how a process ended.
 
-Not by `multiprocessing`, which imports the main script in every process that it spawns.
+`multiprocessing` is not used because it imports the main script in every process that it spawns.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ for number in {ignored}:
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {ignored})
 sys.path[:] = {path!r}
 """
-# Not a preexec_fn, which may hang in a process with threads.
+# In the child's code: a preexec_fn may hang in a process with threads.
 END = "from paddock.envs.parent import die_with_parent; die_with_parent({life}, {number})\n"
 CALL = """import os
 from multiprocessing.connection import Connection
@@ -31,11 +31,11 @@ from {module} import {name}
 os.set_inheritable({channel}, False)
 {name}(Connection({channel}))"""
 AnyFile = TypeVar("AnyFile", bound=IO[Any])
-# A terminal, a preempting scheduler and a service that is stopped tell every process; the parent sees to its own.
+# Terminals, schedulers and service managers signal every process of a group; the parent ends its children.
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-FIRST_S = 120.0  # that a process may take to begin to read its first message, where that is a large one
+FIRST_S = 120.0  # time limit for a process to read its first message
 _lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
-_own: weakref.WeakSet[Any] = weakref.WeakSet()  # open files
+_own: weakref.WeakSet[Any] = weakref.WeakSet()  # files that forks close
 
 
 def start_python(
@@ -47,20 +47,22 @@ def start_python(
     pass_fds: Sequence[int] = (),
     **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start this Python on some code, with this process's `sys.path`.
+    """Run code in a new Python process with this process's `sys.path`.
 
     Args:
-        code: what it runs, between `flags` and `arguments`.
-        ignored: signals of the whole group that this process handles.
-        number: the signal that the kernel sends to it, also after `os.execv`, when this process ends or drops what is
-            returned; None: none.
-        options: of `subprocess.Popen`.
+        code: code to run.
+        arguments: command-line arguments.
+        flags: flags of the interpreter.
+        ignored: signals of the process group that the new process ignores.
+        number: signal sent to it, also after `os.execv`, when this process ends or releases the returned object, if any.
+        pass_fds: file descriptors that it inherits.
+        options: further arguments of `subprocess.Popen`.
     """
-    # An editable install may have put a finder in its place, which an interpreter without `site` lacks.
+    # Editable installs may use an import finder, which an interpreter without `site` lacks.
     path = sys.path if str(ROOT) in sys.path else [*sys.path, str(ROOT)]
     boot = BOOT.format(ignored=[int(one) for one in ignored], path=path)
     read, life = multiprocessing.Pipe(duplex=False)
-    with read, _blocked(ignored):  # which the process inherits, and ignores them before it lets them through
+    with read, _blocked(ignored):  # inherited by the process, which unblocks the signals once they are ignored
         end = "" if number is None else END.format(life=read.fileno(), number=int(number))
         process = subprocess.Popen(
             [sys.executable, *flags, "-c", boot + end + code, *arguments],
@@ -74,7 +76,7 @@ def start_python(
 
 @contextlib.contextmanager
 def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
-    """Have signals wait that come to this thread; those to the process find another one, or wait too."""
+    """Block signals in this thread."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -83,21 +85,21 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
 
 
 def keep_from_forks(file: AnyFile) -> AnyFile:
-    """Have forks of this process close a file, or what it is a lock of stays locked as long as one of them lives."""
+    """Register a file that forks of this process close; otherwise they would keep its lock."""
     _own.add(file)
     return file
 
 
-def _let_go() -> None:
+def _close_in_fork() -> None:
     for file in (*_lives.values(), *_own):
         file.close()
 
 
-os.register_at_fork(after_in_child=_let_go)  # a fork that outlives this process must not keep its children alive
+os.register_at_fork(after_in_child=_close_in_fork)  # else a fork would keep this process's children alive
 
 
 class ChildProcess:
-    """A Python process that serves this one over `connection`, on which messages are pickled."""
+    """Python process that serves this one over `connection` with pickled messages."""
 
     def __init__(
         self,
@@ -108,11 +110,14 @@ class ChildProcess:
         pass_fds: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        """Start it on a function, as MODULE:NAME, which is called with its end of the connection.
+        """Start a process that calls a function with its end of the connection.
 
         Args:
-            message: the first one for it, pickled.
-            options: of `start_python`.
+            function: MODULE:NAME.
+            message: the first message, pickled.
+            ignored: signals that the process ignores.
+            pass_fds: file descriptors that it inherits.
+            options: further arguments of `start_python`.
         """
         self.connection, theirs = multiprocessing.Pipe()
         module, _, name = function.partition(":")
@@ -120,38 +125,38 @@ class ChildProcess:
             call = CALL.format(module=module, name=name, channel=theirs.fileno())
             self.popen = start_python(call, ignored=ignored, pass_fds=[*pass_fds, theirs.fileno()], **options)
         self.limit_waits(FIRST_S)
-        # It is dead already or hangs, as whoever waits for it will find.
+        # If it has died or hangs, the caller's wait will notice.
         with contextlib.suppress(ConnectionError, BlockingIOError):
             self.connection.send_bytes(message)
         self.limit_waits(0.0)
 
     def limit_waits(self, seconds: float) -> None:
-        """Have a write or a read that waits for so long raise BlockingIOError; 0 for no limit."""
+        """Set the timeout after which reads and writes raise BlockingIOError; 0 for no limit."""
         timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with socket.socket(fileno=os.dup(self.connection.fileno())) as end:
-            end.settimeout(None)  # it has the default one, by which all reads and writes would end at once
+            end.settimeout(None)  # not the default timeout of new sockets
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, option, timeval)
 
     def kill(self, after_s: float = 0.0) -> int:
-        """End the process if it has not ended by itself in so many seconds; returns its exit code, as `Popen` does."""
+        """Kill the process if it does not exit within `after_s` seconds; return its exit code as `Popen` does."""
         try:
             code = self.popen.wait(after_s)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             code = self.popen.wait()
         if (life := _lives.pop(self.popen, None)) is not None:
-            life.close()  # or it stays open until what a closed owner leaves in circles is collected
+            life.close()  # without waiting for the garbage collector
         return code
 
 
 def describe_exit(code: int) -> str:
-    """Say how a process ended: by its exit code, or -n for signal n."""
+    """Describe an exit code of `Popen`, which is -n for signal n."""
     return f"exited with status {code}" if code >= 0 else f"was killed by {name_signal(-code)}"
 
 
 def name_signal(number: int) -> str:
-    """Return a signal's name; most of the real-time ones have none."""
+    """Return a signal's name; most real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

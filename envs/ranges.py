@@ -1,4 +1,4 @@
-"""Ranges of settings, declared where their types are: `epochs: PositiveInt`, `sigma: Annotated[float, Range(...)]`."""
+"""Value ranges in type annotations: `epochs: PositiveInt`, `sigma: Annotated[float, Range(...)]`."""
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -11,12 +11,12 @@ from paddock.envs.errors import require
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a setting allows."""
+    """Allowed range of a number."""
 
-    words: str  # what they are, and what suits, for the message behind the value that was given
+    words: str  # for messages, such as "must be positive"
     low: float = float("-inf")
     high: float = float("inf")
-    above: float = float("-inf")  # itself not allowed
+    above: float = float("-inf")  # exclusive lower bound
 
 
 AT_LEAST_ONE = Range("must be at least 1", low=1)
@@ -31,12 +31,12 @@ UnitFloat = Annotated[float, Range("must lie in [0, 1]", low=0, high=1)]
 
 
 def check_fields(settings: Any) -> None:
-    """Check the fields of a dataclass that declare a range or choices; None, where the type allows it, is in any range.
+    """Check the fields of a dataclass that declare a range or choices; optional fields may be None.
 
     Raises:
-        ConfigError: a value is of another type, out of its range, NaN, or none of the choices.
+        ConfigError: a value has another type, is out of range or NaN, or is not among the choices.
     """
-    hints = get_type_hints(type(settings), include_extras=True)  # of modules too that postpone annotations
+    hints = get_type_hints(type(settings), include_extras=True)  # resolves postponed annotations
     for name in (field.name for field in fields(settings) if hasattr(settings, field.name)):
         value, hint = getattr(settings, name), hints[name]
         check_range(name, value, hint)
@@ -46,7 +46,7 @@ def check_fields(settings: Any) -> None:
 
 
 def check_range(name: str, value: Any, hint: Any) -> None:
-    """Raise ConfigError unless a value is in the range that a type such as `PositiveInt` declares, and of its kind."""
+    """Raise ConfigError unless a value has the type and range of a hint such as `PositiveInt`."""
     for mark in getattr(hint, "__metadata__", ()):
         kinds = get_args(hint.__origin__) or (hint.__origin__,)
         if value is None and type(None) in kinds:
@@ -58,13 +58,13 @@ def check_range(name: str, value: Any, hint: Any) -> None:
 
 
 def check_whole_numbers(**arguments: Any) -> None:
-    """Raise ConfigError unless each argument is a whole number, which true and 1.0 are not."""
+    """Raise ConfigError unless each argument is an integer; True and 1.0 are not."""
     for name, value in arguments.items():
         require(_is_whole(value), f"{name}={value!r} must be a whole number")
 
 
 def check_numbers(**arguments: Any) -> None:
-    """Raise ConfigError unless each argument is a number, which true is not."""
+    """Raise ConfigError unless each argument is a number; True is not."""
     for name, value in arguments.items():
         require(_is_number(value), f"{name}={value!r} must be a number")
 

@@ -1,4 +1,4 @@
-"""Registration of our own environments: with Gymnasium, and with the C code that plays them for `vec=native`."""
+"""Registration of our environments with Gymnasium and with their native versions for `vec=native`."""
 
 import ctypes
 import importlib
@@ -10,24 +10,24 @@ from typing import Any, get_type_hints
 import gymnasium
 from numpy.typing import NDArray
 
-ELSEWHERE = "choose vec=serial or vec=multiprocess"  # the way out of what the C code has not
-Given = Mapping[str, Any]  # all arguments of an environment's constructor
-Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]  # for the C code, and arrays that they point into
+ELSEWHERE = "choose vec=serial or vec=multiprocess"  # remedy where there is no native version
+Given = Mapping[str, Any]  # arguments of an environment's constructor
+Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]  # the C structure, and arrays that it points into
 
 
 class NoSettings(ctypes.Structure):
-    """Of a game that has none."""
+    """Empty settings structure."""
 
     _fields_ = ()
 
 
 def no_settings(given: Given) -> Settings:
-    """Return the settings of a game that has none."""
+    """Return empty settings."""
     return NoSettings(), ()
 
 
 def settings_of(rules: type) -> Callable[[Given], Settings]:
-    """Return what makes settings of arguments, in a C structure with the fields of a dataclass of numbers."""
+    """Return a function that fills a C structure with the numeric fields of the dataclass `rules`."""
     hints = get_type_hints(rules)
     kinds = {field.name: ctypes.c_double if hints[field.name] is float else ctypes.c_int32 for field in fields(rules)}
     structure = type(rules.__name__, (ctypes.Structure,), {"_fields_": tuple(kinds.items())})
@@ -36,15 +36,15 @@ def settings_of(rules: type) -> Callable[[Given], Settings]:
 
 @dataclass(frozen=True)
 class NativeVersion:
-    """The version of an environment in C.
+    """Native (C) version of an environment.
 
     Attributes:
         name: of its task in C.
-        settings: of the task, by the arguments of the constructor.
+        settings: function from constructor arguments to the task's settings.
         keywords: arguments that it takes besides the registered ones.
         limit: steps after which the environment itself truncates an episode; None: never.
-        agents: whether it is a world of several agents.
-        original: the package whose numbers it has; None: ours.
+        agents: it is a multi-agent environment.
+        original: the package that it reproduces; None: ours.
     """
 
     name: str
@@ -55,7 +55,7 @@ class NativeVersion:
     original: str | None = None
 
 
-VERSIONS: dict[str, NativeVersion] = {}  # by id; the module in front of it registers the environment
+VERSIONS: dict[str, NativeVersion] = {}  # by MODULE:ID, where the module registers the environment
 
 
 def register(
@@ -69,9 +69,11 @@ def register(
     """Register an environment as paddock/NAME-v0.
 
     Args:
-        entry_point: its module and class.
-        name: that of the class if None.
-        native: its version in C, if there is one.
+        entry_point: MODULE:CLASS.
+        name: NAME; None: the class name.
+        kwargs: default arguments of the constructor.
+        max_episode_steps: time limit; None: no limit.
+        native: its native version, if there is one.
     """
     module, _, of_class = entry_point.partition(":")
     id = f"paddock/{name or of_class}-v0"
@@ -81,6 +83,6 @@ def register(
 
 
 def import_modules(package: str, path: list[str]) -> None:
-    """Import all modules of a package, which register their environments."""
+    """Import all modules of a package so that they register their environments."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")

@@ -1,4 +1,4 @@
-"""Wrappers for environments whose draws no seed reaches, since they come from generators of the whole process."""
+"""Wrappers that seed environments which use Python's and NumPy's global random generators."""
 
 import contextlib
 import random
@@ -10,19 +10,19 @@ import numpy as np
 
 
 class _Generators:
-    """Python's and NumPy's generators as they would be in a process of one's own."""
+    """Private states of Python's and NumPy's global generators."""
 
     def __init__(self) -> None:
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Restart both."""
+        """Seed both."""
         self._python = random.Random(seed).getstate()
         self._numpy = np.random.MT19937(seed)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Have them stand in for the process's."""
+        """Replace the global generators' states inside a `with` block."""
         python, numpy = random.getstate(), np.random.get_bit_generator()  # type: ignore[attr-defined]
         random.setstate(self._python)
         np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
@@ -35,12 +35,13 @@ class _Generators:
 
 
 class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Give an environment generators of its own in place of Python's and NumPy's global ones, seeded by its resets.
+    """Wrapper that replaces Python's and NumPy's global generators by private ones, seeded by `reset`.
 
-    Costs some 30 us a step. Draws of the constructor stay as they are.
+    It takes about 30 us per step. Random numbers of the constructor are not affected.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Wrap an environment."""
         super().__init__(env)
         self._generators = _Generators()
 
@@ -52,26 +53,28 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, with the generators of its own in place."""
+        """Step with the private generators."""
         with self._generators.in_place():
             return self.env.step(action)
 
 
 class MultiAgentOwnGenerators:
-    """The same for an environment of several agents, whatever its form."""
+    """The same wrapper for a multi-agent environment of any supported API."""
 
     def __init__(self, env: Any) -> None:
+        """Wrap an environment."""
         self._env = env
         self._generators = _Generators()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_env":  # asked for before there is one, by who copies
+        """Return an attribute of the environment."""
+        if name.startswith("__") or name == "_env":  # `copy` asks before `__init__`
             raise AttributeError(name)
         return getattr(self._env, name)
 
     @property
     def unwrapped(self) -> Any:
-        """The environment itself, as PettingZoo has it of wrappers."""
+        """Return the innermost environment, as PettingZoo's wrappers do."""
         return getattr(self._env, "unwrapped", self._env)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -82,6 +85,6 @@ class MultiAgentOwnGenerators:
             return self._env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> Any:
-        """Step, with the generators of its own in place."""
+        """Step with the private generators."""
         with self._generators.in_place():
             return self._env.step(actions)

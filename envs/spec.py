@@ -1,4 +1,4 @@
-"""EnvSpec: a picklable, hashable recipe for an environment, which crosses process borders in its place."""
+"""EnvSpec: picklable, hashable recipe of an environment."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -15,38 +15,37 @@ from paddock.envs.multiagent.roles import Role, Seats, group
 from paddock.envs.ranges import Range, check_fields
 from paddock.envs.spaces.layout import Layout
 
-# What may differ where rollouts are played, and of which kind it is.
+# Keys of `training`, with their types.
 IN_TRAINING: dict[str, tuple[Any, str]] = {
     "kwargs": (Mapping, "a mapping"),
     "wrappers": ((list, tuple), "a list"),
-    "max_episode_steps": (int, "a whole number"),
+    "max_episode_steps": (int, "an integer"),
 }
 
-TAKEN = {"return", "length", "env_id"}  # of every episode, or of the vector
+TAKEN = {"return", "length", "env_id"}  # reserved names of metrics
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Recipe for an environment.
+    """Recipe of an environment.
 
     Attributes:
-        id: a Gymnasium id; ``package:Name-v0`` imports the package that registers it first. Or ``module:factory``: a
-            class or function that gives a Gymnasium environment, or a world of several agents.
+        id: a Gymnasium id (``package:Name-v0`` imports the package first) or ``module:factory``, a class or function
+            that returns a Gymnasium or multi-agent environment.
         kwargs: constructor arguments.
         wrappers: wrappers from the inside out, each a mapping with ``_target_`` (dotted path) and its arguments.
-        max_episode_steps: truncate after so many steps; None keeps the environment's own limit.
-        fresh: rebuild the environment for every episode. An episode then depends on its seed alone even where
-            ``reset`` leaks history, as Box2D's world does in BipedalWalker.
-        bounds: by the dotted path of a part of the observation that varies in size, how much there is of it at the
-            most; see `Layout.of`. Mappings in mappings are joined: `{seen: {items: 3}}` is `{"seen.items": 3}`.
-        action_bounds: the same of an action.
-        without: dotted paths of parts of the observation that are left out.
-        training: what differs where rollouts are played: ``kwargs`` over the others, more ``wrappers`` on the outside,
-            other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
-        metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
-            where they lie in mappings.
-        agents: how many agents there are, where the environment does not say so itself; see `paddock.envs.multiagent`.
-        agent_id_feature: whether observations of several agents tell their seat; see `AgentIdFeature`.
+        max_episode_steps: truncate episodes after this many steps; None keeps the environment's limit.
+        fresh: rebuild the environment for every episode, so that an episode depends on its seed only even if ``reset``
+            leaks state, as Box2D's does in BipedalWalker.
+        bounds: largest size by the dotted path of each part of the observation of variable size (`Layout.of`). Nested
+            mappings are flattened: `{seen: {items: 3}}` is `{"seen.items": 3}`.
+        action_bounds: the same for actions.
+        without: dotted paths of parts of the observation to leave out.
+        training: overrides during rollouts, but not in evaluations: ``kwargs`` are updated, ``wrappers`` appended and
+            ``max_episode_steps`` replaced.
+        metrics: info keys at an episode's end that become metrics; dots separate nested keys.
+        agents: number of agents, if the environment does not define it (`paddock.envs.multiagent`).
+        agent_id_feature: add the agent's index to observations of multi-agent environments (`AgentIdFeature`).
     """
 
     id: str
@@ -63,6 +62,7 @@ class EnvSpec:
     agent_id_feature: bool = False
 
     def __post_init__(self) -> None:
+        """Check the fields and make them hashable."""
         check_fields(self)
         for wrapper in self.wrappers:
             require(
@@ -85,10 +85,10 @@ class EnvSpec:
         self.in_training()
 
     def make(self, render_mode: str | None = None) -> Any:
-        """Build one environment: a `gymnasium.Env`, or where there are several agents an `paddock.envs.multiagent.env.MultiAgentEnv`.
+        """Make the environment: a `gymnasium.Env` or, for several agents, a `MultiAgentEnv`.
 
         Raises:
-            ConfigError: unknown id, missing package, or arguments the constructor refuses.
+            ConfigError: the id is unknown, a package is missing, or the constructor refuses its arguments.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
         with restored_modes():
@@ -99,12 +99,12 @@ class EnvSpec:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """`kwargs` as a mapping again."""
+        """Return `kwargs` as a mutable mapping."""
         return dict(thaw(self.kwargs))
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The recipe as plain data: what it is built from again."""
+        """Return the recipe as plain data, from which it can be rebuilt."""
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
@@ -113,10 +113,10 @@ class EnvSpec:
         return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":
-        """Return the recipe of the environments that rollouts are played in.
+        """Return the recipe for rollouts, with the overrides of `training`.
 
         Raises:
-            ConfigError: `training` has what cannot differ there, or of another type.
+            ConfigError: `training` has an unknown key or a wrong type.
         """
         changes = dict(thaw(self.training))
         for key, value in changes.items():
@@ -134,38 +134,38 @@ class EnvSpec:
         )
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
-        """Return the same recipe, with this limit where neither it nor the environment has one."""
+        """Return this recipe with a time limit if neither it nor the environment has one."""
         if self.max_episode_steps is not None or self.made.limit is not None:
             return self
         other = replace(self, max_episode_steps=max_episode_steps)
-        other.__dict__["made"] = self.made  # the same but for that: none is made for it
+        other.__dict__["made"] = self.made  # only the limit differs
         return other
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space without what is left out, action space), read from an environment made for the purpose."""
+        """Return the observation space, without the parts in `without`, and the action space."""
         return self.observations.space, self.raw_spaces[1]
 
     @property
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space, action space) of the environment itself; ConfigError where there are several agents."""
+        """Return the environment's observation and action space; raise ConfigError for several agents."""
         if self.seats > 1:
-            what = f"env.id={self.id} is a world of {self.seats} agents, and this takes environments of one"
-            raise ConfigError(f"{what}; choose an algorithm and a command that take worlds (docs/worlds.md)")
+            what = f"env.id={self.id} has {self.seats} agents, and a single-agent environment is needed here"
+            raise ConfigError(f"{what}; choose an algorithm and a command for several agents (docs/worlds.md)")
         return self.made.seats[0].observation_space, self.made.seats[0].action_space
 
     @property
     def seats(self) -> int:
-        """Agents' places in an environment: 1, but for worlds; a vector of W worlds has W * seats rows."""
+        """Return the number of agents; a vector of W environments has W * seats rows."""
         return len(self.made.seats)
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
-        """The roles, in the order of their first seats; one for an environment of one agent."""
+        """Return the roles in the order of their first seats; a single-agent environment has one."""
         return self.read_roles(self.made.seats)
 
     def read_roles(self, seats: Seats) -> tuple[Role, ...]:
-        """Return the roles of those who sit in such an environment."""
+        """Return the roles of an environment's seats."""
         roles = []
         for name, own in group(seats).items():
             first = seats[own[0]]
@@ -177,37 +177,38 @@ class EnvSpec:
 
     @functools.cached_property
     def observations(self) -> Layout:
-        """Layout of an observation in a row; ConfigError where it has no known size."""
+        """Return the layout of observations; raise ConfigError if their size is unknown."""
         return self.lay_out(self.raw_spaces[0])
 
     @functools.cached_property
     def actions(self) -> Layout:
-        """Layout of an action in a row; ConfigError where it has no known size."""
+        """Return the layout of actions; raise ConfigError if their size is unknown."""
         return self.lay_out_actions(self.raw_spaces[1])
 
     def lay_out(self, observation_space: gymnasium.Space) -> Layout:
-        """Return how an observation of this space lies in a row.
+        """Return the layout of an observation space.
 
         Raises:
-            ConfigError: `bounds` and `without` do not give it a size, or name parts that it lacks.
+            ConfigError: `bounds` and `without` leave its size unknown, or name missing parts.
         """
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
-        """Return how an action of this space lies in a row; ConfigError where it has no known size."""
+        """Return the layout of an action space; raise ConfigError if its size is unknown."""
         return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
     @functools.cached_property
     def made(self) -> EnvProperties:
-        """Properties of an environment that is made for the purpose, once."""
+        """Return the environment's properties, read once from an instance."""
         return inspect_env(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
+        """Return the fields, without cached properties."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Bounds with their whole paths: the command line makes mappings of those with dots."""
+    """Yield bounds with their full paths; the command line turns dotted keys into nested mappings."""
     for key, bound in bounds.items():
         if isinstance(bound, Mapping):
             yield from _join(bound, f"{path}{key}.")

@@ -1,4 +1,4 @@
-"""Environments whose observations are stacks of frames: the newest one last, and those before it."""
+"""Detection of environments whose observations are stacks of frames, newest last."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium
 from gymnasium import wrappers
 
-# What leaves observations as they are.
+# Wrappers that do not change observations.
 TRANSPARENT = (
     gymnasium.RewardWrapper,
     gymnasium.ActionWrapper,
@@ -19,21 +19,21 @@ TRANSPARENT = (
 
 @dataclass(frozen=True)
 class Stack:
-    """How an array's first axis is a stack."""
+    """Frame stack along an array's first axis."""
 
     frames: int
-    zeros: bool  # what is ahead of an episode's first frame: zeros; False: that frame again
+    zeros: bool  # pad an episode's start with zeros; False: with its first frame
 
 
 @runtime_checkable
 class Stacks(Protocol):
-    """An environment that stacks frames by itself."""
+    """Environment that stacks frames itself."""
 
     stack: Stack
 
 
 def find_stack(env: Any) -> Stack | None:
-    """Return how the observations of an environment are stacks; None where they are none, or it is not known."""
+    """Return an environment's frame stack; None if there is none or it is unknown."""
     while isinstance(env, TRANSPARENT):
         env = env.env
     if isinstance(env, Stacks):

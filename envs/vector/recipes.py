@@ -143,7 +143,7 @@ class Gymnasium(Vec):
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
-        what = f"vec=gymnasium steps environments of one agent, and env.id={spec.id} is a world of {spec.seats}"
+        what = f"vec=gymnasium supports one agent, and env.id={spec.id} has {spec.seats}"
         require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
 
     def make(self, spec: EnvSpec, **form: Unpack[Form]) -> BatchedVectorEnv:

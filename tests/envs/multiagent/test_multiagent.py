@@ -261,11 +261,11 @@ def test_what_cannot_be_made_is_one_clear_line(changes: dict[str, Any], named: s
 
 
 def test_who_takes_one_agent_refuses_a_world() -> None:
-    with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
+    with pytest.raises(ConfigError, match="has 4 agents, and a single-agent environment is needed"):
         ALIKE.observations  # noqa: B018
     of_gymnasium = Gymnasium(num_envs=2, mode="sync", start_method="fork")
     for ask in (of_gymnasium.check, of_gymnasium.make):
-        with pytest.raises(ConfigError, match=r"and env\.id=toy_worlds:Skirmish is a world of 4; choose vec=serial"):
+        with pytest.raises(ConfigError, match=r"env\.id=toy_worlds:Skirmish has 4; choose vec=serial"):
             ask(ALIKE)
-    with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
+    with pytest.raises(ConfigError, match="has 4 agents, and a single-agent environment is needed"):
         Vector(num_envs=2, target="paddock.envs.tasks.cartpole.CartPoleVector").check(ALIKE)
