@@ -142,7 +142,7 @@ def network(activation: str) -> cppn.Cppn:
 
 
 @pytest.mark.parametrize(
-    ("activation", "hidden_sizes"),
+    ("activation", "hidden"),
     [
         ("identity", [0.4, -0.2]),
         ("sin", [np.sin(2.0), np.sin(-1.0)]),
