@@ -35,7 +35,7 @@ from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.flow import run_alone
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
 from paddock.algos.networks.initial import Initial, InitialPolicy
-from paddock.algos.networks.inputs import seated, spaces_of
+from paddock.algos.networks.inputs import spaces_of, with_agent_ids
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
@@ -92,7 +92,7 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = seated(self.env, self.agent_id_feature)
+        self.env = with_agent_ids(self.env, self.agent_id_feature)
         self.vec.check(self.env)
         mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden_sizes), self.activation)
         size = mlp.num_parameters
@@ -230,8 +230,8 @@ class ES:
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: the first mean."""
         clip = self.observation_clip if self.normalize_observations else None
-        initial = initial.of_name("")
-        self.mean = initial.into(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
+        initial = initial.for_policy("")
+        self.mean = initial.apply_to(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
         self.best_mean = self.mean.copy()
         if initial.seen is not None:
             self.observed = self.best_observed = Moments(*initial.seen)

@@ -273,7 +273,7 @@ class POET:
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: the first niche's agent."""
-        self._first = initial.of_name("").into(self.mlp, self._first.astype(np.float32)).astype(np.float64)
+        self._first = initial.for_policy("").apply_to(self.mlp, self._first.astype(np.float32)).astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""

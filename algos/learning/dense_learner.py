@@ -15,7 +15,7 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense import library
 from paddock.algos.networks.dense.compiled import describe_network, floats, limit_threads
-from paddock.algos.networks.dense.draw import draw_parameters
+from paddock.algos.networks.dense.init import init_parameters
 from paddock.algos.networks.dense.shape import (
     MOMENTUM_DECAY,
     REPORTED,
@@ -68,7 +68,7 @@ class DenseLearner(Learner):
         self.architecture, self._shape = architecture, DenseShape.of(architecture)
         self._functions, self._threads = library.functions(), limit_threads(threads)
         self._network, self._arrays = describe_network(self._shape)
-        theta = draw_parameters(self._shape, architecture.initial_log_std, seed)
+        theta = init_parameters(self._shape, architecture.initial_log_std, seed)
         self._adam = {"parameters": theta, "momentum": np.zeros_like(theta), "variance": np.zeros_like(theta)}
         self._descents, self._epsilon = 0, adam_epsilon
 

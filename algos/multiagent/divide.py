@@ -11,7 +11,7 @@ import gymnasium
 from paddock.algos.learning.rollouts.config import playable
 from paddock.algos.multiagent.policies import PolicyGroup, PolicySpec
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.inputs import seated, spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import spaces_of, spaces_of_role, with_agent_ids
 from paddock.envs.errors import nearest, require
 from paddock.envs.multiagent.roles import Role
 from paddock.envs.spaces.layout import Layout
@@ -22,8 +22,8 @@ NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def prepare_env(env: EnvSpec, vec: Vec, agent_id_feature: bool) -> EnvSpec:
-    """Return the recipe of environments that rollouts are played in; see `playable` and `seated`."""
-    return playable(seated(env, agent_id_feature), vec)
+    """Return the recipe of environments that rollouts are played in; see `playable` and `with_agent_ids`."""
+    return playable(with_agent_ids(env, agent_id_feature), vec)
 
 
 def make_policy_group(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.episodes import Episodes, Moments, Players, RowMoments, play
-from paddock.algos.networks.inputs import blanks
+from paddock.algos.networks.inputs import blank_agent_rows
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import VectorEnv
 from paddock.envs.vector.infos import read_numbers
@@ -64,7 +64,7 @@ def play_jointly(
     seen = RowMoments(players.numbers(obs))
     acts, lived = np.zeros(rows_count, np.bool_), np.zeros(rows_count, np.bool_)  # lived: acted in the present life
     no_action = allocate(Layouts.of_roles(env.roles).action, rows_count, np.zeros)
-    waiting_rows = np.tile(blanks(env), worlds) if len(env.roles) > 1 else None
+    waiting_rows = np.tile(blank_agent_rows(env), worlds) if len(env.roles) > 1 else None
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free worlds with the episodes from `first` on; return the first one still waiting."""

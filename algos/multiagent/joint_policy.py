@@ -10,7 +10,7 @@ from paddock.algos.learning.policy import Policy, can_draw, drawn_by
 from paddock.algos.multiagent.policies import PolicyGroup, widen_actions
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
-from paddock.algos.networks.inputs import blank
+from paddock.algos.networks.inputs import blank_row
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.multiagent.roles import SeatRows, narrow
 from paddock.envs.spaces.layout import Layout
@@ -158,7 +158,7 @@ def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
     played = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
     names = " and ".join(role.name for role in played)
     require(len(played) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
-    _, _, state = policy.act(blank(played[0].observations), None)
+    _, _, state = policy.act(blank_row(played[0].observations), None)
     memory = 0 if state is None else int(np.size(state))
     if len(roles) > 1:
         wide = SeatRows.of([role.actions for role in roles], [role.seats for role in roles])

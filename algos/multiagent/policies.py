@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.inputs import blank
+from paddock.algos.networks.inputs import blank_row
 from paddock.envs.errors import require
 from paddock.envs.multiagent.roles import SeatRows, narrow, widen
 from paddock.envs.spaces.layout import Layout
@@ -136,7 +136,7 @@ class PolicyGroup:
     def hide(self, k: int, obs: NDArray[Any], acts: Flags) -> None:
         """Blank the observations [B, ...] of those that await no action: nobody may depend on them."""
         if not acts.all():
-            obs[~acts] = blank(self.specs[k].architecture.inputs.layout)
+            obs[~acts] = blank_row(self.specs[k].architecture.inputs.layout)
 
     def policy_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
         """Return who plays each row of worlds [W] in their episodes [W]; None: each policy its own."""

@@ -120,7 +120,7 @@ class ActorPolicy:
         """Map obs [B, ...] to actions [B, ...]; state None begins new episodes."""
         out, state = self.outputs(obs, state)
         head = self.architecture.head
-        noise = None if self._generator is None else head.draw(self._generator, (len(obs),))
+        noise = None if self._generator is None else head.sample_noise(self._generator, (len(obs),))
         return head.to_env(head.sample(out, self._actor.log_std, noise)), {}, state
 
     def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from paddock.algos.networks.architecture import Architecture, Weights
-from paddock.algos.networks.dense.draw import draw_parameters
+from paddock.algos.networks.dense.init import init_parameters
 from paddock.algos.networks.dense.shape import DenseShape
-from paddock.algos.networks.encoders import legal_in, linear, make_encoder, undrawn
+from paddock.algos.networks.encoders import allocate, legal_in, linear, make_encoder
 from paddock.algos.networks.heads import LOWEST
 from paddock.algos.networks.lstm import unroll
 from paddock.algos.networks.support import Support
@@ -49,7 +49,7 @@ class ActorCritic(nn.Module):
         with one_thread():
             self._draw(architecture, critic, torch.Generator().manual_seed(seed % 2**63))
         if architecture.is_dense:  # as where there is no torch, to the same bits on every processor
-            drawn = draw_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
+            drawn = init_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
             nn.utils.vector_to_parameters(torch.from_numpy(drawn), self.parameters())
 
     def _draw(self, architecture: Architecture, critic: bool, generator: torch.Generator) -> None:
@@ -134,7 +134,7 @@ class ActorCritic(nn.Module):
         return logprob, entropy, value
 
 
-def acting_part(architecture: Architecture) -> ActorCritic:
+def acting_network(architecture: Architecture) -> ActorCritic:
     """Return the network that acts, to be given parameters: without the value, unless both have one memory."""
     return ActorCritic(architecture, seed=0, critic=architecture.lstm)
 
@@ -181,7 +181,7 @@ class TorchActor:
         self._device = torch.device(device)
         # Several threads may act on one GPU, beside who learns: on a stream of its own none waits for the others.
         self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        self._network = acting_part(architecture).to(self._device)
+        self._network = acting_network(architecture).to(self._device)
         self._architecture = architecture
         self.log_std = np.zeros(0, np.float32)
 
@@ -207,7 +207,7 @@ class TorchActor:
 
 
 def _lstm(width: int, generator: torch.Generator) -> nn.LSTMCell:
-    cell = undrawn(nn.LSTMCell(width, width, device="meta"))
+    cell = allocate(nn.LSTMCell(width, width, device="meta"))
     for name, parameter in cell.named_parameters():
         if "weight" in name:
             nn.init.orthogonal_(parameter, 1.0, generator=generator)

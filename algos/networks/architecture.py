@@ -1,4 +1,4 @@
-"""What a learned policy is made of: the architecture of its network, and its weights as they travel."""
+"""Network architecture of a policy, and versions of its weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,34 +9,34 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.flat import Activation, check_hidden_sizes
 from paddock.algos.networks.heads import Head
-from paddock.algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
+from paddock.algos.networks.inputs import MIN_IMAGE, Inputs, images, visible_leaves
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
 from paddock.envs.frozen import Frozen, freeze
 from paddock.envs.native.networks import DenseLayout, Normalizer
 from paddock.envs.spaces.layout import Layout
 
-Encoder = Literal["mlp", "cnn", "own"]
+Encoder = Literal["mlp", "cnn", "custom"]
 
 
-def _nothing() -> NDArray[np.float32]:
+def _empty() -> NDArray[np.float32]:
     return np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A policy and a value network: encode, an optional LSTM as wide as what was encoded, decode."""
+    """Architecture of a policy and value network: encoder, optional LSTM of the same width, output layers."""
 
     inputs: Inputs
     encoder: Encoder
-    custom_encoder: Frozen | None  # of an encoder of somebody's own, its `_target_` and its arguments
-    hidden_sizes: tuple[int, ...]  # widths; after the encoder, where there is one
+    custom_encoder: Frozen | None  # `_target_` and arguments
+    hidden_sizes: tuple[int, ...]  # of the dense layers after the encoder
     activation: Activation
-    shared: bool  # policy and value decode the same features
+    shared: bool  # policy and value share the encoder
     lstm: bool
     initial_log_std: float  # of a Gaussian head
-    support: Support | None = None  # of returns, whose logits the network gives for each choice; None: it gives scores
-    layer_norm: bool = False  # hidden layers and convolutions are normalized before they are activated
+    support: Support | None = None  # of return distributions (C51), one per action; None: scalar outputs
+    layer_norm: bool = False  # before each activation
     values: bool = False  # outputs are action values
 
     @classmethod
@@ -56,89 +56,83 @@ class Architecture:
         layer_norm: bool = False,
         values: bool = False,
     ) -> "Architecture":
-        """The architecture for an environment; `auto` takes convolutions for images of bytes.
-
-        Args:
-            custom_encoder: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.CustomEncoder`.
+        """Return the architecture for an environment; `auto` uses convolutions for uint8 images.
 
         Raises:
-            ConfigError: a width is not positive or too large, there is no image to convolve, or no choice to mask.
+            ConfigError: a width is invalid, there is no image to convolve, or no action to mask.
         """
-        require(
-            bool(hidden_sizes) or not lstm,
-            "lstm: an LSTM needs features to remember; give hidden_sizes= a width, such as [64]",
-        )
+        require(bool(hidden_sizes) or not lstm, "lstm=true needs a hidden layer: set hidden_sizes=, such as [64]")
         check_hidden_sizes(hidden_sizes, [64, 64], (1 if shared else 2) * hidden_sizes[-1] if lstm else 0)
         rest = (hidden_sizes, activation, shared, lstm, initial_log_std, support, layer_norm, values)
         if custom_encoder is not None:
-            require(
-                "_target_" in custom_encoder,
-                f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder",
+            lacks = f"custom_encoder={dict(custom_encoder)} lacks _target_, the dotted path of the encoder"
+            require("_target_" in custom_encoder, lacks)
+            require(encoder == "auto", f"encoder={encoder} conflicts with custom_encoder=: use encoder=auto")
+            raw = (
+                ()
+                if observations.plain
+                else tuple(leaf for leaf in visible_leaves(observations) if leaf.kind != "real")
             )
-            require(encoder == "auto", f"encoder={encoder} and custom_encoder= are given; leave encoder= out, at auto")
-            raw = () if observations.plain else tuple(leaf for leaf in seen(observations) if leaf.kind != "real")
-            return cls(Inputs(observations, head, raw, real_only=True), "own", freeze(dict(custom_encoder)), *rest)
+            return cls(Inputs(observations, head, raw, real_only=True), "custom", freeze(dict(custom_encoder)), *rest)
         pictures = images(observations)
         if observations.plain:
             shape = tuple(observations.space.shape or ())
             image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE
-            require(
-                encoder != "cnn" or image, f"encoder=cnn needs images; the observations have shape {shape}; use mlp"
-            )
+            found = f"the observations have shape {shape}"
         else:
-            image = bool(pictures)
-            require(encoder != "cnn" or image, f"encoder=cnn needs images, which {observations.space} has not; use mlp")
+            image, found = bool(pictures), f"{observations.space} has none"
+        require(encoder != "cnn" or image, f"encoder=cnn needs images, but {found}: use encoder=mlp")
         convolve = encoder == "cnn" or (encoder == "auto" and bool(pictures) and image)
         raw = pictures if convolve and not observations.plain else ()
         return cls(Inputs(observations, head, raw), "cnn" if convolve else "mlp", None, *rest)
 
     def describe(self) -> str:
-        """Return what it is made of, for `dry_run=true`."""
+        """Return a summary for `dry_run=true`."""
         sizes, memory = "-".join(map(str, self.hidden_sizes)), " LSTM" if self.lstm else ""
         return f"{self.encoder} {sizes} {self.activation}{memory}, {self.head.describe()} actions"
 
     @property
     def head(self) -> Head:
-        """What takes the outputs."""
+        """Action head."""
         return self.inputs.head
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is dense layers alone, which do without torch."""
+        """Return True for MLPs, which do not need torch."""
         return self.encoder == "mlp" and not self.lstm and not self.layer_norm
 
     @property
     def has_distribution(self) -> bool:
-        """Whether training draws actions from the outputs: not where it takes the best one, or adds noise to it."""
-        return not self.values and all(leaf.is_drawn for leaf in self.head.leaves)
+        """Return True if training samples actions; False for greedy actions with or without added noise."""
+        return not self.values and all(leaf.is_stochastic for leaf in self.head.leaves)
 
     @property
     def outputs(self) -> int:
-        """Of the network that acts: those the head takes, or as many for each as the support has atoms."""
+        """Number of policy outputs: the head's width, times the number of atoms of a support."""
         return self.head.width * (1 if self.support is None else self.support.atoms)
 
     @property
     def policy_layout(self) -> DenseLayout:
-        """Of a dense network: where the policy's layers lie, behind the log standard deviations."""
+        """Layout of a dense policy's parameters after the log standard deviations."""
         return DenseLayout((self.inputs.width, *self.hidden_sizes, self.outputs), out_first=True)
 
     @property
     def divisors(self) -> list[int]:
-        """By what bytes of observations are divided; an encoder of somebody's own has them as they are."""
+        """Divisors of uint8 observations; none for custom encoders, which receive raw bytes."""
         return [] if self.custom_encoder is not None else self.inputs.divisors
 
     @property
     def features(self) -> int:
-        """F, the width of what an LSTM takes and gives."""
+        """Width F of an LSTM's input and output."""
         return self.hidden_sizes[-1] if self.shared else 2 * self.hidden_sizes[-1]
 
     @property
     def state_width(self) -> int:
-        """S, numbers that an LSTM remembers: its output and its cell."""
+        """Size S of the LSTM state (hidden and cell); 0 without LSTM."""
         return 2 * self.features if self.lstm else 0
 
     def prepare(self, rows: NDArray[Any], weights: "Weights") -> NDArray[Any]:
-        """Map rows of observations [B, ...] to what goes into the network, normalized as the weights say."""
+        """Map rows of observations [B, ...] to the network's input, normalized with the statistics in `weights`."""
         inputs = self.inputs
         if inputs.plain:
             return weights.normalize(rows).reshape(len(rows), *inputs.shape)
@@ -147,26 +141,26 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Weights:
-    """One version of a policy, as it travels to actors."""
+    """One version of a policy's weights, as sent to actors."""
 
-    version: int  # updates that led to it
+    version: int  # number of updates
     parameters: NDArray[np.float32]  # [P]
-    # Of observations [O], or [0] where they are not normalized.
-    mean: NDArray[np.float32] = field(default_factory=_nothing)
-    std: NDArray[np.float32] = field(default_factory=_nothing)
-    clip: float = 0.0  # deviations
-    steps: int | None = None  # actions before it, where they are not as many in each rollout
+    # Observation statistics [O], or [0] without normalization.
+    mean: NDArray[np.float32] = field(default_factory=_empty)
+    std: NDArray[np.float32] = field(default_factory=_empty)
+    clip: float = 0.0  # standard deviations
+    steps: int | None = None  # environment steps before this version, if rollouts differ in length
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it is made of again, without what is not known."""
+        """Return the fields that are set."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def normalizer(self) -> Normalizer | None:
-        """What normalizes observations; None: nothing does."""
+        """Observation normalizer; None without normalization."""
         return Normalizer(self.mean, self.std, self.clip) if self.mean.size else None
 
     def normalize(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Observations [B, *shape] to mean 0 and deviation 1, flattened; as they are where nothing is normalized."""
+        """Normalize and flatten observations [B, *shape]; return them unchanged without normalization."""
         normalizer = self.normalizer
         return obs if normalizer is None else normalizer(obs.reshape(len(obs), -1))

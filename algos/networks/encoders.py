@@ -1,4 +1,4 @@
-"""Encoders in torch: what comes before the dense layers of a network, and those layers."""
+"""Encoders in torch: custom encoders, convolutions and dense layers."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,17 +18,17 @@ from paddock.envs.spaces.codecs import Leaf
 Layer = TypeVar("Layer", bound=nn.Module)
 
 SQRT2 = math.sqrt(2.0)
-NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
+NATURE = 36  # minimum side length in pixels for the network of Mnih et al. 2015
 
 
 def make_encoder(architecture: Architecture, generator: torch.Generator) -> tuple[nn.Sequential, int]:
-    """Build an encoder with its dense layers, and return it with the width of what it gives.
+    """Build an encoder with its dense layers; return it and its output width.
 
-    Weights are orthogonal with gain sqrt(2), biases 0; an encoder of somebody's own draws its own. Layer norm (Ba et
-    al. 2016, arXiv:1607.06450) is over all that a layer gives, of convolutions with a scale for each channel.
+    Weights are orthogonal with gain sqrt(2), biases 0; custom encoders initialize themselves. Layer norm (Ba et al.
+    2016, arXiv:1607.06450) covers all outputs of a layer; convolutions have one scale per channel.
 
     Raises:
-        ConfigError: an encoder of somebody's own cannot be built, or does not give [B, width].
+        ConfigError: a custom encoder cannot be built, or does not return [B, width].
     """
     first, width = first_layers(architecture, generator)
     rest, width = dense_layers(
@@ -38,7 +38,7 @@ def make_encoder(architecture: Architecture, generator: torch.Generator) -> tupl
 
 
 def first_layers(architecture: Architecture, generator: torch.Generator) -> tuple[list[nn.Module], int]:
-    """Build what comes before the dense layers, and return it with the width of what it gives; see `make_encoder`."""
+    """Build the layers before the dense layers; return them and their output width."""
     inputs = architecture.inputs
     layers: list[nn.Module]
     if architecture.custom_encoder is not None:
@@ -62,7 +62,7 @@ def dense_layers(
     generator: torch.Generator,
     layer_norm: bool = False,
 ) -> tuple[list[nn.Module], int]:
-    """Build the dense layers on what is so wide, and return them with the width of what they give."""
+    """Build dense layers on an input of the given width; return them and their output width."""
     activate = nn.Tanh if activation == "tanh" else nn.ReLU
     layers: list[nn.Module] = []
     for size in hidden_sizes:
@@ -72,7 +72,7 @@ def dense_layers(
 
 
 def blank_input(inputs: Inputs) -> Tensor:
-    """Return a batch of one as `Architecture.prepare` gives it, of zeros."""
+    """Return a batch of one zero observation, as `Architecture.prepare` returns it."""
     if inputs.plain:
         return torch.zeros((1, *inputs.shape), dtype=torch.uint8 if inputs.dtype == np.uint8 else torch.float32)
     if inputs.as_bytes:
@@ -81,7 +81,7 @@ def blank_input(inputs: Inputs) -> Tensor:
 
 
 def legal_in(inputs: Inputs, obs: Tensor) -> Tensor | None:
-    """Return which outputs are legal, [B, W], given what `Architecture.prepare` gives; None where nothing says so."""
+    """Return the action mask [B, W] of observations from `Architecture.prepare`; None if there is no mask."""
     if not inputs.legal_width:
         return None
     at = inputs.offsets[1] if inputs.as_bytes else inputs.width
@@ -89,50 +89,54 @@ def legal_in(inputs: Inputs, obs: Tensor) -> Tensor | None:
 
 
 class Unflatten(nn.Module):
-    """Rows of bytes to their parts: numbers [B, F], and each raw leaf [B, *shape] in its own dtype, without a copy."""
+    """Views of rows of bytes as features [B, F] and raw leaves [B, *shape] in their own dtypes."""
 
     def __init__(self, inputs: Inputs) -> None:
+        """Compute the offsets of features and leaves."""
         super().__init__()
         self.width = inputs.width
-        starts, _, _ = inputs.offsets
-        self.leaves = [_Place(leaf, start) for leaf, start in zip(inputs.raw, starts, strict=True)]
+        self.leaves = [_LeafView(leaf, start) for leaf, start in zip(inputs.raw, inputs.offsets[0], strict=True)]
 
     def forward(self, obs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return views of the features and of each raw leaf."""
         numbers = obs.narrow(1, 0, 4 * self.width).view(torch.float32)
         return numbers, [leaf.view(obs) for leaf in self.leaves]
 
 
-class _Place:
-    """Where a leaf lies in rows of bytes; plain numbers, so that `torch.compile` needs no guess."""
+class _LeafView:
+    """Position of a leaf in rows of bytes, as plain numbers that `torch.compile` handles."""
 
     def __init__(self, leaf: Leaf, start: int) -> None:
         dtype, self.start, self.size, self.shape = np.dtype(leaf.dtype), start, leaf.nbytes, tuple(leaf.shape)
-        if dtype.kind == "U":  # letters by their numbers, zeros behind the end
+        if dtype.kind == "U":  # code points, padded with zeros
             self.shape, dtype = (*self.shape, dtype.itemsize // 4), np.dtype(np.int32)
         try:
             self.dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
         except TypeError as error:
-            raise ConfigError(f"env: torch has no numbers like {dtype}; leave the leaf out by env.without=") from error
+            raise ConfigError(f"env: torch does not support {dtype}; exclude the leaf with env.without=") from error
 
     def view(self, obs: Tensor) -> Tensor:
         return obs.narrow(1, self.start, self.size).view(self.dtype).view(len(obs), *self.shape)
 
 
 class NumberColumns(nn.Module):
-    """The numbers of observations, without what is legal."""
+    """Feature columns of observations, without the action mask."""
 
     def __init__(self, width: int) -> None:
+        """Keep the first `width` columns."""
         super().__init__()
         self.width = width
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Return the feature columns."""
         return obs[:, : self.width]
 
 
 class MultiInputEncoder(nn.Module):
-    """Each image through convolutions of its own, beside the numbers."""
+    """Convolutions for each image, concatenated with the features."""
 
     def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool) -> None:
+        """Initialize the convolutions of each image."""
         super().__init__()
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
@@ -142,40 +146,40 @@ class MultiInputEncoder(nn.Module):
             nn.Sequential(*convolutions(shape, leaf.greatest, generator, layer_norm))
             for shape, leaf in zip(self.shapes, inputs.raw, strict=True)
         ]
-        self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
+        self.images = nn.ModuleList(self.layers)  # registers the parameters
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Return the features and the encoded images, concatenated."""
         numbers, images = self.unflatten(obs)
-        parts = zip(self.layers, images, self.shapes, strict=True)
-        return torch.cat([numbers, *[layers(image.view(-1, *shape)) for layers, image, shape in parts]], 1)
+        each = zip(self.layers, images, self.shapes, strict=True)
+        return torch.cat([numbers, *[layers(image.view(-1, *shape)) for layers, image, shape in each]], 1)
 
 
 class CustomEncoder(nn.Module):
-    """An encoder of somebody's own: `_target_(**arguments)`, a module from observations to features [B, width].
+    """Custom encoder `_target_(**arguments)`, a module that maps observations to features [B, width].
 
-    It is called with what the environment's space says: tensors [B, *shape] in dicts and tuples like the space's. Real
-    numbers are float32, normalized where observations are; all else is as in the environment, text as the numbers of
-    its letters. What varies in size has "length" and "items", as in `Layout.fields`.
+    Its input is structured like the observation space: tensors [B, *shape] in dicts and tuples. Real numbers are
+    float32, normalized if observations are; other leaves keep their dtype, and text is code points. Leaves of variable
+    size have "length" and "items", as in `Layout.fields`.
     """
 
     def __init__(self, inputs: Inputs, network: dict[str, Any], generator: torch.Generator) -> None:
+        """Build the encoder, and check it on an observation of zeros."""
         super().__init__()
         target = network.pop("_target_")
         make = resolve(target, "algo.custom_encoder: _target_")
         with torch.random.fork_rng(devices=[]):
-            # What its layers draw by themselves comes from the run's seed.
+            # Seed the layers' default initialization with the run's seed.
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             try:
                 self.encoder = make(**network)
             except (TypeError, ValueError) as error:
-                raise ConfigError(f"algo.custom_encoder: {target} refuses {network}: {error}") from error
+                raise ConfigError(f"algo.custom_encoder: {target} rejects {network}: {error}") from error
             state = torch.get_rng_state()
-        require(isinstance(self.encoder, nn.Module), f"algo.custom_encoder: {target} is no torch.nn.Module; name one")
-        kept = [name for name, _ in self.encoder.named_buffers()]
-        what = (
-            f"algo.custom_encoder: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
-        )
-        require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
+        require(isinstance(self.encoder, nn.Module), f"algo.custom_encoder: {target} must be a torch.nn.Module")
+        buffers = ", ".join(name for name, _ in self.encoder.named_buffers())
+        problem = f"algo.custom_encoder: {target} has buffers ({buffers}), which policies do not contain"
+        require(not buffers, f"{problem}; use layers without buffers, such as LayerNorm instead of BatchNorm")
         self.plain = inputs.plain
         self.unflatten = None if inputs.plain else Unflatten(inputs)
         self.reals, start = [], 0
@@ -185,18 +189,21 @@ class CustomEncoder(nn.Module):
             start += leaf.count
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(state)
-            drew = self._try(target, inputs) and self._try(target, inputs)  # lazy layers draw in the first call only
-        what = (
-            f"algo.custom_encoder: {target} draws random numbers in forward(), which the run's seed does not determine"
+            random = self._try(target, inputs) and self._try(
+                target, inputs
+            )  # lazy layers sample in the first call only
+        problem = (
+            f"algo.custom_encoder: {target} uses random numbers in forward(), which the run's seed does not control"
         )
-        require(not drew, f"{what}; set dropout=0, or call eval() of the layer in __init__")
+        require(not random, f"{problem}; set dropout=0, or call eval() of the layer in __init__")
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Encode observations."""
         features: Tensor = self.encoder(self.observation(obs))
         return features
 
     def observation(self, obs: Tensor) -> Any:
-        """Return observations as the encoder takes them."""
+        """Return observations structured like the observation space."""
         if self.unflatten is None:
             return obs
         numbers, raw = self.unflatten(obs)
@@ -208,19 +215,19 @@ class CustomEncoder(nn.Module):
         return _tuples(tree)
 
     def _try(self, target: str, inputs: Inputs) -> bool:
-        """Encode a blank observation; return whether anything was drawn."""
+        """Encode an observation of zeros; return whether that used random numbers."""
         before = torch.get_rng_state()
         try:
             with torch.no_grad():
                 made = self(blank_input(inputs))
-        except Exception as error:  # whatever somebody's own code raises
+        except Exception as error:  # custom code may raise anything
             cause = " ".join(str(error).split())
-            raise ConfigError(
-                f"algo.custom_encoder: {target} cannot encode an observation of zeros: {cause}"
-            ) from error
+            raise ConfigError(f"algo.custom_encoder: {target} fails on an observation of zeros: {cause}") from error
         shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
         fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
-        require(fits, f"algo.custom_encoder: {target} gives {shape} of one observation; it must be float32 [B, width]")
+        require(
+            fits, f"algo.custom_encoder: {target} returns {shape} for one observation; it must be float32 [B, width]"
+        )
         return not torch.equal(before, torch.get_rng_state())
 
 
@@ -231,52 +238,56 @@ def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:
 
 
 def _tuples(tree: Any) -> Any:
-    """Make tuples of mappings from 0, 1, ..."""
+    """Convert mappings with keys 0, 1, ... to tuples."""
     if not isinstance(tree, Mapping):
         return tree
-    parts = {key: _tuples(part) for key, part in tree.items()}
-    whole = all(isinstance(key, int) for key in parts) and sorted(parts) == list(range(len(parts)))
-    return tuple(parts[key] for key in range(len(parts))) if whole else parts
+    items = {key: _tuples(item) for key, item in tree.items()}
+    indexed = all(isinstance(key, int) for key in items) and sorted(items) == list(range(len(items)))
+    return tuple(items[key] for key in range(len(items))) if indexed else items
 
 
 class Pixels(nn.Module):
-    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes up to the greatest from 0 to 1."""
+    """Images [B, H, W, C] or [B, C, H, W] as float, channels first; bytes are scaled to [0, 1]."""
 
     def __init__(self, last: bool, large: bool, greatest: int) -> None:
+        """Set the channel order, the memory format and the divisor of bytes."""
         super().__init__()
         self.last, self.greatest = last, greatest
-        # How they lie in memory; a CPU convolves large ones in four fifths of the time where channels lie together.
+        # On a CPU channels_last saves a fifth of the time of large convolutions.
         self.laid = torch.channels_last if large else torch.contiguous_format
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Return images [B, C, H, W] of floats."""
         scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
         image = scaled.permute(0, 3, 1, 2) if self.last else scaled
         return image.contiguous(memory_format=self.laid) if image.device.type == "cpu" else image
 
 
 class FlatRows(nn.Module):
-    """Observations to flat rows of floats; bytes up to the greatest from 0 to 1."""
+    """Observations as flat rows of floats; bytes are scaled to [0, 1]."""
 
     def __init__(self, greatest: int) -> None:
+        """Set the divisor of bytes."""
         super().__init__()
         self.greatest = greatest
 
     def forward(self, obs: Tensor) -> Tensor:
+        """Return rows [B, F] of floats."""
         scaled = obs.float() / self.greatest if obs.dtype == torch.uint8 else obs
-        return scaled.unsqueeze(-1).flatten(1)  # also of a number alone, [B]
+        return scaled.unsqueeze(-1).flatten(1)  # also for scalars, [B]
 
 
 def convolutions(
     shape: tuple[int, ...], greatest: int, generator: torch.Generator, layer_norm: bool
 ) -> Iterator[nn.Module]:
-    """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
+    """Yield convolutions for images: those of Mnih et al. 2015, or two of 3 x 3 for small images."""
     last = shape[2] < min(shape[:2])  # an image has more pixels a side than channels
     channels, *sides = (shape[2], *shape[:2]) if last else shape
     large = min(sides) >= NATURE
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(32, 3, 1), (64, 3, 1)]
     yield Pixels(last, large, greatest)
     for filters, kernel, stride in plan:
-        layer = undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
+        layer = allocate(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
         yield _orthogonal(layer, SQRT2, generator)
         yield from norm(filters, layer_norm)
         yield nn.ReLU()
@@ -285,19 +296,20 @@ def convolutions(
 
 
 def norm(features: int, wanted: bool) -> list[nn.Module]:
-    """Return what normalizes rows [B, features] or images [B, features, H, W], each by all that it has; or nothing."""
+    """Return a layer norm for rows [B, features] or images [B, features, H, W]; an empty list if not wanted."""
     return [nn.GroupNorm(1, features)] if wanted else []
 
 
-def undrawn(layer: Layer) -> Layer:
-    """Give a layer without memory room for its parameters; `nn.utils.skip_init` would import sympy for it."""
+def allocate(layer: Layer) -> Layer:
+    """Allocate the parameters of a layer on the meta device; `nn.utils.skip_init` would import sympy."""
     for name, parameter in list(layer.named_parameters()):
         setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     return layer
 
 
 def linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = undrawn(nn.Linear(fan_in, fan_out, device="meta"))
+    """Return a linear layer with orthogonal weights and zero biases."""
+    layer = allocate(nn.Linear(fan_in, fan_out, device="meta"))
     _orthogonal(layer, gain, generator)
     return layer
 

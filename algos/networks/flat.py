@@ -74,7 +74,7 @@ class MLP:
         Raises:
             ConfigError: the action space is not supported, or a width is not positive or too large.
         """
-        head = make_head(action, drawn=False, masked=masked_paths(observations))
+        head = make_head(action, stochastic=False, masked=masked_paths(observations))
         check_hidden_sizes(hidden_sizes, [40, 40])
         return cls(Inputs(observations, head), hidden_sizes, activation)
 

@@ -1,7 +1,7 @@
-"""The policy that an algorithm begins with in place of a random one: another run's, whatever algorithm learned it.
+"""Warm start: initialize an algorithm with the policy of another run, whatever algorithm trained it.
 
-What an evolution strategy has found, PPO goes on from: networks of the same layers act alike. Only what acts is taken:
-values and critics are drawn as ever, but for those that share an LSTM with the policy.
+For example, PPO can fine-tune a policy found by an evolution strategy, if the layers are the same. Only the policy is
+copied; value functions are initialized as usual, unless they share an LSTM with the policy.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import Binary, Head, LeafHead, Numbers, SoftGaussian
-from paddock.algos.networks.inputs import Inputs, seen
+from paddock.algos.networks.inputs import Inputs, visible_leaves
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.native.networks import DenseLayout
 from paddock.envs.spaces.codecs import at_path
 
 Floats = NDArray[np.float32]
 
-SPELT = 120  # characters of a difference that an error shows; MiniGrid has 147 choices
-# What must be equal, and the settings that it depends on.
+MAX_LENGTH = 120  # characters of a value in error messages
+# Properties that must match, and the settings that determine them.
 SETTINGS = {
     "observations": "env",
     "actions": "env",
@@ -41,8 +41,8 @@ SETTINGS = {
 }
 
 
-class SeenMoments(NamedTuple):
-    """What observations have been like, by which they are normalized."""
+class ObservationMoments(NamedTuple):
+    """Observation statistics for normalization."""
 
     total: int  # observations
     mean: NDArray[np.float64]  # [O]
@@ -51,120 +51,118 @@ class SeenMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class InitialPolicy:
-    """A network that acts, in the parts that others may take of it."""
+    """Parameters of a policy, split for reuse in other networks."""
 
-    kind: Mapping[str, Any]  # by the names of `SETTINGS`
+    kind: Mapping[str, Any]  # keys as in `SETTINGS`
     values: bool  # outputs are action values
     log_std: Floats  # [A] of a Gaussian, else [0]
-    body: Floats  # all layers but the last
-    weight: Floats  # [A, H], of the last
+    body: Floats  # all layers except the last
+    weight: Floats  # [A, H] of the last layer
     bias: Floats  # [A]
-    rest: Floats  # of a network with an LSTM, what comes behind
-    seen: SeenMoments | None  # None: observations go in as they are
+    rest: Floats  # value function and LSTM of recurrent networks
+    seen: ObservationMoments | None  # None: no normalization
 
     @classmethod
     def of(cls, policy: Any, count: int = 0, *, values: bool = False) -> "InitialPolicy":
-        """Take a policy apart.
+        """Split the parameters of a policy.
 
         Args:
-            count: observations that it is normalized by.
+            policy: a FlatPolicy or an ActorPolicy.
+            count: number of observations in its normalization statistics.
             values: its outputs are action values.
 
         Raises:
-            ConfigError: it is of another making.
+            ConfigError: the policy is of another type.
         """
         if isinstance(policy, FlatPolicy):
             network: MLP | Architecture = policy.mlp
-            parameters, normalizer = _turned(policy.mlp, policy.parameters, to_torch=True), policy.normalizer
+            parameters, normalizer = _transposed(policy.mlp, policy.parameters, True), policy.normalizer
         elif isinstance(policy, ActorPolicy):
             network, parameters, normalizer = policy.architecture, policy.parameters, policy.weights.normalizer
         else:
-            raise ConfigError(f"its policy is a {type(policy).__name__}, of which no network is known; choose another")
-        parts, head = _split(network, parameters.copy()), network.head
+            raise ConfigError(f"its policy, a {type(policy).__name__}, cannot be reused: choose another run")
+        views, head = _split(network, parameters.copy()), network.head
         count_of = head.components if isinstance(head, SoftGaussian) else _outputs(network)
         found = None
         if normalizer is not None:
-            # A deviation is kept as it was used, not below its floor.
+            # Keep the standard deviation that was used, which has a floor.
             mean, std = normalizer.mean.astype(np.float64), normalizer.std.astype(np.float64)
-            found = SeenMoments(max(count, 1), mean, std**2 * max(count, 1))
+            found = ObservationMoments(max(count, 1), mean, std**2 * max(count, 1))
         clip = None if normalizer is None else normalizer.clip
-        weight, bias = parts.weight[:count_of], parts.bias[:count_of]
-        return cls(_kind(network, clip), values, parts.log_std, parts.body, weight, bias, parts.rest, found)
+        weight, bias = views.weight[:count_of], views.bias[:count_of]
+        return cls(_kind(network, clip), values, views.log_std, views.body, weight, bias, views.rest, found)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "InitialPolicy":
-        """Return it of what `state_dict` gave."""
-        return cls(**{**state, "seen": None if state["seen"] is None else SeenMoments(**state["seen"])})
+        """Restore it from `state_dict`."""
+        return cls(**{**state, "seen": None if state["seen"] is None else ObservationMoments(**state["seen"])})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it, as arrays and plain data."""
+        """Return the state as arrays and plain data."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
         return state | {"seen": None if self.seen is None else self.seen._asdict()}
 
-    def into(
-        self, network: Architecture | MLP, drawn: Floats, clip: float | None = None, *, values: bool = False
+    def apply_to(
+        self, network: Architecture | MLP, initial: Floats, clip: float | None = None, *, values: bool = False
     ) -> Floats:
-        """Return parameters [P] with this policy in place of the one that was drawn.
+        """Return initial parameters [P] in which the policy is replaced by this one.
 
         Args:
-            drawn: [P] in the network's order, the policy's first; what else there is stays.
-            clip: deviations that normalized observations are clipped to; None: they go in as they are.
-            values: outputs are learned as action values.
+            network: the network to initialize.
+            initial: [P], its random initialization, the policy first.
+            clip: bound of normalized observations, in standard deviations; None without normalization.
+            values: outputs are trained as action values.
 
         Raises:
-            ConfigError: the network is another one; the first difference is named.
+            ConfigError: the networks differ; the message names the first difference.
         """
         self._check(_kind(network, clip))
         known = self.values or not values
-        require(known, "its outputs are no action values, which algo=dqn learns; choose a run of algo=dqn")
-        parameters = drawn.copy() if isinstance(network, Architecture) else _turned(network, drawn, to_torch=True)
-        parts = _split(network, parameters)
-        if self.log_std.size and parts.log_std.size:
-            parts.log_std[:] = self.log_std
-        parts.body[:] = self.body
-        parts.weight[: len(self.weight)], parts.bias[: len(self.bias)] = self.weight, self.bias
-        parts.rest[:] = self.rest
-        return parameters if isinstance(network, Architecture) else _turned(network, parameters, to_torch=False)
+        require(known, "its outputs are not action values, which algo=dqn needs: choose a run of algo=dqn")
+        parameters = initial.copy() if isinstance(network, Architecture) else _transposed(network, initial, True)
+        views = _split(network, parameters)
+        if self.log_std.size and views.log_std.size:
+            views.log_std[:] = self.log_std
+        views.body[:] = self.body
+        views.weight[: len(self.weight)], views.bias[: len(self.bias)] = self.weight, self.bias
+        views.rest[:] = self.rest
+        return parameters if isinstance(network, Architecture) else _transposed(network, parameters, False)
 
-    def of_name(self, name: str) -> "InitialPolicy":
-        """Return what a policy of this name begins with: any does with this one."""
+    def for_policy(self, name: str) -> "InitialPolicy":
+        """Return the initial policy for a policy name: always this one."""
         return self
 
     def _check(self, wanted: Mapping[str, Any]) -> None:
         for name, settings in SETTINGS.items():
             got, want = self.kind[name], wanted[name]
-            difference = f"its {name}: {_spell(got)}, this run's: {_spell(want)}"
-            require(got == want, f"{difference}; set {settings} alike in both runs, or choose another run")
+            difference = f"its {name}: {_format(got)}, this run's: {_format(want)}"
+            require(got == want, f"{difference}; set {settings} to the same value in both runs, or choose another run")
 
 
 @dataclass(frozen=True, eq=False)
 class InitialPolicies:
-    """Several policies, by their names.
-
-    Attributes:
-        main: of a league the name of the run's, which acts for all agents as well; None: each acts for some of them.
-    """
+    """Several initial policies by name."""
 
     each: Mapping[str, InitialPolicy]
-    main: str | None = None
+    main: str | None = None  # the main policy of a league, which acts for all agents; None: policies per role
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "InitialPolicies":
-        """Return them of what `state_dict` gave."""
+        """Restore them from `state_dict`."""
         return cls({name: InitialPolicy.restore(one) for name, one in state["policies"].items()}, state.get("main"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of them, as arrays and plain data."""
+        """Return the state as arrays and plain data."""
         main = {} if self.main is None else {"main": self.main}
         return {"policies": {name: one.state_dict() for name, one in self.each.items()}, **main}
 
-    def of_name(self, name: str) -> InitialPolicy:
-        """Return what a policy of this name begins with; ConfigError where there is none."""
+    def for_policy(self, name: str) -> InitialPolicy:
+        """Return the initial policy for a policy name; raise ConfigError if there is none."""
         if not name and self.main is not None:
             name = self.main
-        wanted = f"and this run wants {name}" if name else "and this run learns one for all"
+        wanted = f"but this run needs {name}" if name else "but this run has a single policy"
         key = "algo.policies" if self.main is None else "league of algo.opponents"
-        require(name in self.each, f"it has policies {', '.join(self.each)}, {wanted}; name them alike in {key}")
+        require(name in self.each, f"it has policies {', '.join(self.each)}, {wanted}: use the same names in {key}")
         return self.each[name]
 
 
@@ -172,11 +170,11 @@ Initial = InitialPolicy | InitialPolicies
 
 
 def restore(state: Mapping[str, Any]) -> Initial:
-    """Return what `state_dict` gave, of one policy or of several."""
+    """Restore one policy or several from `state_dict`."""
     return InitialPolicies.restore(state) if "policies" in state else InitialPolicy.restore(state)
 
 
-class _Parts(NamedTuple):
+class _Sections(NamedTuple):
     """Views of flat parameters."""
 
     log_std: Floats
@@ -186,15 +184,15 @@ class _Parts(NamedTuple):
     rest: Floats
 
 
-def _split(network: Architecture | MLP, parameters: Floats) -> _Parts:
-    """View parameters in torch's order, and those of no value behind them."""
-    head = network.head  # of which one that is not drawn has no log standard deviations
+def _split(network: Architecture | MLP, parameters: Floats) -> _Sections:
+    """View the policy's parameters, which are in torch's order."""
+    head = network.head
     (H, body), W = _measure(network), _outputs(network)
     ends = np.cumsum([head.num_log_std, body, (H + 1) * W])
     log_std, middle, last, behind = np.split(parameters, ends.tolist())
     weight, bias = last[: H * W].reshape(W, H), last[H * W :]
     with_memory = isinstance(network, Architecture) and network.lstm
-    return _Parts(log_std, middle, weight, bias, behind if with_memory else behind[:0])
+    return _Sections(log_std, middle, weight, bias, behind if with_memory else behind[:0])
 
 
 def _outputs(network: Architecture | MLP) -> int:
@@ -202,29 +200,29 @@ def _outputs(network: Architecture | MLP) -> int:
 
 
 def _measure(network: Architecture | MLP) -> tuple[int, int]:
-    """H, what the last layer of the policy takes, and how many parameters its others have."""
+    """Return the input width H of the policy's last layer, and the number of parameters before it."""
     if isinstance(network, MLP) or network.is_dense:
         sizes = (network.inputs.width, *network.hidden_sizes)
         return sizes[-1], DenseLayout(sizes).num_parameters
-    # Torch takes a second to import, and dense networks never need it.
-    from paddock.algos.networks.actor_critic import acting_part
+    # Import torch only if needed, since that takes a second.
+    from paddock.algos.networks.actor_critic import acting_network
 
-    acting = acting_part(network)
+    acting = acting_network(network)
     return acting.policy_head.in_features, sum(part.numel() for part in acting.policy_encoder.parameters())
 
 
-def _turned(mlp: MLP, parameters: Floats, *, to_torch: bool) -> Floats:
-    """Weights [in, out] as [out, in], as torch and what is learned in its layout have them; or the other way."""
+def _transposed(mlp: MLP, parameters: Floats, to_torch: bool) -> Floats:
+    """Convert weights from [in, out] to torch's [out, in], or back."""
     before, after = DenseLayout(mlp.sizes, not to_torch), DenseLayout(mlp.sizes, to_torch)
-    turned = np.empty_like(parameters)
-    for old, new in zip(before.layers(parameters), after.layers(turned), strict=True):
+    transposed = np.empty_like(parameters)
+    for old, new in zip(before.layers(parameters), after.layers(transposed), strict=True):
         for source, target in zip(old, new, strict=True):
             target[:] = source
-    return turned
+    return transposed
 
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
-    """What must be equal, by the names of `SETTINGS`."""
+    """Return the properties that must match, with keys as in `SETTINGS`."""
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
@@ -233,7 +231,9 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "hidden_sizes": list(network.hidden_sizes),
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
-        "shared": isinstance(network, Architecture) and network.lstm and network.shared,  # else values alone differ
+        "shared": isinstance(network, Architecture)
+        and network.lstm
+        and network.shared,  # otherwise only the value function differs
         "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
@@ -243,7 +243,7 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
 
 
 def _divided(network: Architecture | MLP) -> str | None:
-    """By what bytes of observations are divided, in words; None: there are none."""
+    """Describe the divisors of uint8 observations; None if there are none."""
     divisors = network.divisors if isinstance(network, Architecture) else network.inputs.divisors
     if isinstance(network, MLP) and network.inputs.plain:
         divisors = [1 for _ in divisors]
@@ -257,7 +257,7 @@ def _encoder(network: Architecture | MLP) -> str:
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:
-    """How many there are, the first and the last; None: the network gives no distribution of returns."""
+    """Return the number of atoms, the first and the last; None without return distribution."""
     support = network.support if isinstance(network, Architecture) else None
     return None if support is None else [support.atoms, support.v_min, support.v_max]
 
@@ -266,7 +266,8 @@ def _observations(inputs: Inputs) -> str:
     if inputs.plain:
         return f"{inputs.dtype} {list(inputs.shape)}"
     leaves = (
-        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{at_path(leaf.path)}" for leaf in seen(inputs.layout)
+        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{at_path(leaf.path)}"
+        for leaf in visible_leaves(inputs.layout)
     )
     return ", ".join(leaves)
 
@@ -281,11 +282,11 @@ def _actions(leaf: LeafHead) -> str:
 
 
 def _numbers(head: Head) -> str | None:
-    """How outputs become numbers; None: there are none."""
+    """Return the family of continuous distributions; None if there are none."""
     families = sorted({leaf.family for leaf in head.leaves if isinstance(leaf, Numbers)})
     return families[-1] if families else None
 
 
-def _spell(value: Any) -> str:
+def _format(value: Any) -> str:
     text = str(value).replace(" ", "") if isinstance(value, list) else str(value).lower()
-    return text if len(text) <= SPELT else f"{text[: SPELT // 2]} ... {text[-SPELT // 2 :]}"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 2 :]}"

@@ -56,9 +56,9 @@ def network_of(architecture: Architecture) -> Network | None:
     if head is None:
         return None
     sizes = architecture.policy_layout.sizes
-    if head.acts_in_c is not None:  # of means alone, whatever else the outputs are
+    if head.native_mode is not None:  # of means alone, whatever else the outputs are
         sizes = (*sizes[:-1], head.components)
-        return Network(sizes, architecture.activation, head.acts_in_c, head.low, head.high)
+        return Network(sizes, architecture.activation, head.native_mode, head.low, head.high)
     one_choice = isinstance(head, Categorical) and head.shape == ()
     features = architecture.inputs.sparse
     return Network(sizes, architecture.activation, "discrete", features=features) if one_choice else None
@@ -106,9 +106,10 @@ def drawing_of(architecture: Architecture) -> StochasticNetwork | None:
         return StochasticNetwork(
             layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse
         )
-    if isinstance(head, Numbers) and head.draws_in_c is not None and head.dtype == "float32":
+    if isinstance(head, Numbers) and head.native_sampler is not None and head.dtype == "float32":
         low, half, high = head.bounds
-        return StochasticNetwork(layout, activation, cast(Sampling, head.draws_in_c), low, half, high, head.log_half)
+        sampling = cast(Sampling, head.native_sampler)
+        return StochasticNetwork(layout, activation, sampling, low, half, high, head.log_half)
     return None
 
 

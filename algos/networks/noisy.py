@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paddock.algos.networks.training import ParameterVector, attach_gradients, copy_network, flatten, our_layers
+from paddock.algos.networks.training import ParameterVector, attach_gradients, builtin_layers, copy_network, flatten
 
 ONLINE, TARGET, ACTING = range(3)  # whose noise it is
 
@@ -41,7 +41,7 @@ class NoisyNetworks:
             starts[id(parameter)] = start
             start += parameter.numel()
         self._layers = [
-            (starts[id(a.weight)], *a.weight.shape) for a in our_layers(network) if isinstance(a, nn.Linear)
+            (starts[id(a.weight)], *a.weight.shape) for a in builtin_layers(network) if isinstance(a, nn.Linear)
         ]
         deviation = torch.zeros_like(self._theta)
         for start, outputs, inputs in self._layers:
@@ -50,18 +50,18 @@ class NoisyNetworks:
         self.targets = self.learned.theta.clone()  # [2P]
         self._noise = torch.zeros_like(self._theta)  # of the online network
 
-    def shake(self, update: int) -> None:
+    def resample(self, update: int) -> None:
         """Give both networks the noise of an update."""
         self._noise = self._draw(update, ONLINE)
         _place(self._theta, self.learned.theta, self._noise)
         _place(self._target_theta, self.targets, self._draw(update, TARGET))
 
-    def forget(self) -> None:
+    def zero_grad(self) -> None:
         """Let gradients of the online network be 0."""
         self._gradient.zero_()
 
     @torch.no_grad()
-    def gather(self) -> None:
+    def split_gradient(self) -> None:
         """Pass the gradients of the online network on to means and deviations."""
         mean, deviation = self.learned.gradient.chunk(2)
         mean.copy_(self._gradient)

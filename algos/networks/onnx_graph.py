@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
-from paddock.algos.networks.actor_critic import acting_part
+from paddock.algos.networks.actor_critic import acting_network
 from paddock.algos.networks.encoders import FlatRows, MultiInputEncoder, NumberColumns, Pixels
 from paddock.algos.networks.flat import FlatPolicy
 from paddock.algos.networks.heads import LOWEST
-from paddock.algos.networks.inputs import TAKEN, Inputs
+from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
 from paddock.envs.native.networks import Normalizer
@@ -44,7 +44,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         ConfigError: a policy of another kind, or one with an encoder of somebody's own.
     """
     seen = _inputs_of(policy)
-    graph = Graph({*TAKEN, *seen.raw_names, *seen.action_names})
+    graph = Graph({*RESERVED_NAMES, *seen.raw_names, *seen.action_names})
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
@@ -176,7 +176,7 @@ def _flat_network(graph: Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> str
 
 def _actor_network(graph: Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
     """Outputs of the head; of a network with a memory `next_state` too."""
-    network = acting_part(architecture).requires_grad_(False)
+    network = acting_network(architecture).requires_grad_(False)
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
     value = "observation"
     if weights.mean.size:

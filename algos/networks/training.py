@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.init import init_uniform
+from paddock.algos.networks.determinism import deterministic
 from paddock.algos.networks.encoders import CustomEncoder
-from paddock.algos.networks.one_order import in_one_order
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -30,7 +30,7 @@ def flatten(network: nn.Module) -> Tensor:
     return theta
 
 
-def our_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
+def builtin_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
     """Find dense layers and convolutions, but none of an encoder of somebody's own."""
     own = {
         id(part) for encoder in network.modules() if isinstance(encoder, CustomEncoder) for part in encoder.modules()
@@ -40,10 +40,10 @@ def our_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
             yield layer
 
 
-def draw_layers(network: nn.Module, generator: np.random.Generator) -> None:
+def init_layers(network: nn.Module, generator: np.random.Generator) -> None:
     """Draw dense layers and convolutions by torch's default, but none of an encoder of somebody's own."""
-    for layer in our_layers(network):
-        drawn = draw_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
+    for layer in builtin_layers(network):
+        drawn = init_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
         nn.utils.vector_to_parameters(torch.from_numpy(drawn), layer.parameters())
 
 
@@ -63,7 +63,7 @@ def copy_network(network: Network) -> tuple[Network, Tensor]:
 
 
 @torch.no_grad()
-def follow(target: Tensor, theta: Tensor, tau: float) -> None:
+def polyak_update(target: Tensor, theta: Tensor, tau: float) -> None:
     """Move targets [P] by a share of their way to parameters [P]; at 1 they are copied."""
     target.copy_(theta) if tau == 1 else target.add_(theta - target, alpha=tau)
 
@@ -112,14 +112,14 @@ class ParameterVector:
 
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the flat parameters [P]."""
-        return as_copy(self.theta)
+        return to_numpy(self.theta)
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments."""
         return {
             "parameters": self.parameters(),
-            "momentum": as_copy(self._momentum),
-            "variance": as_copy(self._variance),
+            "momentum": to_numpy(self._momentum),
+            "variance": to_numpy(self._variance),
             "descents": int(self._descents.item()),
         }
 
@@ -131,7 +131,7 @@ class ParameterVector:
         self._descents.fill_(state["descents"])
 
 
-def as_copy(tensor: Tensor) -> NDArray[np.float32]:
+def to_numpy(tensor: Tensor) -> NDArray[np.float32]:
     """Return a copy as an array."""
     array: NDArray[np.float32] = tensor.detach().cpu().numpy().copy()
     return array
@@ -173,7 +173,7 @@ def computing_with(threads: int, device: torch.device) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with threadpool_limits(threads), in_one_order() if device.type == "cuda" else contextlib.nullcontext():
+        with threadpool_limits(threads), deterministic() if device.type == "cuda" else contextlib.nullcontext():
             yield
     finally:
         torch.set_num_threads(before)

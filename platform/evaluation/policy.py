@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from paddock.algos.multiagent.joint_policy import JointPolicy
-from paddock.algos.networks.inputs import blank, spaces_of, spaces_of_role
+from paddock.algos.networks.inputs import blank_row, spaces_of, spaces_of_role
 from paddock.algos.protocol import ReadsInputs, can_draw
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.spaces.codecs import SpaceMismatch
@@ -61,7 +61,7 @@ class TrainedPolicy:
     @functools.cached_property
     def recurrent(self) -> bool:
         """Return whether the policy has a state, so that its actions depend on earlier observations."""
-        _, _, state = self.policy.act(blank(self._layout), None)
+        _, _, state = self.policy.act(blank_row(self._layout), None)
         return np.size(state) > 0 if state is not None else False
 
     def act(self, observation: Any, *, deterministic: bool = True, seed: Seed = None) -> Any:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 import paddock
 from paddock import export as command
 from paddock.algos.networks.actor import ActorPolicy, Architecture, Weights
-from paddock.algos.networks.actor_critic import ActorCritic, acting_part
+from paddock.algos.networks.actor_critic import ActorCritic, acting_network
 from paddock.algos.networks.flat import MLP, FlatPolicy
 from paddock.algos.networks.heads import make_head
-from paddock.algos.networks.inputs import TAKEN, Inputs
+from paddock.algos.networks.inputs import RESERVED_NAMES, Inputs
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import ConfigError
 from paddock.envs.native.networks import Normalizer
@@ -155,7 +155,7 @@ def test_distributional_network_is_exported_with_its_means() -> None:
     support = Support(5, -1.0, 7.0)
     architecture = Architecture.for_spaces(layout, head, **plain | settings, initial_log_std=0.0, support=support)
     draw, nothing = np.random.default_rng(3), np.zeros(0, np.float32)
-    count = sum(part.numel() for part in acting_part(architecture).parameters())
+    count = sum(part.numel() for part in acting_network(architecture).parameters())
     weights = Weights(0, draw.normal(0, 0.5, count).astype(np.float32), nothing, nothing, 1.5)
     policy = ActorPolicy(architecture, weights)
     space.seed(4)
@@ -202,7 +202,7 @@ STRUCTURED: dict[str, spaces.Space] = {
         speed=spaces.Box(-5, 5, (3,), np.float64),
         back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
     ),
-    "names that are taken": spaces.Dict({name: SMALL for name in TAKEN if name}),
+    "names that are taken": spaces.Dict({name: SMALL for name in RESERVED_NAMES if name}),
     "names of places": spaces.Dict({"": SMALL, "state": SMALL, "observation": spaces.Dict(state=SMALL)}),
     "names with dots": spaces.Dict({"a.b": SMALL, "a": spaces.Dict(b=SMALL)}),
     "names of nodes": spaces.Dict({name: SMALL for name in ("cast_3", "constant_0", "split_61_0")}),

@@ -73,7 +73,7 @@ def test_run_begins_with_all_policies_of_another(run: Any, tmp_path: Path) -> No
         progress=False,
     )
     assert again.policy(of="one").iteration == 3
-    with pytest.raises(ConfigError, match=r"init_from=.*it has policies other, one, and this run learns one for all"):
+    with pytest.raises(ConfigError, match=r"init_from=.*it has policies other, one, but this run has a single"):
         paddock.run("algo=es", f"run.dir={tmp_path / 'es'}", f"init_from={run.path}", progress=False)
 
 

@@ -76,7 +76,7 @@ class AddedNoise:
         """See `Exploration.draw`."""
         if step < self.learning_starts:
             return uniform(head, generator, lead)
-        return np.float32(self.sigma) * head.draw(generator, lead)
+        return np.float32(self.sigma) * head.sample_noise(generator, lead)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class OwnNoise:
         if step < self.learning_starts and not head.columns:
             drawn = np.float32(1 - 2**-23) * uniform(head, generator, lead)
             return np.float32(0.5) * fast_log((np.float32(1) + drawn) / (np.float32(1) - drawn))
-        return head.draw(generator, lead)
+        return head.sample_noise(generator, lead)
 
 
 def uniform(head: Head, generator: np.random.Generator, lead: tuple[int, int]) -> Floats:

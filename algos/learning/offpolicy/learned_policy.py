@@ -65,7 +65,7 @@ class LearnedPolicy:
     def start_from(self, initial: InitialPolicy) -> None:
         """Take over the network that acts, and its target; critics stay as they were drawn."""
         drawn, state = self.learner.weights(0).parameters, self.learner.state_dict()
-        parameters = initial.into(self.learner.architecture, drawn, values=self.learns_values)
+        parameters = initial.apply_to(self.learner.architecture, drawn, values=self.learns_values)
         for name in ACTING:
             vector = state.get(name, drawn[:0])  # some have none, or an empty one
             if vector.size:

@@ -223,7 +223,7 @@ class OffPolicy(RolloutAlgorithm):
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: what acts; one policy for all of several, or each from the one of its name."""
         for one in self.learning:
-            one.start_from(initial.of_name(one.name))
+            one.start_from(initial.for_policy(one.name))
         self.actors.begin(*self._acting())
 
     def describe(self) -> dict[str, str]:

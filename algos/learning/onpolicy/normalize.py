@@ -154,7 +154,7 @@ class NormalizedLearner:
     def start_from(self, initial: InitialPolicy) -> None:
         """Take over all of a policy but its values."""
         clip = self.clip if self.normalization.mean.size else None
-        parameters = initial.into(self.learner.architecture, self.learner.parameters(), clip)
+        parameters = initial.apply_to(self.learner.architecture, self.learner.parameters(), clip)
         self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)

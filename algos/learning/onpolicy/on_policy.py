@@ -235,7 +235,7 @@ class OnPolicy(RolloutAlgorithm):
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""
         for one in self.learning:
-            one.start_from(initial.of_name(one.name))
+            one.start_from(initial.for_policy(one.name))
         self.frozen.begin(self.weights())
         self.actors.begin(*self.frozen.acting(self.weights()))
 

@@ -19,7 +19,7 @@ from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.actor import make_actor
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.heads import Head
-from paddock.algos.networks.inputs import offer
+from paddock.algos.networks.inputs import unmask_empty_rows
 from paddock.algos.networks.native_policy import make_player
 from paddock.envs.native.steps import Steps
 
@@ -69,7 +69,7 @@ class Collector:
         steps = self._player.play(noise)
         if self._config.exploration:
             steps.logprob[:] = 0
-            offer(self._config.architecture.inputs.layout, steps.final_obs)  # as recorders do
+            unmask_empty_rows(self._config.architecture.inputs.layout, steps.final_obs)  # as recorders do
         return steps
 
     def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
@@ -106,7 +106,7 @@ def draw_noise(
     generator = keyed_generator(config.seed, Stream.ACTION, iteration, actor + (policy << 32))
     lead = config.num_steps, rows
     if not config.exploration:
-        return head.draw(generator, lead)
+        return head.sample_noise(generator, lead)
     # Where nobody counts them, every rollout has as many steps.
     step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
     return config.exploration[policy].draw(head, generator, lead, step, actor * rows)

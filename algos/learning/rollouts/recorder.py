@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.networks.actor import Actor
 from paddock.algos.networks.architecture import Architecture
-from paddock.algos.networks.inputs import offer
+from paddock.algos.networks.inputs import unmask_empty_rows
 from paddock.envs.native.steps import Steps
 from paddock.envs.vector.infos import read_numbers
 
@@ -117,7 +117,7 @@ class Recorder:
             final_obs = np.array(finals, self.obs.dtype) if join is None else join(finals)
             # The best action there is asked for, though none may be legal after an episode.
             if self._explored:
-                offer(self._layout, final_obs)
+                unmask_empty_rows(self._layout, final_obs)
         return Steps(
             obs=self.obs,
             action=self.action,

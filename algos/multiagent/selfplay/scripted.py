@@ -51,7 +51,7 @@ class Random(_Scripted):
         head, generator, legal = self._inputs.head, self._generator, self._inputs.legal(obs)
         out = np.zeros((len(obs), head.width), np.float32)
         out = out if legal is None else head.masked(out, legal)
-        noise = None if generator is None else head.draw(generator, (len(obs),))
+        noise = None if generator is None else head.sample_noise(generator, (len(obs),))
         action = head.sample(out, np.zeros(head.num_log_std, np.float32), noise)
         start = 0
         for leaf in head.leaves:

@@ -37,7 +37,7 @@ class Beta(Numbers):
         """Logarithm of the volume between the bounds."""
         return float(np.sum(self.log_half.astype(np.float64) + np.log(2)))
 
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
         """Uniform noise [*lead, K] in (0, 1)."""
         return generator.random((*lead, self.components), dtype=np.float32) + np.float32(2**-25)
 

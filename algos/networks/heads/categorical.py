@@ -42,7 +42,7 @@ class Categorical(LeafHead):
     def columns(self) -> Mapping[Path, slice]:
         return {self.path: slice(0, self.width)}
 
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
         """Gumbel noise [*lead, W]: the greatest score with noise is a draw of the softmax."""
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
         noise = fast_log(np.maximum(exponential, np.finfo(np.float32).tiny, out=exponential))

@@ -85,8 +85,8 @@ class Composite(Head):
     def describe(self) -> str:
         return ", ".join(f"{dotted(leaf.path)}: {leaf.kind}" for leaf in self.leaves)
 
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        return np.concatenate([leaf.draw(generator, lead) for leaf in self.leaves], axis=-1)
+    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+        return np.concatenate([leaf.sample_noise(generator, lead) for leaf in self.leaves], axis=-1)
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         action = np.empty((len(out), self.components), self.inner_dtype)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class _Undrawn:
     """No distribution."""
 
-    is_drawn = False
+    is_stochastic = False
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
         """Return zeros [B]."""
@@ -34,7 +34,7 @@ class Tanh(_Undrawn, Numbers):
     """TD3's: tanh of the outputs, onto which exploration adds noise; actions inside lie in [-1, 1]."""
 
     kind, family = "tanh", "squashed_gaussian"
-    acts_in_c, draws_in_c = "bounded", "tanh"
+    native_mode, native_sampler = "bounded", "tanh"
     needs_bounds = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:

@@ -23,7 +23,7 @@ class Gaussian(Numbers):
     """Outputs are means; log standard deviations are learned beside the network."""
 
     kind = family = "gaussian"
-    acts_in_c = draws_in_c = "clipped"
+    native_mode = native_sampler = "clipped"
     learns_log_std = True
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:

@@ -70,7 +70,7 @@ class Head(abc.ABC):
         """Name the kinds of actions, for `dry_run=true`."""
 
     @abc.abstractmethod
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
         """Noise [*lead, ...] that `sample` turns into actions."""
 
     @abc.abstractmethod
@@ -128,10 +128,10 @@ class LeafHead(Head):
     sizes: tuple[int, ...] = ()  # choices of each component; () where there are none
 
     kind: ClassVar[str]  # its name, for `dry_run=true` and for errors
-    is_drawn: ClassVar[bool] = True  # training draws actions from it
+    is_stochastic: ClassVar[bool] = True  # training draws actions from it
     learns_in_c: ClassVar[bool] = True  # a constant of each class
-    acts_in_c: ClassVar[str | None] = None  # what native code calls its most likely actions; None: it has none
-    draws_in_c: ClassVar[str | None] = None  # what native code calls its drawn actions; None: it has none
+    native_mode: ClassVar[str | None] = None  # what native code calls its most likely actions; None: it has none
+    native_sampler: ClassVar[str | None] = None  # what native code calls its drawn actions; None: it has none
 
     @property
     def leaves(self) -> "tuple[LeafHead, ...]":
@@ -170,7 +170,7 @@ class LeafHead(Head):
     def describe(self) -> str:
         return self.kind
 
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+    def sample_noise(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
         return generator.standard_normal((*lead, self.components), dtype=np.float32)
 
     def activate(self, out: Floats) -> Floats:

@@ -28,7 +28,7 @@ DISTRIBUTIONS = {
 def make_head(
     space: gymnasium.Space,
     *,
-    drawn: bool = True,
+    stochastic: bool = True,
     distribution: str = "gaussian",
     masked: Collection[Path] = (),
 ) -> Head:
@@ -46,8 +46,8 @@ def make_head(
         ConfigError: a part of the space is none that is allowed, or lacks bounds that the distribution needs, or there
             is no such distribution.
     """
-    numbers = find_distribution(distribution) if drawn else None
-    leaves = tuple(_leaf(leaf, path, numbers, chosen=drawn or path in masked) for path, leaf in _walk(space, ()))
+    numbers = find_distribution(distribution) if stochastic else None
+    leaves = tuple(_leaf(leaf, path, numbers, chosen=stochastic or path in masked) for path, leaf in _walk(space, ()))
     require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
     return leaves[0] if not leaves[0].path else Composite(leaves, Layout.of(space, {}, ()))
 

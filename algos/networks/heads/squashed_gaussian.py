@@ -28,7 +28,7 @@ class SquashedGaussian(Numbers):
     """
 
     kind, family = "squashed", "squashed_gaussian"
-    acts_in_c, draws_in_c = "bounded", "squashed"
+    native_mode, native_sampler = "bounded", "squashed"
     needs_bounds = True
     learns_log_std = True
 
@@ -61,7 +61,7 @@ class SoftGaussian(Numbers):
     """SAC's: outputs are means and log standard deviations before squashing; actions inside lie in [-1, 1]."""
 
     kind, family = "soft", "squashed_gaussian"
-    acts_in_c, draws_in_c = "bounded", "soft"
+    native_mode, native_sampler = "bounded", "soft"
     needs_bounds = True
 
     @property

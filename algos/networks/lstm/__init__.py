@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from paddock.algos.networks.lstm import compiled, plain
+from paddock.algos.networks.lstm import compiled, reference
 
 WIDEST_IN_C = 128  # outputs; of wider ones the products take most of the time, and torch's fuse operations
 
@@ -18,4 +18,4 @@ def unroll(cell: nn.LSTMCell, inputs: Tensor, state: Tensor, start: Tensor, acts
     """
     small = cell.hidden_size <= WIDEST_IN_C and inputs.numel() > 0
     in_c = small and inputs.device.type == "cpu" and inputs.dtype == torch.float32 and compiled.find_functions()
-    return (compiled if in_c else plain).unroll(inputs, state, start, acts, *cell.parameters())
+    return (compiled if in_c else reference).unroll(inputs, state, start, acts, *cell.parameters())

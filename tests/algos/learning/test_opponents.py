@@ -179,7 +179,7 @@ def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> No
     begun = [weights.parameters[:policy].tobytes() for one in (alone, league) for weights in one.weights()]
     assert begun == [main, main, exploiter]
     other = build("league", against=LEAGUE.replace("exploiter", "hunter"))
-    with pytest.raises(ConfigError, match=r"this run wants hunter; name them alike in league of algo"):
+    with pytest.raises(ConfigError, match=r"this run needs hunter: .* league of algo"):
         other.start_from(initial)
 
 
@@ -265,7 +265,7 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         np.testing.assert_array_equal(again.outputs(obs)[0], then.outputs(obs)[0])
     actor, head = VersionsActor(policies[0].architecture, 3), policies[0].architecture.head
     actor.load(stack([one.frozen.version(number)[0] for number in one.versions]))
-    noise = head.draw(np.random.default_rng(0), (6,))
+    noise = head.sample_noise(np.random.default_rng(0), (6,))
     state = np.zeros((6, policies[0].architecture.state_width), np.float32)
     actions, after = actor.choose(obs, state, noise, np.array([2, -1, 0, 1, 2, -1]))
     assert not actions[[1, 5]].any() and not actor.choose(obs, state, noise, np.full(6, -1))[0].any()

@@ -117,11 +117,11 @@ def test_several_policies_begin_with_those_of_their_names() -> None:
         np.testing.assert_allclose(one.mean, other.mean, rtol=1e-5)
         assert np.array_equal(one.parameters[:40], other.parameters[:40])
     named = algorithm(*SMALL, *ROLES, "algo.policies={mine: one, other: other}")
-    with pytest.raises(ConfigError, match="it has policies other, one, and this run wants mine; name them alike"):
+    with pytest.raises(ConfigError, match="it has policies other, one, but this run needs mine"):
         named.start_from(initial)
     for words in (["algo=ppo"], ["algo=es"]):
         alone = algorithm(*words, "env=cartpole")
-        with pytest.raises(ConfigError, match="it has policies other, one, and this run learns one for all"):
+        with pytest.raises(ConfigError, match="it has policies other, one, but this run has a single"):
             alone.start_from(initial)
     whole = algorithm(*SMALL, "env.id=agents:Mortals")
     split = algorithm(*SMALL, *SPLIT)

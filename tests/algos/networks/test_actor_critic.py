@@ -27,7 +27,7 @@ from paddock.algos.networks.dense.actor_critic import (
     Transitions,
 )
 from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.init import init_uniform
 from paddock.algos.networks.flat import Activation
 from paddock.algos.networks.heads import make_head
 from paddock.envs.native import library
@@ -60,7 +60,7 @@ def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> dic
     """Parameters and targets that differ; of a soft policy one deviation is near its greatest, where it is clipped."""
     generator = np.random.default_rng(5)
     actor, *critics = (
-        2 * draw_uniform(sizes, generator) for sizes in (shape.actor, *([shape.critic] * objective.num_critics))
+        2 * init_uniform(sizes, generator) for sizes in (shape.actor, *([shape.critic] * objective.num_critics))
     )
     if objective.soft:
         actor[-1] = 1.8
@@ -321,7 +321,7 @@ def architecture(soft: bool, hidden_sizes: tuple[int, ...] = (16, 12)) -> Archit
     """With outputs for `ACTIONS` numbers, and where they are drawn for their deviations too."""
     box = spaces.Box(-1, 1, (2 * ACTIONS if soft else ACTIONS,), np.float32)
     seen = Layout.of(spaces.Box(-9, 9, (OBSERVED,), np.float32), {}, ())
-    head = make_head(box, drawn=False)
+    head = make_head(box, stochastic=False)
     words: Any = {"encoder": "mlp", "lstm": False, "initial_log_std": 0.0, "shared": False, "activation": "relu"}
     return Architecture.for_spaces(seen, head, hidden_sizes=hidden_sizes, **words)
 
@@ -371,7 +371,7 @@ def test_a_learner_begins_with_torchs_default_and_targets_that_are_copies() -> N
     own = learner(objective, seed=11)
     state, generator = own.state_dict(), np.random.default_rng(11)
     actor, *critics = (
-        draw_uniform(sizes, generator)
+        init_uniform(sizes, generator)
         for sizes in ((OBSERVED, 16, 12, ACTIONS), (OBSERVED + ACTIONS, 20, 1), (OBSERVED + ACTIONS, 20, 1))
     )
     assert bits(actor, *critics) == bits(state["actor_parameters"], state["critics_parameters"])

@@ -19,7 +19,7 @@ from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.dense import library as dense_library
-from paddock.algos.networks.dense.draw import draw_orthogonal, draw_parameters
+from paddock.algos.networks.dense.init import init_orthogonal, init_parameters
 from paddock.algos.networks.dense.shape import REPORTED, DenseShape, LossSettings
 from paddock.algos.networks.heads import Categorical, make_head
 from paddock.algos.ppo import ppo_loss
@@ -63,7 +63,7 @@ def architecture(action: str, masked: bool = False, sparse: bool = False, **chan
 def make_batch(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, SimpleNamespace]:
     """Parameters some way from the first, and something to learn; where masks are, some outputs are not legal."""
     shape, generator = DenseShape.of(arch), np.random.default_rng(3)
-    theta = draw_parameters(shape, -0.2, seed=1)
+    theta = init_parameters(shape, -0.2, seed=1)
     theta += generator.normal(0, 0.2, len(theta)).astype(np.float32)
     obs = generator.standard_normal((rows, shape.width)).astype(np.float32)
     if arch.inputs.sparse:
@@ -78,7 +78,7 @@ def make_batch(arch: Architecture, rows: int = ROWS) -> tuple[np.ndarray, Simple
         obs[:, shape.numbers :] = legal
     out = np.where(legal, generator.standard_normal(legal.shape), -1e30).astype(np.float32)
     log_std = np.full(shape.log_stds, -0.2, np.float32)
-    action = arch.head.sample(out, log_std, arch.head.draw(generator, (rows,)))
+    action = arch.head.sample(out, log_std, arch.head.sample_noise(generator, (rows,)))
     noise, advantage, target, value = generator.standard_normal((4, rows)).astype(np.float32)
     old = -np.float32(shape.outputs) * np.float32(0.4) + noise
     action = action.astype(np.float32)
@@ -283,17 +283,17 @@ def test_a_machine_without_the_library_learns_in_torch(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 24), (4, 64), (1, 64), (40, 40)])
 def test_drawn_matrices_are_orthogonal(rows: int, columns: int) -> None:
-    drawn = draw_orthogonal(rows, columns, np.random.default_rng(0))
+    drawn = init_orthogonal(rows, columns, np.random.default_rng(0))
     product = drawn @ drawn.T if rows <= columns else drawn.T @ drawn
     assert drawn.shape == (rows, columns)
     np.testing.assert_allclose(product, np.eye(min(rows, columns)), atol=1e-14)
-    other = draw_orthogonal(rows, columns, np.random.default_rng(1))
+    other = init_orthogonal(rows, columns, np.random.default_rng(1))
     assert abs((drawn * other).sum()) < 0.5 * min(rows, columns)
 
 
 def test_first_parameters_have_the_gains_that_ppo_wants() -> None:
     arch = architecture("box", hidden_sizes=(64, 32))
-    theta, shape = draw_parameters(DenseShape.of(arch), -0.2, seed=2**70), DenseShape.of(arch)
+    theta, shape = init_parameters(DenseShape.of(arch), -0.2, seed=2**70), DenseShape.of(arch)
     network = ActorCritic(arch, 2**70)
     assert nn.utils.parameters_to_vector(network.parameters()).detach().numpy().tobytes() == theta.tobytes()
     assert (theta[: shape.log_stds] == np.float32(-0.2)).all()

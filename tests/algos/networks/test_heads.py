@@ -54,7 +54,7 @@ def drawn(head: Head, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray,
     generator = np.random.default_rng(seed)
     out = generator.standard_normal((rows, head.width)).astype(np.float32)
     log_std = generator.uniform(-0.8, 0.3, head.num_log_std).astype(np.float32)
-    return out, log_std, head.sample(out, log_std, head.draw(generator, (rows,)))
+    return out, log_std, head.sample(out, log_std, head.sample_noise(generator, (rows,)))
 
 
 def elements(head: Head, actions: np.ndarray) -> list[Any]:
@@ -67,7 +67,7 @@ def elements(head: Head, actions: np.ndarray) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "gaussian"), KINDS)
 def test_the_environment_gets_actions_of_its_space(name: str, gaussian: str) -> None:
-    head, undrawn = head_of(name, gaussian), make_head(SPACES[name], drawn=False)
+    head, undrawn = head_of(name, gaussian), make_head(SPACES[name], stochastic=False)
     out, log_std, drawn_inside = drawn(head, 200)
     for inside in (drawn_inside, head.sample(5 * out, log_std, None)):
         assert inside.shape == (200, head.components)
@@ -80,7 +80,7 @@ def test_the_environment_gets_actions_of_its_space(name: str, gaussian: str) -> 
 def test_numbers_stay_inside_of_bounds_that_only_some_sides_have(draws: bool) -> None:
     low, high = np.array([0, -np.inf, -np.inf], np.float32), np.array([np.inf, 1, np.inf], np.float32)
     space, out = spaces.Box(low, high), np.array([[-2, 3, -4], [5, -6, 7]], np.float32)
-    for head in (make_head(space, drawn=draws), make_head(spaces.Dict(only=space), drawn=draws)):
+    for head in (make_head(space, stochastic=draws), make_head(spaces.Dict(only=space), stochastic=draws)):
         got = as_batch(head, head.to_env(head.sample(out, np.zeros(head.num_log_std, np.float32), None)))
         got = got["only"] if isinstance(head, Composite) else got
         assert got.tolist() == [[0, 1, -4], [5, -6, 7]]
@@ -161,7 +161,7 @@ def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
 def test_samples_of_a_beta_distribution_have_its_mean_and_deviation() -> None:
     head = make_head(spaces.Box(-1, 3, (1,), np.float32), distribution="beta")
     out = np.repeat(np.log(np.expm1(np.array([[1, 3]]))), DRAWS, axis=0).astype(np.float32)  # alpha 2, beta 4
-    taken = head.to_env(head.sample(out, NO_LOG_STD, head.draw(np.random.default_rng(0), (DRAWS,))))
+    taken = head.to_env(head.sample(out, NO_LOG_STD, head.sample_noise(np.random.default_rng(0), (DRAWS,))))
     deviation = 4 * math.sqrt(2 * 4 / (6**2 * 7))
     assert taken.mean() == pytest.approx(-1 + 4 * 2 / 6, abs=4 * deviation / math.sqrt(DRAWS))
     assert taken.std() == pytest.approx(deviation, rel=0.02)
@@ -177,7 +177,7 @@ def test_what_is_not_legal_is_never_drawn_and_has_no_probability() -> None:
     out[:, head.columns["move",]] = [5, 0, 0]  # the most likely one is forbidden
     legal = np.ones(out.shape, np.bool_)
     legal[:, head.columns["move",]] = [False, True, True]
-    log_std, noise = np.zeros(head.num_log_std, np.float32), head.draw(np.random.default_rng(0), (DRAWS,))
+    log_std, noise = np.zeros(head.num_log_std, np.float32), head.sample_noise(np.random.default_rng(0), (DRAWS,))
     permitted = head.masked(out, legal)
     moves = head.to_env(head.sample(permitted, log_std, noise))
     taken = as_batch(head, moves)["move"]
@@ -282,7 +282,7 @@ def test_squashed_numbers_need_bounds() -> None:
         match=r"continuous_distribution=squashed_gaussian needs bounds, .* at arm\.force .*; use .*=gaussian",
     ):
         make_head(space, distribution="squashed_gaussian")
-    assert make_head(space).num_log_std == make_head(space, drawn=False).width == 2
+    assert make_head(space).num_log_std == make_head(space, stochastic=False).width == 2
     fixed = make_head(
         spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), distribution="squashed_gaussian"
     )  # one that cannot move

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from paddock.algos.networks import lstm
 from paddock.algos.networks.dense import library as dense_library
-from paddock.algos.networks.lstm import compiled, plain
+from paddock.algos.networks.lstm import compiled, reference
 from paddock.envs.native import library
 
 SIZES = {  # T, B, F, H, whether rows rest
@@ -69,7 +69,7 @@ def assert_alike(results: list[Tensor], expected: list[Tensor], within: float) -
 @pytest.mark.parametrize("size", SIZES)
 def test_torch_s_own_operations_are_the_cell_step_by_step(size: str) -> None:
     of = Sequences(size, torch.float64)
-    assert_alike(of.results(plain.unroll(*of.given())), of.results(step_by_step(of)), 1e-13)
+    assert_alike(of.results(reference.unroll(*of.given())), of.results(step_by_step(of)), 1e-13)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -134,13 +134,13 @@ def test_wide_ones_and_other_numbers_are_torch_s(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(kind, "unroll", unroll)
 
     watch(compiled)
-    watch(plain)
+    watch(reference)
     for width, dtype in ((128, torch.float32), (129, torch.float32), (4, torch.float64)):
         cell = nn.LSTMCell(2, width, dtype=dtype)
         lstm.unroll(
             cell, torch.zeros(3, 2, 2, dtype=dtype), torch.zeros(2, 2 * width, dtype=dtype), torch.zeros(3, 2) > 0
         )
-    assert used == ["compiled", "plain", "plain"]
+    assert used == ["compiled", "reference", "reference"]
     empty = lstm.unroll(nn.LSTMCell(2, 4), torch.zeros(3, 0, 2), torch.zeros(0, 8), torch.zeros(3, 0) > 0)
     assert empty.shape == (3, 0, 8)
 

@@ -65,7 +65,7 @@ def layer_of(network: ActorCritic) -> torch.nn.Linear:
 def test_choices_are_drawn_by_their_probabilities() -> None:
     head = HEADS["multi_discrete"]
     out = np.log(np.array([0.2, 0.8, 0.5, 0.3, 0.2, 0.1, 0.2, 0.3, 0.4], np.float32))[None].repeat(40_000, 0)
-    drawn = head.sample(out, NOTHING, head.draw(np.random.default_rng(1), (40_000,)))
+    drawn = head.sample(out, NOTHING, head.sample_noise(np.random.default_rng(1), (40_000,)))
     for k, expected in enumerate([[0.2, 0.8], [0.5, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4]]):
         shares = np.bincount(drawn[:, k]) / 40_000
         np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))

@@ -154,7 +154,7 @@ def test_several_policies_begin_with_those_of_their_names(tmp_path: Path) -> Non
     target.start_from(type(source.initial_policy()).restore(source.initial_policy().state_dict()))
     for one, other in zip(source.weights(), target.weights(), strict=True):
         np.testing.assert_array_equal(one.parameters, other.parameters)
-    with pytest.raises(ConfigError, match="it has policies first, second, and this run learns one for all"):
+    with pytest.raises(ConfigError, match="it has policies first, second, but this run has a single"):
         algorithm("dqn", tmp_path / "alone").start_from(source.initial_policy())
     told = target.describe()
     assert {"policy first", "policy second", "replay first", "replay second"} < set(told)
@@ -214,7 +214,7 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
             ["algo=dqn", "env.id=agents:Mortals", "algo.buffer_size=79"],
             "algo.buffer_size=79 is less than 80, .*; raise it",
         ),
-        (["algo=dqn", "env=cartpole", "algo.agent_id_feature=true"], "has one agent; leave it at false"),
+        (["algo=dqn", "env=cartpole", "algo.agent_id_feature=true"], "needs several agents"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from paddock.algos.networks.dense.actor_critic import (
     Transitions,
 )
 from paddock.algos.networks.dense.compiled_actor_critic import CompiledActorCritic
-from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.init import init_uniform
 
 
 class DenseActorCritic(OffPolicyLearner):
@@ -64,8 +64,8 @@ class DenseActorCritic(OffPolicyLearner):
     def _first_state(self) -> dict[str, Any]:
         """Return what it begins with; see `CompiledActorCritic.read`."""
         shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
-        actor = draw_uniform(shape.actor, generator)
-        critics = np.concatenate([draw_uniform(shape.critic, generator) for _ in range(self._objective.num_critics)])
+        actor = init_uniform(shape.actor, generator)
+        critics = np.concatenate([init_uniform(shape.critic, generator) for _ in range(self._objective.num_critics)])
         policy = self._objective.policy
         log_alpha = math.log(policy.alpha) if isinstance(policy, SoftPolicy) and policy.learned else 0.0
         state: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense import library
 from paddock.algos.networks.dense.compiled import describe_network, floats, limit_threads
-from paddock.algos.networks.dense.draw import draw_uniform
+from paddock.algos.networks.dense.init import init_uniform
 from paddock.algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, adam_scales
 from paddock.envs.errors import require
 from paddock.envs.native.forward import CSparseRows
@@ -69,7 +69,7 @@ class DenseQLearner(OffPolicyLearner):
         require(bool(self._learner), f"no memory for action values of {shape.policy}")
         weakref.finalize(self, self._functions.q_close, self._learner)
         generator = np.random.default_rng(seed % 2**63)
-        theta = np.concatenate([draw_uniform(sizes, generator) for sizes in self._shape.chains])
+        theta = np.concatenate([init_uniform(sizes, generator) for sizes in self._shape.chains])
         nothing = np.zeros_like(theta)
         self.load_state_dict(dict(zip(VECTORS, (theta, theta, nothing, nothing), strict=True)) | {"updates": 0})
 

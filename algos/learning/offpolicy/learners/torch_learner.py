@@ -20,7 +20,7 @@ from paddock.algos.learning.replay.streams import DrawnRows, Reader
 from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.algos.networks.actor_critic import copy_to
 from paddock.algos.networks.architecture import Weights
-from paddock.algos.networks.training import as_copy, computing_with, follow
+from paddock.algos.networks.training import computing_with, polyak_update, to_numpy
 from paddock.envs.errors import require
 
 COMPARED_EVERY = 100  # updates after which learners' parameters are compared
@@ -137,7 +137,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
             td_errors.append(td_error)
             if self.updates % self._settings.target_every == 0:
                 for target, name in networks.targets.values():
-                    follow(target, networks.vectors[name].theta, self._settings.tau)
+                    polyak_update(target, networks.vectors[name].theta, self._settings.tau)
         report = {name: torch.stack(each).cpu().numpy().astype(np.float64) for name, each in metrics.items()}
         check_metrics(report, self.updates - U, U)
         return report, torch.stack(td_errors).cpu().numpy()
@@ -197,7 +197,7 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         state: dict[str, Any] = {"updates": self.updates}
         for name, vector in self.networks.vectors.items():
             state |= {self._key(name, part): value for part, value in vector.state_dict().items()}
-        return state | {name: as_copy(target) for name, (target, _) in self.networks.targets.items()}
+        return state | {name: to_numpy(target) for name, (target, _) in self.networks.targets.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""

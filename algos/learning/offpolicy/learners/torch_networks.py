@@ -21,7 +21,7 @@ from paddock.algos.networks.dense.actor_critic import ActorCriticObjective, Soft
 from paddock.algos.networks.encoders import dense_layers, first_layers, legal_in, linear, make_encoder
 from paddock.algos.networks.heads import LOG_2, LOG_2PI, LOG_STD, LOWEST
 from paddock.algos.networks.noisy import NoisyNetworks
-from paddock.algos.networks.training import ParameterVector, as_copy, copy_network, draw_layers, wrap_encoders
+from paddock.algos.networks.training import ParameterVector, copy_network, init_layers, to_numpy, wrap_encoders
 
 
 class Networks:
@@ -82,7 +82,7 @@ class QNetwork(nn.Module):
             self.policy_encoder, width = make_encoder(architecture, generator)
         self.policy_head = linear(width, architecture.head.width * estimates, 1.0, generator)
         self.value_head = linear(width, estimates, 1.0, generator) if architecture.shared else None
-        draw_layers(self, np.random.default_rng(seed % 2**63))
+        init_layers(self, np.random.default_rng(seed % 2**63))
 
     def forward(self, obs: Tensor) -> Tensor:
         features = self.policy_encoder(obs)
@@ -158,23 +158,23 @@ class QNetworks(Networks):
     def begin(self, update: int) -> None:
         """See `Networks.begin`: noisy networks draw new noise."""
         if self._noisy is not None:
-            self._noisy.shake(update)
+            self._noisy.resample(update)
 
     def backward(self, optimizer: str, loss: Tensor) -> None:
         """See `Networks.backward`."""
         if self._noisy is None:
             super().backward(optimizer, loss)
         else:
-            self._noisy.forget()
+            self._noisy.zero_grad()
             loss.backward()
-            self._noisy.gather()
+            self._noisy.split_gradient()
 
     @torch.no_grad()
     def acting(self, rollout: int | None) -> NDArray[np.float32]:
         """See `Networks.acting`."""
         if self._noisy is not None:
             self._noisy.act(rollout)
-        return as_copy(self.online.acting())
+        return to_numpy(self.online.acting())
 
 
 class RecurrentQNetworks(Networks):
@@ -197,7 +197,7 @@ class RecurrentQNetworks(Networks):
         """Draw the networks; see `QNetworks`."""
         self.architecture, self._device, self._dueling = architecture, torch.device(device), dueling
         self.online = ActorCritic(architecture, seed)
-        draw_layers(self.online, np.random.default_rng(seed % 2**63))
+        init_layers(self.online, np.random.default_rng(seed % 2**63))
         self.online.to(self._device)
         wrap_encoders(self.online, precision, compiled=False)
         self.target, targets = copy_network(self.online)
@@ -291,7 +291,7 @@ class ActorCriticNetworks(Networks):
                 [Critic(architecture, hidden_sizes, self._actions, outputs, seed + k) for k in critics]
             )
         for network in (self.actor, *self._critics):
-            draw_layers(network, generator)
+            init_layers(network, generator)
             network.to(self._device)
             wrap_encoders(network, precision, compiled=False)
         self._target_critics, critic_targets = copy_network(self._critics)

@@ -14,7 +14,7 @@ _order = contextlib.ExitStack()  # which they have
 
 
 @contextlib.contextmanager
-def in_one_order() -> Iterator[None]:
+def deterministic() -> Iterator[None]:
     """Have GPUs add up in one order, and keep all bits of factors, so that the same numbers give the same bits.
 
     Torch warns of what an encoder of somebody's own does that has no such order. It has one setting for the whole
@@ -23,7 +23,7 @@ def in_one_order() -> Iterator[None]:
     global _inside
     with _lock:
         if not _inside:
-            _order.enter_context(_one_order())
+            _order.enter_context(_deterministic())
         _inside += 1
     try:
         yield
@@ -35,7 +35,7 @@ def in_one_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_order() -> Iterator[None]:
+def _deterministic() -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS reads as it begins
     enabled, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic

@@ -11,19 +11,19 @@ from paddock.algos.networks.dense.shape import DenseShape, Floats
 GAIN, POLICY_GAIN, VALUE_GAIN = 2**0.5, 0.01, 1.0  # of hidden layers, the policy's outputs and the value
 
 
-def draw_parameters(shape: DenseShape, initial_log_std: float, seed: int) -> Floats:
+def init_parameters(shape: DenseShape, initial_log_std: float, seed: int) -> Floats:
     """Return flat parameters [P]: weights are orthogonal, biases 0."""
     generator = np.random.default_rng(seed % 2**63)
     parts = [np.full(shape.log_stds, initial_log_std, np.float32)]
     for sizes, last in zip(shape.chains, (GAIN, POLICY_GAIN, VALUE_GAIN), strict=True):
         for k, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             gain = last if k == len(sizes) - 2 else GAIN
-            weights = gain * draw_orthogonal(fan_out, fan_in, generator)
+            weights = gain * init_orthogonal(fan_out, fan_in, generator)
             parts += [weights.astype(np.float32).ravel(), np.zeros(fan_out, np.float32)]
     return np.concatenate(parts)
 
 
-def draw_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats:
+def init_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats:
     """Return flat parameters of a chain of dense layers, drawn within 1 / sqrt(inputs), weights [out, in] and biases.
 
     So do torch's `Linear` layers begin.
@@ -38,7 +38,7 @@ def draw_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats
     return np.concatenate(parts)
 
 
-def draw_orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
+def init_orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Return a random matrix whose rows, or columns if they are fewer, are orthonormal (Saxe et al. 2014).
 
     By Gram and Schmidt, twice over, as a library's factorization has other last bits on other processors.
