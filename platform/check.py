@@ -134,9 +134,6 @@ def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]
     if not str(section.get("_target_")).startswith("paddock.algos."):
         return []
     keys = [key for key in SMALL if key in section and f"{path}.{key}" not in named]
-    keys = [
-        key for key in keys if not (path == "algo.member" and key == "eval_every_iterations")
-    ]  # a round ends with one
     words = [f"{path}.{key}={str(SMALL[key]).replace(' ', '')}" for key in keys]
     member = section.get("member")
     return words + (_shrink(f"{path}.member", member, named) if isinstance(member, Mapping) else [])

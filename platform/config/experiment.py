@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
+NEVER = 10**9  # every round of a population ends with an evaluation of each member
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def prepare_member(member: Any, **parts: Any) -> AlgorithmRecipe:
     """Return how to make the members of a population, from the section of a whole algorithm."""
     require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
     settings = {key: value for key, value in member.items() if key != "name"}
+    settings |= {key: NEVER for key in settings.keys() & {"eval_every_iterations", "eval_every_steps"}}
     keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
     parts["total_steps"] = None  # populations tune learning rates themselves
     return prepare("algo.member", settings, **{name: part for name, part in parts.items() if keeps or name != "folder"})

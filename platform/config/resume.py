@@ -71,8 +71,9 @@ def find_changes(experiment: Experiment) -> list[str]:
     surroundings = changed_surroundings(began, packages(experiment.config) | encoders, on_gpu)
     totals = [config["budget"]["steps"] for config in (old, experiment.config)]
     schedules = [each.get(f"{name}_schedule") for each in learners for name in ("learning_rate", "clip")]
-    changes = ["budget.steps was {:,} and is now {:,}; linear schedules now end there".format(*totals)]
-    extended = changes if "linear" in schedules and totals[0] != totals[1] else []
+    extended = []
+    if "linear" in schedules and totals[0] != totals[1]:
+        extended = ["budget.steps was {:,} and is now {:,}; linear schedules now end there".format(*totals)]
     return [*changed_processors(old, experiment.config), *vec, *surroundings, *extended]
 
 
