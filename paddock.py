@@ -1,7 +1,7 @@
-"""The package `paddock`: public names, and the path to its folders.
+"""Package `paddock`: public names and the path to its folders.
 
 `paddock.launch` is platform/launch.py, `paddock.algos` is algos/ and `paddock.envs` is envs/. Names in `__all__` are
-imported on first use, since every worker process imports this module.
+imported lazily, since every worker process imports this module.
 """
 
 import importlib
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from paddock.sweep.study import read_trials
 
 _HERE = Path(__file__).resolve().parent
-_IN_REPOSITORY = (_HERE / "platform").is_dir()  # in a wheel all folders lie beside this file
+_IN_REPOSITORY = (_HERE / "platform").is_dir()  # in a wheel, all folders are next to this file
 if _IN_REPOSITORY:
     __path__ = [str(_HERE / "platform"), str(_HERE)]
 CONF = _HERE / "conf"  # absolute
-ROOT = _HERE if _IN_REPOSITORY else _HERE.parent  # the folder that PYTHONPATH has to hold
+ROOT = _HERE if _IN_REPOSITORY else _HERE.parent  # the folder that PYTHONPATH must contain
 
 _PUBLIC = {
     "paddock.api": ("Run", "defaults", "load", "run"),
@@ -60,13 +60,13 @@ COMMANDS = (
 
 
 def _exit_quietly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End a command that Ctrl-C interrupts before it handles signals."""
+    """Exit without a traceback if Ctrl-C arrives before a command handles signals."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
     sys.__excepthook__(kind, error, trace)
 
 
-# Python looks for the module that it is to run: the last moment to answer a mistyped command.
+# Python imports this package before it looks for the module to run, so a mistyped command is reported here.
 if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
     _package, _, _name = sys.orig_argv[sys.orig_argv.index("-m") + 1].partition(".")
     if _package in ("paddock", "platform"):
@@ -78,7 +78,7 @@ if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a public name stands for."""
+    """Import a public name on first use."""
     for module, names in _PUBLIC.items():
         if name in names:
             value = globals()[name] = getattr(importlib.import_module(module), name)
@@ -87,16 +87,17 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """List public names, imported or not."""
     return sorted({*globals(), *__all__})
 
 
 def script() -> int:
-    """Run the console script, which finds modules of the working directory as `python -m paddock` does."""
+    """Run the console script, which imports modules of the working directory as `python -m paddock` does."""
     sys.excepthook = _exit_quietly
-    # Here, since every worker process imports the script anew, and needs nothing of this.
+    # Imported here because worker processes import this module but never launch.
     from paddock.launch import main
 
-    # Last, so that no file there hides what the command itself imports.
+    # Appended last, so that no file there shadows the command's own imports.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return main()

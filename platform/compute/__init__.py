@@ -1,6 +1,6 @@
-"""Where tasks run: in this process, or on Dask workers. Each YAML of conf/compute names one of these.
+"""Backends that run tasks: this process or Dask workers, as the options of conf/compute select.
 
-`Pool` is the standard library's `multiprocessing.Pool` on any of them.
+`Pool` offers the interface of `multiprocessing.Pool` on each of them.
 """
 
 from .processes.pool import Pool as Pool

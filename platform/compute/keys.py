@@ -1,4 +1,4 @@
-"""The keys of `compute` that several recipes have in common: numbers of workers, and certificates."""
+"""Configuration keys that several options of `compute` share: numbers of workers and certificates."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ from .dask.autoscale import Bounds
 MOST = 1024  # workers
 
 Count = int | Mapping[str, int | None] | None  # a number, or {min, max}
-Retries = Annotated[int, Range("must be between 0 and 100; 3 suits most", low=0, high=100)]
+Retries = Annotated[int, Range("must be between 0 and 100; a typical value is 3", low=0, high=100)]
 Timeout = Annotated[float | None, Range("must be positive, or null for no limit", above=0)]
 
 
 def read_bounds(workers: Count, default: int) -> Bounds:
-    """Fewest and most workers of a setting: a number, {min, max}, or null for the default."""
+    """Return the bounds of a setting: a number, {min, max}, or None for the default."""
     if not isinstance(workers, Mapping):
         workers = {"min": workers, "max": workers}
     for name in workers:
@@ -30,7 +30,7 @@ def read_bounds(workers: Count, default: int) -> Bounds:
     for name, count in given.items():
         shown = f"workers={count}" if given.get("min") == given.get("max") else f"workers: {name}={count}"
         whole = isinstance(count, int) and not isinstance(count, bool)
-        require(whole and 1 <= count <= MOST, f"{shown} must be a whole number between 1 and {MOST}, or null")
+        require(whole and 1 <= count <= MOST, f"{shown} must be an integer between 1 and {MOST}, or null")
     low = given.get("min", min(default, given.get("max", default)))
     high = given.get("max", low)
     require(low <= high, f"workers: min={low} is more than max={high}; swap them")
@@ -38,22 +38,24 @@ def read_bounds(workers: Count, default: int) -> Bounds:
 
 
 def check_encrypted(setting: str, address: str, tls: Paths) -> None:
-    """Check that certificates are named if an address needs them, and only then.
+    """Check that certificates are given if and only if the address is encrypted.
 
     Args:
-        setting: the setting that gives the address, for the message.
+        setting: setting that contains the address, for the message.
+        address: of the scheduler.
+        tls: paths of the certificates.
 
     Raises:
-        ConfigError: one is there without the other.
+        ConfigError: certificates are missing or unused.
     """
     protocol, _, place = address.rpartition("://")
     encrypted, named = protocol in ("tls", "wss"), any((tls or {}).values())
-    require(named or not encrypted, f"{setting} is encrypted; name its certificates by compute.tls.ca, .cert and .key")
-    require(encrypted or not named, f"{setting} is not encrypted, but compute.tls is set; try tls://{place}")
+    require(named or not encrypted, f"{setting} is encrypted; set compute.tls.ca, .cert and .key")
+    require(encrypted or not named, f"{setting} is not encrypted, but compute.tls is set; use tls://{place}")
 
 
 def read_security(tls: Paths) -> Any:
-    """Return Dask's settings for these certificates, which then refuse plain connections; None if none are named."""
+    """Return Dask's settings for these certificates, which refuse plain connections; None without certificates."""
     from distributed import Security
 
     paths = {name: str(Path(path).absolute()) for name, path in (tls or {}).items() if path}

@@ -1,4 +1,4 @@
-"""Recipes for pools of Dask workers, checked at once and opened when everything else has been checked too.
+"""Settings of pools of Dask workers, validated early and opened after all other checks.
 
 Dask takes half a second to import, so it is imported when a pool is opened.
 """
@@ -28,12 +28,13 @@ class Local:
     task_timeout_s: Timeout
 
     def __post_init__(self) -> None:
+        """Validate the settings."""
         self.bounds  # noqa: B018
         check_fields(self)
 
     @property
     def bounds(self) -> Bounds:
-        """Return the fewest and most workers."""
+        """Return the minimum and maximum number of workers."""
         return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
@@ -43,13 +44,13 @@ class Local:
         return local(self.bounds, self.retries, self.task_timeout_s, imports)
 
     def describe(self) -> str:
-        """Describe in one line the workers there would be."""
+        """Describe the workers in one line."""
         return f"{self.bounds} processes on this machine"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dask:
-    """The workers of a running scheduler, or of a cluster started here where no address is given."""
+    """Workers of a running scheduler, or of a cluster started here if no address is given."""
 
     address: str | None
     scheduler_file: str | None
@@ -59,11 +60,14 @@ class Dask:
     tls: Paths
 
     def __post_init__(self) -> None:
+        """Validate the settings."""
         self.bounds  # noqa: B018
         check_fields(self)
         check_tls(self.tls)
         both = self.address is not None and self.scheduler_file is not None
-        require(not both, f"address={self.address} and scheduler_file={self.scheduler_file}: give one of them")
+        require(
+            not both, f"address={self.address} and scheduler_file={self.scheduler_file} are both set; set one of them"
+        )
         if self.address is not None:
             complete = re.fullmatch(r"(\w+://)?([\w.-]+|\[[\da-f:]+\]):\d+", self.address)
             remedy = "write it as `dask scheduler` prints it: tcp://HOST:PORT"
@@ -72,11 +76,15 @@ class Dask:
 
     @property
     def bounds(self) -> Bounds:
-        """Return the fewest and most workers of a cluster started here."""
+        """Return the minimum and maximum number of workers of a cluster started here."""
         return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
-        """Join the workers, once they match this process and can import these packages.
+        """Connect to the workers, and check that they match this process and can import these packages.
+
+        Args:
+            imports: packages that tasks need.
+            folder: unused.
 
         Raises:
             PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
@@ -95,7 +103,7 @@ class Dask:
         return pool
 
     def describe(self) -> str:
-        """Describe in one line the workers there would be."""
+        """Describe the workers in one line."""
         if self.address is None and self.scheduler_file is None:
             return f"{self.bounds} processes of a Dask cluster on this machine"
         return f"those of the scheduler at {self.address or self.scheduler_file}"
@@ -106,10 +114,15 @@ class Slurm(WorkerKeys):
     """Workers as Slurm jobs, submitted from here through dask-jobqueue."""
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
-        """Submit the jobs and wait for the first.
+        """Submit the jobs and wait for the first worker.
+
+        Args:
+            imports: packages that tasks need.
+            folder: for the jobs' logs.
 
         Raises:
-            PoolError: Slurm is not here, refuses, or starts no worker in time; or one does not match this process.
+            PoolError: Slurm is not installed, rejects the jobs, or starts no worker in time; or a worker does not
+                match this process.
         """
         from ..slurm.workers import submit
 

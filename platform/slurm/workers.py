@@ -19,7 +19,7 @@ from distributed import Client, Security
 from paddock.algos.pool.protocol import PoolError
 
 from .. import ROOT
-from ..compute.dask.autoscale import NoneCame, WorkerFleet
+from ..compute.dask.autoscale import NoWorkersError, WorkerFleet
 from ..compute.dask.cluster import configure_dask, open_pool
 from ..compute.dask.pool import DaskPool
 from ..compute.keys import read_security
@@ -64,8 +64,8 @@ def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) ->
         try:
             workers, limit_s = recipe.cpus, recipe.task_timeout_s
             return open_pool(undo, client, fleet, recipe.retries, limit_s, imports, where, workers, recipe.wait_s)
-        except NoneCame as error:
-            if fleet.came:
+        except NoWorkersError as error:
+            if fleet.any_joined:
                 raise
             raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {shown}") from error
         except TimeoutError as error:

@@ -205,7 +205,7 @@ def test_a_full_folder_of_temporary_files_is_one_line(monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    with pytest.raises(PoolError, match=r"no worker processes can be started here \(.*No space left.*TMPDIR"):
+    with pytest.raises(PoolError, match=r"cannot start worker processes \(.*No space left.*TMPDIR"):
         local(Bounds(1, 1), 0, None)
 
 

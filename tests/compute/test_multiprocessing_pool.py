@@ -260,7 +260,7 @@ def test_wrong_arguments_are_refused_before_anything_starts(workers: Any) -> Non
             Pool(processes, initializer, (), tasks)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"compute.adress is not a key of compute; did you mean 'address'"):
         Pool(compute="dask", adress="tcp://127.0.0.1:1")
-    with pytest.raises(ConfigError, match="an open pool, which takes no retries="):
+    with pytest.raises(ConfigError, match="retries= cannot be changed in an open pool"):
         Pool(compute=workers, retries=3)
     with pytest.raises(RuntimeError, match="cannot be pickled"):
         Pool(initializer=initialize, initargs=(Unpicklable(),), compute=workers)

@@ -213,7 +213,7 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
         assert max(values(pool.imap_unordered(most_at_once, tasks))) in (3, 4)
         assert max(values(pool.imap_unordered(most_at_once, tasks, needs=Needs(cpu=2)))) == 2
         assert max(values(pool.imap_unordered(most_at_once, tasks, needs=Needs(gpu=1)))) == 1
-        with pytest.raises(PoolError, match=r"no worker can hold .*gpu=2.*--resources GPU=1"):
+        with pytest.raises(PoolError, match=r"no worker meets .*gpu=2.*--resources GPU=1"):
             next(pool.imap_unordered(square, [1], needs=Needs(gpu=2)))
     finally:
         pool.close()

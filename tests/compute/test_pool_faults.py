@@ -153,7 +153,7 @@ def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int, mo
 
     monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_and_kill)
     if kills > 1:
-        with pytest.raises(PoolError, match=r"no worker process starts here, in 4 tries: killed by SIGKILL"):
+        with pytest.raises(PoolError, match=r"cannot start a worker process in 4 attempts: killed by SIGKILL"):
             local(Bounds(1, 1), retries=0, task_timeout_s=None)
         assert len(killed) == TRIES
     else:
@@ -163,7 +163,7 @@ def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int, mo
 
 
 def test_a_pool_whose_workers_cannot_be_replaced_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autoscale, "LAST_TRIES", 2)
+    monkeypatch.setattr(autoscale, "MAX_ATTEMPTS", 2)
     pool = local(Bounds(1, 1), retries=3, task_timeout_s=None)
     (pid,) = worker_pids(pool)
 
@@ -172,6 +172,6 @@ def test_a_pool_whose_workers_cannot_be_replaced_ends(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", spawn_in_vain)
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(PoolError, match=r"none has come in their place, in 2 tries: "):
+    with pytest.raises(PoolError, match=r"2 attempts to start others failed: "):
         values(pool.imap_unordered(square, range(9)))
     pool.close()

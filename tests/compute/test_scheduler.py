@@ -39,7 +39,7 @@ def test_a_scheduler_file_without_an_address_is_one_line(
         file.write_text(text)
     assert call_main(*TINY, "compute=dask", f"compute.scheduler_file={file}", f"run.dir={tmp_path}/run") == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"paddock: compute.scheduler_file={file} gives no address (")
+    assert err.startswith(f"paddock: compute.scheduler_file={file} contains no address (")
     assert "`dask scheduler --scheduler-file FILE`" in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
@@ -61,7 +61,7 @@ def test_workers_that_join_late_work_only_if_they_compute_the_same(
         assert isinstance(usual, int)
         metadata = "Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n"
         odd = worker(**{"numpy-0.0.1.dist-info__METADATA": metadata})
-        told = f"gets no work: it has numpy 0.0.1, this process {numpy.__version__}"
+        told = f"it has numpy 0.0.1, this process {numpy.__version__}"
         wait_until(functools.partial(warned, odd, told))
         assert used() == {usual} and pool.size == 1
         worker()

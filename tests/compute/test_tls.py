@@ -72,8 +72,8 @@ def test_an_encrypted_scheduler_is_out_of_reach_without(
     monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 2.0)
     plain = encrypted.replace("tls", "tcp")
     lines = {
-        (f"compute.address={encrypted}",): "is encrypted; name its certificates by compute.tls.ca, .cert and .key",
-        (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; try {encrypted}",
+        (f"compute.address={encrypted}",): "is encrypted; set compute.tls.ca, .cert and .key",
+        (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; use {encrypted}",
         (f"compute.address={plain}",): "does not answer",
     }
     for keys, part in lines.items():

@@ -1,1 +1,1 @@
-"""The pool over Dask's workers."""
+"""Pool of Dask workers."""

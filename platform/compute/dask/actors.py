@@ -1,7 +1,7 @@
-"""Stateful workers, as their driver sees them: an object's handle, and the worker it lives on.
+"""Driver's side of stateful objects on workers: their handles and their placement.
 
-Each object is on one worker, which gets one call at a time. It moves to another when its worker is lost, falls silent or
-leaves; a call that has not ended is made again there.
+Each object lives on one worker and receives one call at a time. It moves to another worker when its worker is lost,
+silent or leaving; unfinished calls are repeated there.
 """
 
 import threading
@@ -20,15 +20,16 @@ from .workers import Workers
 
 
 class ActorHandle:
-    """See `paddock.algos.pool.protocol.Stateful`. Any thread may use `call` and `close`; the rest is the loop's."""
+    """Handle of an object on a worker. `call` and `close` are thread-safe; everything else runs in the event loop."""
 
     retry_errors = 0
 
     def __init__(self, placement: "ActorPlacement", factory: Callable[[], Any], needs: Needs) -> None:
-        self.key = ""  # of the object now alive; another for each replacement
+        """Create the object on a worker."""
+        self.key = ""  # of the current instance; changes with each replacement
         self.needs = needs
         self.worker: WorkerConnection | None = None
-        self.items: dict[int, Item] = {}  # calls not ended, in their order; the worker has the first
+        self.items: dict[int, Item] = {}  # unfinished calls in order; the worker has the first
         with collecting() as met:
             self.data = dump(factory)
         self.blobs = [*met.values()]
@@ -37,10 +38,10 @@ class ActorHandle:
         self._count = 0
         self._lock = threading.Lock()
         self._closed = False
-        placement.enter(placement.add, self)
+        placement.run_in_loop(placement.add, self)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """Start a call; what is returned waits for its value, or raises its error."""
+        """Start a call, and return a function that waits for its value or raises its error."""
         if self._closed:
             raise PoolError("the object is closed; make another one")
         with collecting() as met:
@@ -49,23 +50,23 @@ class ActorHandle:
         with self._lock:
             index, self._count = self._count, self._count + 1
             self._futures[index] = future
-            self._placement.enter(self._placement.call, self, Item(self, index, data, [*met.values()]))
+            self._placement.run_in_loop(self._placement.call, self, Item(self, index, data, [*met.values()]))
         failure = self._placement.read_failure()
         if failure is not None and self._futures.pop(index, None) is not None:
-            raise failure  # the loop may have ended, and would never end the call
+            raise failure  # the loop may have stopped, and would never finish the call
         return lambda: value_of(future.result()())
 
     def close(self) -> None:
-        """Close the object; open calls are not waited for."""
+        """Close the object without waiting for unfinished calls."""
         if not self._closed:
             self._closed = True
-            self._placement.enter(self._placement.remove, self)
+            self._placement.run_in_loop(self._placement.remove, self)
 
-    def learn(self, seconds: float) -> None:
-        """Ignore the length of a call: calls are sent one by one."""
+    def record_duration(self, seconds: float) -> None:
+        """Ignore the duration of a call, since calls are sent one by one."""
 
     def deliver(self, ends: Sequence[Ended]) -> None:
-        """End calls, and send the next one."""
+        """Finish calls, and send the next one."""
         for end in ends:
             self.items.pop(end.index, None)
             if (future := self._futures.pop(end.index, None)) is not None:
@@ -74,28 +75,29 @@ class ActorHandle:
 
 
 class ActorPlacement:
-    """The objects of a dispatcher's workers. All of it belongs to the client's event loop.
+    """Placement of objects on a dispatcher's workers. Everything runs in the client's event loop.
 
     Attributes:
-        enter: runs a function in that loop; any thread may use it.
-        read_failure: returns why the pool has failed, if it has.
+        run_in_loop: runs a function in that loop; thread-safe.
+        read_failure: returns the pool's failure, if any.
     """
 
     def __init__(
         self,
         workers: Workers,
         timeout_s: float | None,
-        enter: Callable[..., None],
+        run_in_loop: Callable[..., None],
         read_failure: Callable[[], PoolError | None],
     ) -> None:
-        self.enter = enter
+        """Start without objects."""
+        self.run_in_loop = run_in_loop
         self.read_failure = read_failure
         self._workers = workers
         self._timeout_s = timeout_s
         self._actors: list[ActorHandle] = []
 
     def add(self, actor: ActorHandle) -> None:
-        """Give a new object a worker."""
+        """Place a new object on a worker."""
         self._actors.append(actor)
         self._move([actor])
 
@@ -129,26 +131,26 @@ class ActorPlacement:
             worker.send("call", actor.key, number, item.data, actor.needs, self._timeout_s)
             self._workers.place(worker)
 
-    def settle(self) -> None:
-        """Find a worker for the objects that have none, and move others to workers that have fewer objects."""
+    def rebalance(self) -> None:
+        """Place objects without a worker, and move others to workers with fewer objects."""
         self._move([actor for actor in self._actors if actor.worker is None])
-        while (actor := self._crowded()) is not None:
+        while (actor := self._find_movable()) is not None:
             self._move([actor])
 
     def leave(self, worker: WorkerConnection) -> None:
-        """Move a worker's objects elsewhere."""
+        """Move a worker's objects to other workers."""
         self._move([actor for actor in self._actors if actor.worker is worker])
 
     def open_calls(self) -> list[Item]:
-        """Calls that have not ended, on a worker or not."""
+        """Return unfinished calls, on a worker or not."""
         return [item for actor in self._actors for item in actor.items.values()]
 
     def _refuse(self, items: Iterable[Item]) -> None:
-        closed = self.read_failure() or PoolError("the object was closed while a call of it was open")
+        closed = self.read_failure() or PoolError("the object was closed before its call finished")
         finish([(item, Ended(item, error=closed)) for item in items])
 
-    def _crowded(self) -> ActorHandle | None:
-        """An object that would share a worker with fewer elsewhere; one without an open call if there is one."""
+    def _find_movable(self) -> ActorHandle | None:
+        """Return an object that another worker would share with fewer objects, preferably without an open call."""
         for actor in sorted(self._actors, key=lambda actor: bool(actor.items)):
             here = actor.worker
             if here is not None and any(
@@ -162,13 +164,13 @@ class ActorPlacement:
         return [worker for worker in self._workers.values() if worker.usable and worker.parallel(needs)]
 
     def _move(self, actors: Iterable[ActorHandle]) -> None:
-        """Make each object on the worker that will have the fewest objects for its threads."""
+        """Create each object on the worker with the fewest objects per thread."""
         for actor in actors:
             if actor.worker is not None:
                 actor.worker.objects -= 1
                 if actor.worker.address in self._workers:
                     actor.worker.send("drop", actor.key)
-            # Counted with this one, as `_crowded` does, or `settle` would move it for ever.
+            # Counts this object, as `_find_movable` does; otherwise `rebalance` would move it forever.
             worker = min(self._fitting(actor.needs), key=lambda one: (one.objects + 1) / one.threads, default=None)
             actor.worker = worker
             if worker is not None:

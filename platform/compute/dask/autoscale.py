@@ -1,6 +1,6 @@
-"""How many workers a pool has: between two bounds, more while work waits, fewer when some have had nothing to do.
+"""Autoscaling of a pool within bounds: more workers while tasks wait, fewer when some are idle.
 
-Those that have ended are started again, and so are those that are stuck, once they were ended.
+Workers that exit are restarted; stuck workers are ended and restarted.
 """
 
 import logging
@@ -12,49 +12,50 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.algos.pool.protocol import PoolError
 
-if TYPE_CHECKING:  # what checks a configuration needs bounds alone, and takes no second to import Dask
+if TYPE_CHECKING:  # checking a configuration needs only the bounds, without the slow import of Dask
     from .connection import WorkerConnection
 
 log = logging.getLogger(__name__)
 
-PRESSED = 0.5  # a pool grows while tasks have waited for so much of the last few seconds
-WEIGHT = 0.12  # of one look in that share
-IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
-AGAIN_S = 5.0  # between two tries to start what is missing, twice as long after each
-LONGEST_AGAIN_S = 640.0
-LAST_TRIES = 8  # in a row, to start what is missing while no worker is left: then none will come
-LOOK_S = 10.0
+PRESSURE_LIMIT = 0.5  # a pool grows while tasks have waited for this share of the last few seconds
+WEIGHT = 0.12  # of one observation in that share
+IDLE_S = 30.0  # a worker that has been idle for so long may be removed
+RETRY_S = 5.0  # between attempts to start missing workers, doubled after each failure
+MAX_RETRY_S = 640.0
+MAX_ATTEMPTS = 8  # consecutive failures while no worker is left, after which the pool fails
+CHECK_S = 10.0
 
-Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # returns those of a cluster's workers that have ended
+Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # returns which of a cluster's workers have exited
 
 
-class NoneCame(PoolError):
-    """No worker is left, and all that were started ended before they joined."""
+class NoWorkersError(PoolError):
+    """Failure of a pool without workers: every worker that was started exited before connecting."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Fewest and most workers."""
+    """Minimum and maximum number of workers."""
 
     min: int
     max: int
 
     def __str__(self) -> str:
+        """Return the number or the range."""
         return str(self.min) if self.min == self.max else f"{self.min} to {self.max}"
 
     def wanted(self, size: int, asked: int, threads: int, tasks: int, pressed: float) -> int:
-        """How many workers there should be.
+        """Return the target number of workers.
 
         Args:
-            size: workers there are, or are on their way.
-            asked: as many as have work, according to the algorithm.
-            threads: of each worker.
-            tasks: that no worker has begun.
-            pressed: the share of the last few seconds in which there were such tasks.
+            size: workers that run or are starting.
+            asked: number of workers that the algorithm can use.
+            threads: threads per worker.
+            tasks: tasks that no worker has started.
+            pressed: share of the last few seconds in which tasks waited.
         """
         floor = min(max(self.min, asked), self.max)
-        if tasks and pressed > PRESSED:
-            # Twice as many at a time: a burst of short tasks is over before more would have started.
+        if tasks and pressed > PRESSURE_LIMIT:
+            # At most doubles: a burst of short tasks is over before more workers would have started.
             could_use = size + math.ceil(tasks / threads)
             return max(floor, min(self.max, 2 * size, could_use), min(size, self.max))
         return max(floor, min(size, self.max))
@@ -62,18 +63,20 @@ class Bounds:
 
 @dataclass
 class WorkerFleet:
-    """The workers of a cluster that is ours to scale: a `SpecCluster` of Dask's, and its bounds.
+    """Workers of a Dask `SpecCluster` that this process scales within bounds.
 
-    Where a cluster's workers come by jobs, each job is one of the fleet's workers.
+    If a cluster's workers are jobs, each job is one worker of the fleet.
 
     Attributes:
-        ended: returns which of its workers have ended for good; asked about those that are not in the pool.
-        threads: of each worker.
-        tries: to start the first workers, where all end before they join.
-        again_s: between two tries to start what is missing; doubles while none joins.
-        look_s: between two of those questions.
-        cause: returns how the last worker ended, if that is known here.
-        connections: the last connection to each worker that joined, by its name.
+        ended: returns which workers have exited for good; called with those that are not connected.
+        threads: threads per worker.
+        tries: attempts to start the first workers.
+        retry_s: between attempts to start missing workers; doubles while none connects.
+        check_s: between calls of `ended`.
+        cause: returns why the last worker exited, if known.
+        asked: number of workers that the algorithm can use.
+        any_joined: whether a worker has ever connected.
+        connections: latest connection to each worker that joined, by name.
     """
 
     cluster: Any
@@ -81,42 +84,47 @@ class WorkerFleet:
     ended: Ended
     threads: int = 1
     tries: int = 1
-    again_s: float = AGAIN_S
-    look_s: float = LOOK_S
+    retry_s: float = RETRY_S
+    check_s: float = CHECK_S
     cause: Callable[[], str | None] = lambda: None
     asked: int = 0
-    came: bool = False  # whether any worker did
+    any_joined: bool = False
     connections: "dict[str, WorkerConnection]" = field(default_factory=dict)
-    _failures: int = 0  # starts in a row of which no worker joined
-    _vain: int = 0  # of these, those since no worker is left
+    _failures: int = 0  # consecutive starts after which no worker connected
+    _failures_alone: int = 0  # of these, those since the last worker was lost
     _starting: bool = True  # whether any were started since the last failure
     _pressed: float = 0.0
-    _again: float = 0.0  # when starting workers may be tried again
-    _look: float = 0.0  # when jobs may be asked after again
+    _next_start: float = 0.0  # time of the next attempt to start workers
+    _next_check: float = 0.0  # time of the next call of `ended`
 
     def __post_init__(self) -> None:
+        """Start with the minimum."""
         self._target = self.bounds.min
 
     def note(self, worker: "WorkerConnection") -> None:
-        """Note that a worker has joined, for the first time or again."""
+        """Record that a worker has joined, for the first time or again."""
         name = worker.answer["name"]
         if name not in self.connections:
-            self.came, self._failures = True, 0
+            self.any_joined, self._failures = True, 0
         self.connections[name] = worker
 
     def awaits(self, present: int) -> bool:
-        """Return whether more workers are to come than are present, such as those of jobs that wait in a queue."""
+        """Return whether more workers are expected than are present, such as those of queued jobs."""
         return sum(max(len(self._members(name)) - 1, 1) for name in self.cluster.workers) > present
 
     async def follow(self, tasks: int, workers: "list[WorkerConnection]") -> None:
-        """Bring the cluster to the size it should have; called about once a second, in its loop.
+        """Scale the cluster to its target size; called about once a second, in its loop.
+
+        Args:
+            tasks: tasks that no worker has started.
+            workers: connected workers.
 
         Raises:
-            NoneCame: the first workers have all ended before they joined, or all that were to replace later ones.
+            NoWorkersError: no worker is left, and all new ones exited before connecting.
         """
         now = time.monotonic()
-        self._vain = 0 if workers else self._vain
-        await self._strike_off(workers, now)
+        self._failures_alone = 0 if workers else self._failures_alone
+        await self._remove_ended(workers, now)
         await self._end_stuck()
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
         target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, self._pressed)
@@ -131,45 +139,45 @@ class WorkerFleet:
                     worker.leaving = True
             await self.cluster.scale_down(leave)
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
-        if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
-            self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
+        if (len(self.cluster.worker_spec) < self._target or missing) and now > self._next_start:
+            self._next_start = now + min(self.retry_s * 2**self._failures, MAX_RETRY_S)
             self._starting = True
-            self.cluster.scale(self._target)  # starts lost ones again, too
+            self.cluster.scale(self._target)  # restarts lost ones, too
 
-    async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
-        """Forget workers that have ended, so that they are missed."""
+    async def _remove_ended(self, workers: "list[WorkerConnection]", now: float) -> None:
+        """Remove workers that have exited from the cluster, so that they are replaced."""
         present = {worker.answer["name"] for worker in workers}
         silent = {name for name in self.cluster.workers if present.isdisjoint(self._members(name))}
-        if not silent or now < self._look:
+        if not silent or now < self._next_check:
             return
-        self._look = now + self.look_s
+        self._next_check = now + self.check_s
         over = set(await self.ended(silent))
         for name in over:
             self.cluster.workers.pop(name, None)
-        if stillborn := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
+        if never_joined := [name for name in over if self.connections.keys().isdisjoint(self._members(name))]:
             self._failures += self._starting
-            self._vain, self._starting = self._vain + self._starting, False
-            if not self.cluster.workers and self._vain >= (LAST_TRIES if self.came else self.tries):
-                raise NoneCame(self._describe_failure())
-            log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
+            self._failures_alone, self._starting = self._failures_alone + self._starting, False
+            if not self.cluster.workers and self._failures_alone >= (MAX_ATTEMPTS if self.any_joined else self.tries):
+                raise NoWorkersError(self._describe_failure())
+            log.warning("%d workers exited before connecting; retrying with increasing delays", len(never_joined))
         self._forget(member for name in over for member in self._members(name))
 
     def _describe_failure(self) -> str:
-        if not self.came:
-            return "every worker ended before it joined"
-        lost = f"all workers have ended, and none has come in their place, in {self._vain} tries"
-        cause = self.cause() or "see their errors, above or in their logs"
-        return f"{lost}: {cause}; fix that, and continue the run by run.dir= of its folder"
+        if not self.any_joined:
+            return "every worker exited before connecting"
+        lost = f"all workers have exited, and {self._failures_alone} attempts to start others failed"
+        cause = self.cause() or "see the errors above or in the workers' logs"
+        return f"{lost}: {cause}; fix this, and resume the run with run.dir=FOLDER"
 
     async def _end_stuck(self) -> None:
-        """End workers that were given up, and the jobs they are of, so that others come."""
+        """End workers that are stuck, and their jobs, so that they are replaced."""
         stuck = [
             name
             for name in self.cluster.worker_spec
             if any(member in self.connections and self.connections[member].stuck for member in self._members(name))
         ]
         if stuck:
-            log.warning("workers that were silent for long are replaced: %s", ", ".join(map(str, stuck)))
+            log.warning("replacing workers that do not respond: %s", ", ".join(map(str, stuck)))
             self._forget([member for name in stuck for member in self._members(name)])
             await self.cluster.scale_down(stuck)
 
@@ -178,7 +186,7 @@ class WorkerFleet:
             self.connections.pop(name, None)
 
     def _idle(self, workers: "list[WorkerConnection]", now: float) -> list[Any]:
-        """The names, in the cluster, of workers that may go: none where an object waits for its next call."""
+        """Return the cluster's names of workers that may be removed: idle, and without objects."""
         return [
             name
             for name in self.cluster.worker_spec
@@ -187,7 +195,7 @@ class WorkerFleet:
         ]
 
     def _connections_of(self, name: Any, workers: "list[WorkerConnection]") -> "list[WorkerConnection]":
-        """Of a job with several processes, each has the job's name and a number."""
+        """Return the connections of a worker, or of all processes of a job."""
         return [worker for worker in workers if worker.answer["name"] in self._members(name)]
 
     def _members(self, name: Any) -> list[str]:

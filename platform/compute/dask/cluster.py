@@ -1,4 +1,4 @@
-"""Opens pools of Dask workers: on this machine, at a running scheduler, or as Slurm jobs."""
+"""Opening of pools of Dask workers: on this machine, at a running scheduler, or as Slurm jobs."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from paddock.algos.pool.main_guard import UNGUARDED_EXIT_CODE, Unguarded
 from paddock.algos.pool.protocol import PoolError
 from paddock.envs.errors import one_line
 
-from .autoscale import Bounds, NoneCame, WorkerFleet
+from .autoscale import Bounds, NoWorkersError, WorkerFleet
 from .dispatcher import Dispatcher
 from .lost_workers import read_exit
 from .membership import Membership
@@ -34,28 +34,28 @@ from .pool import DaskPool
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
-HOST = "127.0.0.1"  # where the processes of this machine reach each other
-WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
-TRIES = 4  # times that a worker is started which ends at once
-START_S = 60.0  # where no worker process of this machine has started for so long, none will
-EACH_S = 3.0  # further, for each worker that starts beside others
+CONNECT_S = 5.0  # timeout of connecting to a scheduler
+HOST = "127.0.0.1"
+WORKERS_S = 15.0  # timeout of waiting for a scheduler's first worker
+TRIES = 4  # attempts to start a worker that exits at once
+START_S = 60.0  # timeout of starting worker processes on this machine
+EACH_S = 3.0  # additional time for each worker
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 
-# Dask reads its settings at any time, so these stay once a pool has been opened.
-LEAN = {
+# Dask reads its settings at any time, so they remain set after a pool was opened.
+DASK_SETTINGS = {
     "distributed.comm.timeouts.connect": CONNECT_S,
-    # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
+    # Dask's monitoring uses a tenth of a core on two idle workers, and shares the tasks' cores.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.preload": ["paddock.algos.pool.worker"],
     "distributed.nanny.preload": ["paddock.algos.pool.worker"],
-    # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third, and
-    # forgets lost jobs of one worker alone. The fleet replaces those that ended.
+    # Dask would close a nanny whose worker was lost long ago, even while it starts another, and would forget lost jobs
+    # of single workers. The fleet replaces workers that exit.
     "distributed.deploy.lost-worker-timeout": "1000 days",
-    # And it ends workers that were silent for five minutes: all of them, where this process was stopped for so long.
-    # The fleet replaces what is stuck.
+    # Dask would also end workers that are silent for five minutes: all of them, if this process was stopped that long.
+    # The fleet replaces stuck workers.
     "distributed.scheduler.worker-ttl": "1000 days",
 }
 
@@ -67,59 +67,63 @@ def local(
     imports: Collection[str] = ("paddock",),
     security: Security | None = None,
 ) -> DaskPool:
-    """Open a pool of worker processes on this machine, reachable from this machine and with its certificates alone.
+    """Open a pool of worker processes on this machine, reachable only from here and with its certificates.
 
     Args:
-        security: certificates of the cluster; None makes some that only its processes know.
+        bounds: minimum and maximum number of workers.
+        retries: how often a task may lose its worker and run again.
+        task_timeout_s: time limit of a task; None: no limit.
+        imports: packages that tasks need.
+        security: certificates of the cluster; None creates temporary ones.
 
     Raises:
-        PoolError: they cannot be reached, or do not start.
-        Unguarded: because the script opens workers when it is imported.
+        PoolError: workers do not start, or cannot be reached.
+        Unguarded: the script opens workers when it is imported.
     """
     configure_dask()
     with contextlib.ExitStack() as undo:
         try:
             crashes = undo.enter_context(open_temporary("paddock-crashes-"))
             cluster = LocalCluster(
-                n_workers=0,  # the fleet starts them, and again those that end while they start
+                n_workers=0,  # the fleet starts them, and restarts those that exit early
                 threads_per_worker=1,
                 processes=True,
                 worker_class=OneTimeNanny,
                 host=HOST,
                 dashboard_address=f"{HOST}:0",
                 memory_limit=None,
-                # Until then one that hangs keeps the cluster from starting and ending others.
+                # Until then, a worker that hangs blocks the cluster from starting and ending others.
                 death_timeout=START_S + EACH_S * bounds.max,
                 silence_logs=logging.CRITICAL,
                 security=security or Security.temporary(),
                 protocol="tls://",
                 env={exit_report.FOLDER: crashes},
             )
-        except (OSError, RuntimeError) as error:  # Dask's own is a RuntimeError
-            remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
-            raise PoolError(f"no worker processes can be started here ({one_line(error)}); {remedy}") from error
+        except (OSError, RuntimeError) as error:  # Dask raises RuntimeError
+            remedy = "if a disk is full, free space or set TMPDIR to another folder; or use compute=serial"
+            raise PoolError(f"cannot start worker processes ({one_line(error)}); {remedy}") from error
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
-        client.sync(_hold_interrupts)
+        client.sync(_block_interrupts)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
         cause = exit_report.last_cause
 
         async def ended(names: Collection[Any]) -> list[Any]:
             over = [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
-            if over and not fleet.came and cause() == UNGUARDED:
-                raise NoneCame(UNGUARDED)
+            if over and not fleet.any_joined and cause() == UNGUARDED:
+                raise NoWorkersError(UNGUARDED)
             return over
 
-        fleet = WorkerFleet(cluster, bounds, ended, tries=TRIES, again_s=0.5, look_s=0.0, cause=cause)
+        fleet = WorkerFleet(cluster, bounds, ended, tries=TRIES, retry_s=0.5, check_s=0.0, cause=cause)
         try:
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, True)
-        except NoneCame as error:
+        except NoWorkersError as error:
             if str(error) == UNGUARDED:
                 raise Unguarded from error
-            why = cause() or "its errors are above"
-            raise PoolError(f"no worker process starts here, in {TRIES} tries: {why}") from None
+            reason = cause() or "see the errors above"
+            raise PoolError(f"cannot start a worker process in {TRIES} attempts: {reason}") from None
         except TimeoutError as error:
-            remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
+            remedy = "this machine is overloaded or short of memory; reduce compute.workers"
             raise PoolError(f"{bounds.min} worker processes did not start within {START_S:g} s; {remedy}") from error
 
 
@@ -132,17 +136,24 @@ def connect(
 ) -> DaskPool:
     """Open a pool on the workers of a running scheduler.
 
+    Args:
+        address: of the scheduler.
+        retries: how often a task may lose its worker and run again.
+        task_timeout_s: time limit of a task; None: no limit.
+        imports: packages that tasks need.
+        security: certificates of the scheduler, if it uses TLS.
+
     Raises:
         PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
     """
     configure_dask()
     try:
-        # A client would wait for ever for a listener that is no scheduler.
+        # A client would wait forever for a listener that is not a scheduler.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _greet(address, security or Security())).result()
+            thread.submit(asyncio.run, _probe(address, security or Security())).result()
         client = Client(address, timeout=CONNECT_S, set_as_default=False, security=security)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-        remedy = "is it running there? `dask scheduler` prints its address"
+        remedy = "check that it runs there; `dask scheduler` prints its address"
         raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
     where = f"the scheduler at {address}"
     with contextlib.ExitStack() as undo:
@@ -152,8 +163,8 @@ def connect(
             remedy = f"start one: dask worker {address} --nthreads 1 --preload paddock.algos.pool.worker"
             raise PoolError(f"{where} has no workers; {remedy}") from error
     if security is None:
-        remedy = "start it with certificates, and name them by compute.tls"
-        log.warning("%s is not encrypted: anyone who reaches it can run code as you; %s", where, remedy)
+        remedy = "start it with certificates, and set compute.tls"
+        log.warning("%s is not encrypted: anyone who can reach it can run code as you; %s", where, remedy)
     return pool
 
 
@@ -169,15 +180,23 @@ def open_pool(
     timeout_s: float,
     nannies_here: bool = False,
 ) -> DaskPool:
-    """Wait for so many workers and examine them.
+    """Wait for workers and check that they match this process.
 
     Args:
-        undo: what is closed after the pool, from now on with the pool, and the client with it.
+        undo: closed after the pool, together with the client; the pool takes it over.
+        client: of the cluster's scheduler.
+        fleet: workers to scale, if this process started the cluster.
+        retries: how often a task may lose its worker and run again.
+        task_timeout_s: time limit of a task; None: no limit.
+        imports: packages that tasks need.
+        where: description of the scheduler.
+        workers: number of workers to wait for.
+        timeout_s: time limit between two workers' arrivals.
         nannies_here: whether the workers' nannies are in this process.
 
     Raises:
-        PoolError: one of them does not match this process.
-        TimeoutError: they did not come in time.
+        PoolError: a worker does not match this process.
+        TimeoutError: the workers did not connect in time.
     """
     undo.callback(client.close)
     loop: Any = client.loop
@@ -193,21 +212,21 @@ def open_pool(
 
 
 def read_scheduler_file(path: Path) -> str:
-    """Return the address in a file that a scheduler wrote.
+    """Return the address in a scheduler file.
 
     Raises:
-        PoolError: there is no such file, or no address in it.
+        PoolError: the file does not exist, or contains no address.
     """
     try:
         return str(json.loads(path.read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         remedy = "start `dask scheduler --scheduler-file FILE` first"
-        raise PoolError(f"compute.scheduler_file={path} gives no address ({error}); {remedy}") from error
+        raise PoolError(f"compute.scheduler_file={path} contains no address ({error}); {remedy}") from error
 
 
 def configure_dask() -> None:
-    """Set Dask's settings, and silence its logs: the pool reports workers and schedulers itself, in one line."""
-    dask.config.set(LEAN)
+    """Set Dask's settings and silence its logs, since the pool reports workers and schedulers itself."""
+    dask.config.set(DASK_SETTINGS)
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado", "asyncio") and name != "distributed.nanny":
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -215,26 +234,26 @@ def configure_dask() -> None:
     warnings.filterwarnings("ignore", category=VersionMismatchWarning)
 
 
-async def _hold_interrupts() -> None:
-    """Have workers, which the loop's thread starts, begin without Ctrl-C: it would end them while they import."""
-    resource_tracker.ensure_running()  # otherwise it is started before the first of them, and unblocks Ctrl-C
+async def _block_interrupts() -> None:
+    """Block SIGINT in the loop's thread, so that Ctrl-C does not kill workers while they import."""
+    resource_tracker.ensure_running()  # it unblocks SIGINT when it starts, so it must start first
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 class OneTimeNanny(Nanny):
-    """Nanny that closes when its worker has ended; the fleet starts another, where Dask's own tries for ever."""
+    """Nanny that closes when its worker exits, instead of restarting it forever; the fleet starts another."""
 
     _closing: "asyncio.Future[Any] | None" = None
 
     async def instantiate(self) -> Status:
-        """See `Nanny.instantiate`."""
+        """Start the worker the first time, and close the nanny instead of restarting it."""
         if self.process is None:
             return await super().instantiate()
         self._closing = asyncio.ensure_future(self.close(reason="its worker has ended"))
         return Status.failed
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
-        """See `Nanny.kill`; a worker that has not started, and may hang, is killed at once."""
+        """Kill the worker; one that has not started yet may hang, and gets SIGKILL at once."""
         process = self.process
         if process is not None and process.status is Status.starting and process.pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -243,8 +262,8 @@ class OneTimeNanny(Nanny):
         await super().kill(timeout, reason)
 
 
-async def _greet(address: str, security: Security) -> None:
-    """Connect to a scheduler and shake hands, within CONNECT_S."""
+async def _probe(address: str, security: Security) -> None:
+    """Connect to a scheduler and complete the handshake, within CONNECT_S."""
     connection = security.get_connection_args("client")
     comm = await asyncio.wait_for(distributed.comm.connect(address, CONNECT_S, **connection), CONNECT_S)
     await comm.close()

@@ -1,4 +1,4 @@
-"""A driver's connection to one worker: what it can hold, what it has, and the messages both ways."""
+"""Driver's connection to one worker: its capacity, its tasks, and the messages in both directions."""
 
 import asyncio
 import contextlib
@@ -15,41 +15,42 @@ from paddock.algos.pool.worker import OPERATION
 
 from .tasks import AHEAD_S, Item
 
-GREETING_S = 10.0  # a worker that does not answer within it is tried again later
+HANDSHAKE_S = 10.0  # a worker that does not answer within it is retried later
 
 
 class WorkerConnection:
-    """One worker, as the driver sees it. All of it belongs to the client's event loop."""
+    """Driver's view of one worker. Everything runs in the client's event loop."""
 
     def __init__(self, address: str, comm: Any, answer: dict[str, Any]) -> None:
+        """Take an open connection and the worker's answer to the handshake."""
         self.address = address
-        self.answer = answer  # to the greeting
+        self.answer = answer
         self.capacity: dict[str, float] = answer["capacity"]
         self.threads = int(self.capacity["cpu"])
-        self.items: dict[int, Item] = {}  # what it has and has not ended, by number, in the order of sending
-        self.objects = 0  # that live there
-        self.expected_s = 0.0  # work it has, as far as is known
+        self.items: dict[int, Item] = {}  # unfinished items by number, in the order of sending
+        self.objects = 0  # number of stateful objects
+        self.expected_s = 0.0  # expected duration of its items
         self.joined = self.idle_since = time.monotonic()
-        self.quiet_s = 0.0  # since its last sign of life, as far as this process ran
+        self.quiet_s = 0.0  # since its last message, counting only time in which this process ran
         self.silent = False
-        self.stuck = False  # it was silent for so long that it is given up
-        self.counted = False  # among those that may be given work
-        self.alone = False  # it runs a task that must have it for itself
+        self.stuck = False  # silent for so long that it is replaced
+        self.counted = False  # included in the number of slots
+        self.alone = False  # it runs a task that must run alone
         self.leaving = bool(answer["leaving"])
-        self.retired = False  # it has announced that it leaves
+        self.retired = False  # it has announced its exit
         self.recalling = False
         self._comm = comm
-        self._values: set[str] = set()  # broadcasts it was sent
+        self._values: set[str] = set()  # broadcasts that were sent to it
         self._out: list[tuple[Any, ...]] = []
         self._wake = asyncio.Event()
 
     @property
     def usable(self) -> bool:
-        """Whether it may be given work."""
+        """Return whether it may receive work."""
         return not (self.silent or self.leaving)
 
     def parallel(self, needs: Needs) -> int:
-        """How many tasks of these needs run here at once."""
+        """Return how many tasks with these needs run here at once."""
         fits = [self.capacity["cpu"] // needs.cpu]
         if needs.memory_gb:
             fits.append(self.capacity["memory_gb"] // needs.memory_gb)
@@ -58,41 +59,44 @@ class WorkerConnection:
         return int(min(fits))
 
     @property
-    def hungry(self) -> bool:
-        """Whether little waits behind what its threads run."""
+    def wants_work(self) -> bool:
+        """Return whether few tasks wait behind those that run."""
         behind = len(self.items) - self.threads
         return behind <= 0 or self.expected_s * behind / len(self.items) < AHEAD_S * self.threads
 
     def send(self, *message: Any) -> None:
-        """Queue a message; those of one turn of the loop travel together."""
+        """Queue a message; messages of one loop iteration are sent together."""
         self._out.append(message)
         self._wake.set()
 
     def share(self, blobs: Sequence[Broadcast[Any]]) -> None:
-        """Send those broadcasts that this worker has not got yet."""
+        """Send the broadcasts that this worker does not have yet."""
         for blob in blobs:
             if blob.id not in self._values:
                 self._values.add(blob.id)
                 self.send("value", blob.id, blob.data)
 
     def forget(self, ids: set[str]) -> None:
-        """Let the worker forget broadcasts."""
+        """Delete broadcasts on the worker."""
         known = self._values & ids
         if known:
             self._values -= known
             self.send("forget", list(known))
 
     async def talk(self, handle: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
-        """Pass on the worker's messages until the connection ends.
+        """Handle the worker's messages until the connection ends.
+
+        Args:
+            handle: called with this connection and the messages.
 
         Raises:
-            MemoryError: there is none for what is written or read.
+            MemoryError: a message does not fit into memory.
         """
         writing = asyncio.ensure_future(self._write())
         try:
             with contextlib.suppress(OSError, EOFError):
                 while True:
-                    handle(self, await receive(self._comm, self._hear))
+                    handle(self, await receive(self._comm, self._reset_silence))
             if writing.done():  # the connection has ended since nothing could be written
                 writing.result()
         finally:
@@ -100,15 +104,15 @@ class WorkerConnection:
             self._comm.abort()
 
     def give_up(self) -> None:
-        """Have a worker that is silent replaced."""
+        """Mark a silent worker for replacement, and disconnect."""
         self.stuck = True
         self.abort()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self._comm.abort()
 
-    def _hear(self) -> None:
+    def _reset_silence(self) -> None:
         self.quiet_s = 0.0
 
     async def _write(self) -> None:
@@ -121,21 +125,26 @@ class WorkerConnection:
         except OSError:
             pass
         finally:
-            self._comm.abort()  # or a worker that gets no message would seem to work on
+            self._comm.abort()  # otherwise a worker that receives nothing would seem busy
 
 
 async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> WorkerConnection | None:
-    """Connect to a worker and learn what it is; None where it does not know us.
+    """Connect to a worker and exchange handshakes; None if the worker has not loaded this project.
+
+    Args:
+        address: of the worker.
+        connection: arguments of Dask's connections.
+        hello: the driver's handshake.
 
     Raises:
-        OSError, TimeoutError: it is out of reach.
+        OSError, TimeoutError: the worker cannot be reached.
     """
-    # Dask's limit is not for the handshake, which a worker that was stopped does not answer.
-    async with asyncio.timeout(GREETING_S):
-        comm = await distributed.comm.connect(address, GREETING_S, **connection)
+    # Dask's timeout does not cover the handshake, which a stopped worker does not answer.
+    async with asyncio.timeout(HANDSHAKE_S):
+        comm = await distributed.comm.connect(address, HANDSHAKE_S, **connection)
     try:
         await comm.write({"op": OPERATION, "hello": hello})
-        async with asyncio.timeout(GREETING_S):
+        async with asyncio.timeout(HANDSHAKE_S):
             answer = await comm.read()
         if not isinstance(answer, dict):
             comm.abort()

@@ -1,25 +1,25 @@
-"""Hands tasks to workers and takes their ends: the driver's half of the pool, in the client's event loop.
+"""Dispatcher of tasks to workers: the driver's half of the pool, in the client's event loop.
 
-Dask's scheduler knows which workers there are; tasks go to them directly, in chunks that shrink towards the end of a
-batch. What a lost worker held runs again elsewhere, alone, so that a task that kills its workers is known by it.
+Dask's scheduler provides the list of workers; tasks are sent to them directly, in chunks that shrink towards the end of
+a batch. Tasks of a lost worker run again elsewhere, alone, so that a task that kills its workers is identified.
 
 A task, or `Item`:
 
-    put ---> waiting ---> held ---- its end, good or an error too many --------------------> over
+    put ---> waiting ---> held ---- result, or an error without retries left --------------> over
                ^           |  |  |
                |           |  |  +-- overdue ------------------------------------------> over: TaskTimeout
                |           |  |
                |           |  +----- lost too often, the last time alone ---> given up ---> over: WorkerLost
-               |           |                                      until it is known how the worker ended
-               |           +-- its worker returns it, leaves, or is silent (and may still end this copy)
-               |           +-- an error with tries left: errors + 1
-               |           +-- its worker is lost: losses + 1, and it runs alone from then on; so it does if its worker
-               |           |   leaves after it had all of its time
+               |           |                                      until the cause of the exit is known
+               |           +-- its worker returns it, leaves, or is silent (and may still finish this copy)
+               |           +-- an error with retries left: errors + 1
+               |           +-- its worker is lost: losses + 1, and it runs alone from then on; the same if its worker
+               |           |   leaves although the task had its full lifetime
                +-----------+
 
-No task is given up while a worker that speaks has a copy. It is also over when its batch is cancelled, which is
-not delivered, or when the pool fails: PoolError. A call of an object is held, lost and over in the same way; it
-waits with its object, which moves, and is never alone.
+No task is given up while a responsive worker has a copy. A task is also over when its batch is cancelled, which is not
+delivered, or when the pool fails with PoolError. Calls of objects have the same states; they wait with their object,
+which moves, and never run alone.
 """
 
 import asyncio
@@ -44,16 +44,16 @@ from .workers import Workers
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
-REBALANCE_S = 0.02  # between two looks for work that waits behind a long task while others are idle
-COPIES = 3  # of a task, on workers that fell silent one after the other
+SILENCE_S = 10.0  # a worker without messages for so long counts as silent
+REBALANCE_S = 0.02  # between checks for tasks that wait behind a long one while other workers are idle
+COPIES = 3  # of a task at most, on workers that became silent one after the other
 
 
 class Dispatcher:
-    """Workers and the tasks they have. Methods belong to the loop, unless any thread may call them.
+    """Workers and their tasks. Methods run in the event loop, unless they are documented as thread-safe.
 
     Attributes:
-        failure: why nothing can be added any more.
+        failure: error of a pool that accepts no more tasks.
     """
 
     def __init__(
@@ -63,13 +63,16 @@ class Dispatcher:
         timeout_s: float | None,
         read_exit: Callable[[WorkerConnection], Awaitable[str]],
     ) -> None:
-        """Begin without workers.
+        """Start without workers.
 
         Args:
-            read_exit: finds out how a worker ended.
+            loop: the client's event loop.
+            retries: how often a task may lose its worker and run again.
+            timeout_s: time limit of a task; None: no limit.
+            read_exit: returns why a worker exited.
         """
         self.workers = Workers()
-        self._lock = threading.Lock()  # held where a batch gets tasks, and where all of them are ended
+        self._lock = threading.Lock()  # held while tasks are added to a batch or failed
         self.failure: PoolError | None = None
         self.timeout_s = timeout_s
         self._read_exit = read_exit
@@ -77,27 +80,33 @@ class Dispatcher:
         self._retries = retries
         self._batches: list[DaskBatch] = []
         self.placement = ActorPlacement(self.workers, timeout_s, self.call, lambda: self.failure)
-        self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
+        self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append from any thread
         self._woken = False
         self._rebalancing = False
-        self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
-        self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
+        self._given_up: set[Item] = set()  # waiting for the cause of their last worker's exit
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
-    # From any thread
+    # Thread-safe
 
     def wake(self) -> None:
-        """Look for work soon; may be called in any thread."""
+        """Schedule a search for work (thread-safe)."""
         if not self._woken:
             self._woken = True
             self.call(self._feed)
 
     def call(self, fn: Callable[..., None], *arguments: Any) -> None:
-        """Run fn in the loop, if it has not ended; may be called in any thread."""
+        """Run fn in the loop, unless the loop has stopped (thread-safe)."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._run, fn, *arguments)
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
-        """Open a batch; may be called in any thread."""
+        """Open a batch (thread-safe).
+
+        Args:
+            fn: applied to each task.
+            deliver: called with results in the event loop.
+            settings: options of the batch.
+        """
         batch = DaskBatch(fn, deliver, self._add, partial(self.call, self._drop), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
         with self._lock:
@@ -107,8 +116,8 @@ class Dispatcher:
         return batch
 
     def _add(self, batch: DaskBatch, items: Sequence[Item]) -> None:
-        """Add tasks to a batch; called in any thread."""
-        with self._lock:  # either the loop sees them as it fails or cancels, or this raises
+        """Add tasks to a batch (thread-safe)."""
+        with self._lock:  # a failing or cancelling loop sees the tasks, or this raises
             if error := batch.cancelled or self.failure:
                 raise error
             batch.waiting.extend(items)
@@ -116,53 +125,53 @@ class Dispatcher:
         self.wake()
 
     def broadcast(self, value: Any) -> Broadcast[Any]:
-        """Make a handle that workers forget when it is gone here; may be called in any thread."""
+        """Return a handle whose value workers delete when the handle is deleted here (thread-safe)."""
         handle = Broadcast(value)
-        handle.data  # noqa: B018  pickled here, so that the caller gets the error
+        handle.data  # noqa: B018  pickles here, so that the caller gets the error
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
 
     @property
     def backlog(self) -> int:
-        """Tasks that no worker has begun."""
+        """Return the number of tasks that no worker has."""
         return sum(batch.remaining for batch in self._batches)
 
     @property
     def waits(self) -> bool:
-        """Whether a task waits for a worker, or a call has not ended."""
+        """Return whether a task waits for a worker, or a call is unfinished."""
         return any(batch.waiting for batch in self._batches) or bool(self.placement.open_calls())
 
     # Workers come and go
 
     async def serve(self, worker: WorkerConnection) -> None:
-        """Give a worker work until it is gone."""
+        """Send work to a worker until its connection ends."""
         self.workers[worker.address] = worker
         self.workers.place(worker)
         try:
-            self.placement.settle()
+            self.placement.rebalance()
             self._feed()
             await worker.talk(self._handle)
         finally:
             self._run(self._lose, worker)
 
     def watch(self, passed_s: float) -> None:
-        """Give the work of silent workers to others; called about once a second.
+        """Reassign tasks of silent workers; called about once a second.
 
         Args:
-            passed_s: since the last call, as far as this process ran.
+            passed_s: time since the last call, counting only time in which this process ran.
         """
         for worker in list(self.workers.values()):
             worker.quiet_s += passed_s
             if worker.items and not worker.silent and worker.quiet_s > SILENCE_S:
                 worker.silent = True
-                log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, SILENCE_S)
+                log.warning("worker %s has been silent for %.0f s; reassigning its tasks", worker.address, SILENCE_S)
                 self.workers.place(worker)
                 self._requeue(item for item in worker.items.values() if len(item.holders) < COPIES)
                 self.placement.leave(worker)
-            # A task that holds the interpreter keeps its worker from ending it in time.
+            # A worker cannot time out a task that holds the GIL.
             if worker.silent and self.timeout_s is not None and worker.quiet_s > self.timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
-                # A copy on another worker has time until that one's is up; and once, the worker may have been stopped.
+                # A copy elsewhere has its own time limit. The first time, the worker may just have been stopped.
                 late = [n for n, item in running if not item.held and (item.losses or not self._retries)]
                 if late:
                     self._overdue(worker, late)
@@ -170,7 +179,7 @@ class Dispatcher:
         self._feed()
 
     def fail(self, error: PoolError) -> None:
-        """End everything that is open with this error, or with the one that the pool failed by before."""
+        """Fail all unfinished tasks with this error, or with the pool's earlier failure."""
         with self._lock:
             failure = self.failure = self.failure or error
             waiting = [item for batch in self._batches for item in batch.waiting]
@@ -181,14 +190,14 @@ class Dispatcher:
         finish((item, Ended(item, error=failure)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run a coroutine beside everything else; its exception fails the pool."""
+        """Run a coroutine concurrently; its exception fails the pool."""
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._reap)
         return task
 
     def close(self) -> None:
-        """Let every worker go."""
+        """Disconnect from all workers."""
         for worker in list(self.workers.values()):
             worker.leaving = True
             worker.items.clear()
@@ -197,19 +206,19 @@ class Dispatcher:
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(_own_fault(error))
+            self.fail(_internal_error(error))
 
     def _run(self, fn: Callable[..., None], *arguments: Any) -> None:
-        """Call fn; its exception, which the loop would only log, fails the pool."""
+        """Call fn; its exception fails the pool, whereas the loop would only log it."""
         try:
             fn(*arguments)
         except Exception as error:
-            self.fail(_own_fault(error))
+            self.fail(_internal_error(error))
 
-    # Work goes out
+    # Sending work
 
     def _feed(self) -> None:
-        """Send tasks while a worker wants some, in the order of the batches."""
+        """Send tasks while workers want some, in the order of the batches."""
         self._woken = False
         if self.failure is not None:
             return
@@ -221,9 +230,9 @@ class Dispatcher:
                 worker.forget(ids)
         feed(self.workers, self._batches, self.timeout_s)
         if self.workers.idle:
-            self._look_again()
+            self._schedule_rebalance()
 
-    def _look_again(self) -> None:
+    def _schedule_rebalance(self) -> None:
         if not self._rebalancing:
             self._rebalancing = True
             self._loop.call_later(REBALANCE_S, self._run, self._rebalance)
@@ -231,12 +240,12 @@ class Dispatcher:
     def _rebalance(self) -> None:
         self._rebalancing = False
         if self.workers.idle and not any(batch.waiting for batch in self._batches) and rebalance(self.workers):
-            self._look_again()
+            self._schedule_rebalance()
 
-    # Ends come in
+    # Receiving results
 
     def _handle(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
-        spoke_again, worker.silent = worker.silent, False
+        was_silent, worker.silent = worker.silent, False
         for operation, *arguments in messages:
             if operation == "ends":
                 finish(self._end(worker, *end) for end in arguments[0])
@@ -250,19 +259,19 @@ class Dispatcher:
                 worker.leaving = worker.retired = True
                 self.placement.leave(worker)
         self.workers.place(worker)
-        if spoke_again:
-            self.placement.settle()
+        if was_silent:
+            self.placement.rebalance()
         self._feed()
         if worker.retired and not worker.items:
-            worker.abort()  # which shows it that all its messages have come
+            worker.abort()  # tells the worker that all its messages have arrived
 
     def _end(
         self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
     ) -> tuple[Item, Ended | None]:
         item = self.workers.release(worker, number)
         if item is None or item.over:
-            return _NOBODYS, None
-        item.source.learn(seconds)
+            return _UNKNOWN, None
+        item.source.record_duration(seconds)
         if good or item.errors >= item.source.retry_errors:
             return item, Ended(item, good, data, seconds)
         item.errors += 1
@@ -270,25 +279,25 @@ class Dispatcher:
         return item, None
 
     def _overdue(self, worker: WorkerConnection, numbers: Sequence[int]) -> None:
-        worker.leaving = True  # the others it has are not to blame for its end
+        worker.leaving = True  # its other tasks did not cause its exit
         limit = f"compute.task_timeout_s={self.timeout_s}"
         ends = []
         for number in numbers:
             item = self.workers.release(worker, number)
             if item is not None and not item.over:
-                text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
+                text = f"task {item.index} ran longer than {limit}; increase it, or check whether the task hangs"
                 ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self.timeout_s or 0.0)))
         finish(ends)
 
     def _requeue(self, items: Iterable[Item]) -> None:
-        """Have tasks wait again, each once, unless they have ended or a worker with a copy may still end it."""
+        """Queue tasks again, each once, unless they are over or a responsive worker has a copy."""
         for item in reversed(list(items)):
             if isinstance(item.source, DaskBatch) and not (item.over or item.waits or item.held):
                 item.waits = True
                 item.source.waiting.appendleft(item)
 
     def _drop(self, batch: DaskBatch) -> None:
-        """Let go of a batch that was cancelled."""
+        """Remove a cancelled batch."""
         if batch not in self._batches:
             return
         with self._lock:
@@ -313,12 +322,12 @@ class Dispatcher:
         self._feed()
 
 
-def _own_fault(error: BaseException) -> PoolError:
-    """Return the error by which an exception of this process fails the pool."""
-    log.error("the pool failed by an error of its own", exc_info=error)
-    failure = PoolError(f"the pool failed ({type(error).__name__}: {error}); the log has the traceback")
+def _internal_error(error: BaseException) -> PoolError:
+    """Return the pool's failure for an unexpected exception in this process."""
+    log.error("internal error of the worker pool", exc_info=error)
+    failure = PoolError(f"internal error of the worker pool ({type(error).__name__}: {error}); see the log")
     failure.__cause__ = error
     return failure
 
 
-_NOBODYS = Item(None, -1, b"", ())
+_UNKNOWN = Item(None, -1, b"", ())

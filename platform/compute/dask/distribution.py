@@ -1,6 +1,6 @@
-"""Which worker gets which tasks: chunks in the order of the batches, and what is called back from one for another.
+"""Distribution of tasks over workers: chunks in the order of the batches, and recalls for idle workers.
 
-All of it belongs to the client's event loop.
+Everything runs in the client's event loop.
 """
 
 import math
@@ -11,27 +11,29 @@ from .connection import WorkerConnection
 from .tasks import DaskBatch, Item
 from .workers import Workers
 
-CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
-LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of it
-LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
+CHUNK_S = 0.25  # longest chunk; results are returned as they finish
+LEAST_S = 0.008  # shortest chunk; a message costs about a tenth of it
+LONG_S = 0.15  # longer tasks wait in the driver for the first free worker
 
 
 def feed(workers: Workers, batches: Sequence[DaskBatch], timeout_s: float | None) -> None:
-    """Send tasks while a worker wants some, in the order of the batches.
+    """Send tasks while workers want some, in the order of the batches.
 
     Args:
-        timeout_s: that a task may take.
+        workers: of the pool.
+        batches: in order of priority.
+        timeout_s: time limit of a task.
     """
-    kept: list[WorkerConnection] = []  # which no further batch may have
+    reserved: list[WorkerConnection] = []  # not available to later batches
     for batch in batches:
-        while _needs_worker(batch) and (wanting := _find_room(workers, batch, kept)) is not None:
-            _give(workers, wanting, batch, timeout_s)
+        while _needs_worker(batch) and (worker := _find_worker(workers, batch, reserved)) is not None:
+            _send_chunk(workers, worker, batch, timeout_s)
         if batch.waiting and batch.waiting[0].alone:
-            kept += _nearest_to_empty(workers, batch, kept)
+            reserved += _reserve_worker(workers, batch, reserved)
 
 
 def recall(worker: WorkerConnection, numbers: list[int]) -> None:
-    """Ask a worker to return these of its tasks, as far as it has not begun them; a call of an object stays."""
+    """Ask a worker to return these of its tasks unless they have started; calls of objects stay."""
     tasks = [number for number in numbers if isinstance(worker.items[number].source, DaskBatch)]
     if tasks:
         worker.recalling = True
@@ -39,41 +41,41 @@ def recall(worker: WorkerConnection, numbers: list[int]) -> None:
 
 
 def rebalance(workers: Workers) -> bool:
-    """Call back what waits on one worker while another has nothing; return whether anything was called back."""
-    rich = [worker for worker in workers.values() if len(worker.items) > worker.threads and not worker.recalling]
-    rich.sort(key=lambda worker: worker.expected_s, reverse=True)
+    """Recall tasks that wait on busy workers while others are idle; return whether any were recalled."""
+    loaded = [worker for worker in workers.values() if len(worker.items) > worker.threads and not worker.recalling]
+    loaded.sort(key=lambda worker: worker.expected_s, reverse=True)
     recalled = False
-    for worker in rich[: len(workers.idle)]:
+    for worker in loaded[: len(workers.idle)]:
         tasks = [number for number, item in worker.items.items() if isinstance(item.source, DaskBatch)]
-        if tasks := tasks[worker.threads :]:  # those before are begun
+        if tasks := tasks[worker.threads :]:  # the earlier ones have started
             recall(worker, tasks[len(tasks) // 2 :])
             recalled = True
     return recalled
 
 
-def _find_room(workers: Workers, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> WorkerConnection | None:
+def _find_worker(workers: Workers, batch: DaskBatch, reserved: Sequence[WorkerConnection]) -> WorkerConnection | None:
     alone = batch.waiting[0].alone
 
-    def may_have(worker: WorkerConnection) -> bool:
-        # One that was let go a moment ago still stands among those that want some.
-        return worker.usable and worker.parallel(batch.needs) > 0 and worker not in kept
+    def available(worker: WorkerConnection) -> bool:
+        # The collections below may still contain a worker that has just become unusable.
+        return worker.usable and worker.parallel(batch.needs) > 0 and worker not in reserved
 
-    for worker in filter(may_have, workers.idle):
+    for worker in filter(available, workers.idle):
         if not (alone and worker.items):
             return worker
     if batch.mean_s is None or batch.mean_s > LONG_S or alone:
         return None
-    return next(filter(may_have, workers.hungry), None)
+    return next(filter(available, workers.underloaded), None)
 
 
-def _nearest_to_empty(workers: Workers, batch: DaskBatch, kept: Sequence[WorkerConnection]) -> list[WorkerConnection]:
-    """Return the worker, if any, that is to have nothing else until a task runs there that must be alone."""
+def _reserve_worker(workers: Workers, batch: DaskBatch, reserved: Sequence[WorkerConnection]) -> list[WorkerConnection]:
+    """Return the worker, if any, to keep free for a task that must run alone."""
     fitting = (worker for worker in workers.values() if worker.usable and worker.parallel(batch.needs))
-    rest = (worker for worker in fitting if worker not in kept)
+    rest = (worker for worker in fitting if worker not in reserved)
     return sorted(rest, key=lambda worker: (worker.objects, len(worker.items)))[:1]
 
 
-def _give(workers: Workers, worker: WorkerConnection, batch: DaskBatch, timeout_s: float | None) -> None:
+def _send_chunk(workers: Workers, worker: WorkerConnection, batch: DaskBatch, timeout_s: float | None) -> None:
     threads = worker.parallel(batch.needs)
     size = chunk_size(batch.remaining, workers.slots // batch.needs.cpu, threads, batch.mean_s)
     if batch.mean_s is None:
@@ -94,7 +96,7 @@ def _give(workers: Workers, worker: WorkerConnection, batch: DaskBatch, timeout_
 
 
 def _needs_worker(batch: DaskBatch) -> bool:
-    """Return whether a task waits; those at the front go that ended meanwhile, or whose worker speaks again."""
+    """Return whether a task waits, after dropping those at the front that are over or held again."""
     while batch.waiting and (batch.waiting[0].over or batch.waiting[0].held):
         batch.waiting.popleft().waits = False
     return bool(batch.waiting)
@@ -103,15 +105,15 @@ def _needs_worker(batch: DaskBatch) -> bool:
 def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:
     """Return how many tasks to send to a worker at once.
 
-    Half of an even share of what remains, so that the last chunks are single tasks (guided self-scheduling,
-    Polychronopoulos and Kuck 1987), between LEAST_S and CHUNK_S of work for each thread; one for each thread while
-    nothing is known of their length.
+    Half of an even share of the remaining tasks, so that the last chunks are single tasks (guided self-scheduling,
+    Polychronopoulos and Kuck 1987), between LEAST_S and CHUNK_S of work per thread; one task per thread while their
+    duration is unknown.
 
     Args:
         remaining: tasks not yet sent.
         slots: threads of all workers.
-        threads: of this worker, as many as can run such tasks.
-        mean_s: of a task; None: not known.
+        threads: threads of this worker that can run such tasks.
+        mean_s: mean duration of a task; None: unknown.
     """
     if mean_s is None:
         return threads

@@ -1,7 +1,7 @@
-"""What happens when a worker dies: its tasks run again or are given up, and the cause is reported.
+"""Handling of lost workers: their tasks run again or are given up, and the cause is reported.
 
-A task that was lost runs alone from then on, so that a task that kills its workers is known by it. It is given up after
-more losses than retries, unless another worker still has a copy.
+A lost task runs alone from then on, so that a task that kills its workers is identified. It is given up after more
+losses than retries, unless another worker still has a copy.
 """
 
 import asyncio
@@ -22,22 +22,24 @@ from .workers import Workers
 
 log = logging.getLogger(__name__)
 
-NANNY_S = 2.0  # a nanny that has not answered by then is not asked any more
-WHOLE = 0.9  # of the time that a worker was there: a task that had so much of it needs more than workers have
-MORE_TIME = "give workers more time (compute.time_min, or --lifetime of `dask worker`), or tasks less to do"
-RETIRED = f"it retired before that had ended; {MORE_TIME}"
+NANNY_S = 2.0  # timeout of a nanny's answer
+WHOLE = 0.9  # share of a worker's lifetime; a task that ran that long needs more than a worker's lifetime
+MORE_TIME = "increase the lifetime of workers (compute.time_min, or --lifetime of `dask worker`), or use shorter tasks"
+RETIRED = f"it retired before the task ended; {MORE_TIME}"
 
 
 def take_tasks(workers: Workers, worker: WorkerConnection, retries: int) -> tuple[list[Item], list[Item]]:
-    """Remove a lost worker; return those of its tasks that run again, and those that are given up.
+    """Remove a lost worker, and return its tasks to run again and those to give up.
 
     Args:
+        workers: of the pool.
+        worker: the lost one.
         retries: how often a task may lose its worker and run again.
     """
     workers.pop(worker.address, None)
     workers.place(worker)
     unended = [item for item in worker.items.values() if not item.over]
-    # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
+    # Calls of objects may run next to a task that runs alone, since they follow their objects.
     by_itself = worker.alone or len(worker.items) == 1
     for number in list(worker.items):
         workers.release(worker, number)
@@ -61,20 +63,27 @@ def take_tasks(workers: Workers, worker: WorkerConnection, retries: int) -> tupl
 async def report_loss(
     worker: WorkerConnection, read: Callable[[WorkerConnection], Awaitable[str]], again: int, given_up: list[Item]
 ) -> None:
-    """Log what became of a worker's tasks, and end those given up, once it is known how the worker ended."""
+    """Log why a worker was lost, and fail the tasks that are given up.
+
+    Args:
+        worker: the lost one.
+        read: returns why a worker exited.
+        again: number of its tasks that run again.
+        given_up: tasks to fail.
+    """
     cause = RETIRED if worker.retired else await read(worker)
     if again:
         tasks = f"{again} task{'s' if again > 1 else ''}"
-        log.warning("a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks)
+        log.warning("lost worker %s: %s; rerunning its %s", worker.address, cause.partition("\n")[0], tasks)
     ends = []
     for item in given_up:
-        text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
+        text = f"task {item.index} lost its worker {item.losses} times, last {worker.address}: {cause}"
         ends.append((item, Ended(item, error=WorkerLost(text))))
     finish(ends)
 
 
 def _counts(worker: WorkerConnection, item: Item) -> bool:
-    """Return whether an end counts as a loss of a task; of a worker that retires if the task had all of its time."""
+    """Return whether a worker's exit counts as a loss of the task; if it retires, only after most of its lifetime."""
     if worker.retired:
         now = time.monotonic()
         return now - item.since > WHOLE * (now - worker.joined)
@@ -82,10 +91,11 @@ def _counts(worker: WorkerConnection, item: Item) -> bool:
 
 
 async def read_exit(connection: dict[str, Any] | None, worker: WorkerConnection) -> str:
-    """Return how a lost worker ended: the cause in one line, and the traceback of a crash after it, if any.
+    """Return why a lost worker exited, in one line, followed by the traceback of a crash, if any.
 
     Args:
         connection: arguments of connections to nannies; None: they are in this process.
+        worker: the lost one.
     """
     pid, crash_log, nanny = (worker.answer[name] for name in ("pid", "crash_log", "nanny"))
     if connection is None:
@@ -98,7 +108,7 @@ async def read_exit(connection: dict[str, Any] | None, worker: WorkerConnection)
             async with asyncio.timeout(KNOWN_S + NANNY_S):
                 await comm.write({"op": QUESTION, "pid": pid, "crash_log": crash_log})
                 known = await comm.read()
-            if isinstance(known, str):  # else the nanny does not know the question
+            if isinstance(known, str):  # otherwise the nanny does not support the request
                 return known
     except (OSError, TimeoutError):
         pass

@@ -1,7 +1,7 @@
-"""Membership of the pool: finds workers through the scheduler, examines each, and watches the scheduler.
+"""Membership of the pool: find workers through the scheduler, check each, and monitor the scheduler.
 
-A worker with another NumPy or Box2D computes other numbers, and one that cannot import the project fails at its first
-task. So each is compared with this process before it gets work, also one that joins later.
+A worker with another version of NumPy or Box2D computes different results, and one that cannot import the project fails
+at its first task. So each worker is compared with this process before it receives work.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 
 PACKAGES = ("numpy", "gymnasium", "box2d", "torch", "distributed", "cloudpickle")  # whose versions are compared
 TICK_S = 0.5
-ANSWER_S = 3.5  # a scheduler that does not answer for so long, twice, is lost
-GREETED = 32  # workers at a time, or each would have to wait for the answers of all
+ANSWER_S = 3.5  # a scheduler that does not answer within it, twice, is lost
+MAX_HANDSHAKES = 32  # concurrent; otherwise each would wait for the answers of all
 CANCEL_S = 0.2  # before a task that continues is cancelled again
-STUCK_S = 300.0  # a worker of a cluster of ours that has been silent for so long is replaced
-REFUSED_S = 30.0  # tasks for which there are refused workers alone wait for others for so long
-AGAIN_S = 2.0  # before a worker that could not be reached is tried again
+STUCK_S = 300.0  # a worker of our own cluster that has been silent for so long is replaced
+REFUSED_S = 30.0  # tasks wait so long for other workers if all present ones are refused
+RETRY_S = 2.0  # before an unreachable worker is tried again
 
 
 class Membership:
-    """Keeps the dispatcher's workers those of the scheduler. All of it belongs to the client's event loop."""
+    """Synchronization of the dispatcher's workers with the scheduler's. Everything runs in the client's event loop."""
 
     def __init__(
         self,
@@ -42,11 +42,14 @@ class Membership:
         imports: Collection[str],
         where: str,
     ) -> None:
-        """Begin without workers.
+        """Start without workers.
 
         Args:
+            client: of the scheduler.
+            dispatcher: receives the workers.
+            fleet: workers to scale, if this process started the cluster.
             imports: packages that tasks need.
-            where: the scheduler, in words.
+            where: description of the scheduler.
         """
         self._client = client
         self._dispatcher = dispatcher
@@ -54,28 +57,32 @@ class Membership:
         self._imports = imports
         self._where = where
         self._known: dict[str, asyncio.Task[None]] = {}  # a task for each worker, by address
-        self._refused: dict[str, str] = {}  # what is wrong with a worker, by address
+        self._refused: dict[str, str] = {}  # reasons by address
         self._announced: int | None = None
         self._seen = 0
         self._watching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None  # changes the number of workers
-        self._refused_s = 0.0  # for which tasks have waited while all workers there were had been refused
-        self._greeting = asyncio.Semaphore(GREETED)
+        self._refused_s = 0.0  # time in which tasks waited while all workers were refused
+        self._handshakes = asyncio.Semaphore(MAX_HANDSHAKES)
 
     async def open(self, workers: int, timeout_s: float) -> None:
-        """Wait for workers, and watch from then on.
+        """Wait for workers, and start monitoring.
+
+        Args:
+            workers: number of workers to wait for.
+            timeout_s: time limit between two workers' arrivals.
 
         Raises:
-            PoolError: one of them does not match this process.
-            TimeoutError: none came for so long.
+            PoolError: a worker does not match this process.
+            TimeoutError: no worker joined within the time limit.
         """
         self._watching = self._dispatcher.spawn(self._watch())
-        come = 0
+        joined = 0
         async with asyncio.timeout(timeout_s) as limit:
             while len(self._dispatcher.workers) < workers or not self._known.keys() <= self._dispatcher.workers.keys():
                 await asyncio.sleep(0.02)
-                if len(self._dispatcher.workers) > come:
-                    come = len(self._dispatcher.workers)
+                if len(self._dispatcher.workers) > joined:
+                    joined = len(self._dispatcher.workers)
                     limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 if self._refused:
                     address, fault = next(iter(self._refused.items()))
@@ -85,12 +92,12 @@ class Membership:
         self._announced = len(self._dispatcher.workers)
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop monitoring."""
         tasks = [task for task in (*self._known.values(), self._watching, self._following) if task is not None]
         while tasks := [task for task in tasks if not task.done()]:
             for task in tasks:
                 task.cancel()
-            # Before Python 3.12 `asyncio.wait_for`, which Dask uses, loses a cancellation that comes with the answer.
+            # Before Python 3.12, `asyncio.wait_for` in Dask loses a cancellation that coincides with the answer.
             await asyncio.wait(tasks, timeout=CANCEL_S)
 
     async def _watch(self) -> None:
@@ -100,7 +107,7 @@ class Membership:
             try:
                 present = await self._ask_scheduler()
             except (OSError, TimeoutError, AttributeError) as error:
-                remedy = "start it again, and continue the run by run.dir= of its folder"
+                remedy = "restart it, and resume the run with run.dir=FOLDER"
                 self._dispatcher.fail(PoolError(f"lost {self._where} ({error or type(error).__name__}); {remedy}"))
                 return
             for address in present:
@@ -111,8 +118,8 @@ class Membership:
             self._refused_s = self._refused_s + passed_s if self._only_refused(present) else 0.0
             if self._refused_s > REFUSED_S:
                 address, fault = next(iter(self._refused.items()))
-                remedy = "fix that, and continue the run by run.dir= of its folder"
-                self._dispatcher.fail(PoolError(f"all workers that are left get no work: {address} {fault}; {remedy}"))
+                remedy = "fix this, and resume the run with run.dir=FOLDER"
+                self._dispatcher.fail(PoolError(f"all remaining workers are refused: {address} {fault}; {remedy}"))
                 return
             self._give_up_stuck(passed_s)
             self._dispatcher.watch(passed_s)
@@ -122,17 +129,17 @@ class Membership:
             except PoolError as error:
                 self._dispatcher.fail(error)
                 return
-            except Exception as error:  # of whatever starts and ends workers; those present continue
-                log.warning("the number of workers could not be changed: %s", error)
+            except Exception as error:  # of the cluster manager; connected workers continue
+                log.warning("cannot change the number of workers: %s", error)
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
-            # A process that was stopped for an hour has not missed an hour of signs of life.
+            # Time in which this process was stopped does not count as silence of workers.
             passed_s = min(time.monotonic() - begun, 2 * TICK_S)
 
     async def _ask_scheduler(self) -> Mapping[str, int]:
-        """Return the workers that the scheduler has.
+        """Return the scheduler's workers; retry once, since this process may have been stopped.
 
         Raises:
-            OSError, TimeoutError: it does not answer, also when asked again: this process may have been stopped.
+            OSError, TimeoutError: it does not answer.
         """
         scheduler: Any = self._client.scheduler
         try:
@@ -144,13 +151,13 @@ class Membership:
         return present
 
     def _only_refused(self, present: Mapping[str, int]) -> bool:
-        """Whether something waits, and all workers there are were refused, with no other on its way."""
+        """Return whether tasks wait while all workers are refused and no other is expected."""
         if not present or self._dispatcher.workers or not self._refused.keys() >= present.keys():
             return False
         return self._dispatcher.waits and not (self._fleet is not None and self._fleet.awaits(len(present)))
 
     async def _follow(self) -> None:
-        """Have the fleet follow the tasks; a change that takes longer than a tick continues meanwhile."""
+        """Scale the fleet; a change that takes longer than a tick continues in the background."""
         if self._fleet is None:
             return
         if self._following is None:
@@ -162,17 +169,17 @@ class Membership:
             followed.result()
 
     def _give_up_stuck(self, passed_s: float) -> None:
-        """Give up workers of ours that have been silent for long, whether they are connected or not."""
+        """Give up workers of the fleet that have been silent for STUCK_S, connected or not."""
         if self._fleet is not None:
             for worker in self._fleet.connections.values():
-                if self._dispatcher.workers.get(worker.address) is not worker:  # else the dispatcher adds it
+                if self._dispatcher.workers.get(worker.address) is not worker:  # otherwise the dispatcher counts
                     worker.quiet_s += passed_s
                 if worker.quiet_s > STUCK_S:
                     worker.give_up()
 
     async def _join(self, address: str) -> None:
         try:
-            async with self._greeting:
+            async with self._handshakes:
                 worker = await self._welcome(address)
             if self._fleet is not None:
                 self._fleet.note(worker)
@@ -180,20 +187,20 @@ class Membership:
         except PoolError as error:
             self._refused[address] = str(error)
             if self._announced is not None:
-                log.warning("worker %s gets no work: it %s", address, error)
+                log.warning("refused worker %s: it %s", address, error)
         except (OSError, TimeoutError):
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
         except Exception as error:
-            self._refused[address] = f"could not be greeted ({type(error).__name__}: {error})"
+            self._refused[address] = f"failed the handshake ({type(error).__name__}: {error})"
             log.exception("worker %s %s", address, self._refused[address])
         finally:
             self._known.pop(address, None)
 
     async def _welcome(self, address: str) -> WorkerConnection:
-        """Greet a worker and examine it.
+        """Connect to a worker and check it.
 
         Raises:
-            PoolError: it is not to get work, and why.
+            PoolError: the worker is refused.
         """
         question = {"packages": PACKAGES, "imports": sorted(self._imports)}
         worker = await greet(address, self._client.connection_args, question)
@@ -209,11 +216,11 @@ class Membership:
         return worker
 
     async def _load(self, address: str) -> None:
-        """Do in a worker what `--preload paddock.algos.pool.worker` does, which it was started without.
+        """Load the worker's half of the pool into a worker that was started without `--preload`.
 
         Raises:
             PoolError: it cannot import the project.
-            OSError: it has gone.
+            OSError: it is gone.
         """
         ends = await asyncio.to_thread(self._client.run, dask_setup, workers=[address], on_error="return")
         error = ends.get(address)
@@ -224,7 +231,7 @@ class Membership:
             raise PoolError(f"cannot import the project ({error}); {remedy}")
 
     def _announce(self) -> None:
-        """Log a new number of workers, once it has held for two looks."""
+        """Log a new number of workers once it is stable for two ticks."""
         size = sum(worker.usable for worker in self._dispatcher.workers.values())
         if self._announced is not None and size != self._announced and size == self._seen:
             log.info("workers: %d, were %d", size, self._announced)
@@ -233,7 +240,7 @@ class Membership:
 
 
 def examine(worker: WorkerConnection, imports: Collection[str]) -> str | None:
-    """Return what keeps a worker from computing what this process would, and the fix; None where nothing does."""
+    """Return the first difference between a worker and this process that affects results, with its fix, or None."""
     theirs: Mapping[str, str] = worker.answer["versions"]
     for name, expected in describe_process(PACKAGES, tuple(sorted(imports))).items():
         found = theirs.get(name, "unknown")

@@ -1,4 +1,4 @@
-"""The pool of Dask workers, as algorithms see it."""
+"""Pool of Dask workers, with the interface that algorithms use."""
 
 import contextlib
 import queue
@@ -29,11 +29,11 @@ from .distribution import CHUNK_S
 from .membership import Membership
 from .tasks import AHEAD_S
 
-MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
+MOST_AHEAD = 1 << 16  # unfinished tasks taken from an iterable, at most
 
 
 class DaskPool:
-    """Tasks run on Dask workers; a worker may come or die at any time, and what a dead one had runs again elsewhere."""
+    """Pool of Dask workers, which may join or die at any time; tasks of a dead worker run again elsewhere."""
 
     in_process = False
 
@@ -46,7 +46,7 @@ class DaskPool:
         where: str,
         undo: contextlib.ExitStack,
     ) -> None:
-        """Take what `open_pool` made; `undo` is closed after the pool."""
+        """Take the components from `open_pool`; `undo` is closed after the pool."""
         self._client = client
         self._dispatcher = dispatcher
         self._membership = membership
@@ -57,43 +57,48 @@ class DaskPool:
 
     @property
     def size(self) -> int:
-        """Workers that may be given work now."""
+        """Return the number of workers that may receive work."""
         return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
     @property
     def threads(self) -> int:
-        """Of these workers: so many tasks run at once that need one CPU each."""
+        """Return the number of threads of these workers: that many tasks of one CPU run at once."""
         return self._dispatcher.workers.slots
 
     @property
     def task_timeout_s(self) -> float | None:
-        """See `paddock.algos.pool.protocol.Pool`."""
+        """Return the time limit of a task; None: no limit."""
         return self._dispatcher.timeout_s
 
     def imap_unordered(
         self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
-        """Run fn on every task and yield each end as it comes; tasks are taken as workers need them.
+        """Run fn on every task and yield results as they finish; tasks are taken as workers need them.
 
-        Tasks are made in the thread that the ends are yielded in: one that takes long to come keeps them that long.
+        The iterable advances in the calling thread, so a slow one delays results.
+
+        Args:
+            fn: applied to each task.
+            tasks: its arguments.
+            options: of the batch.
 
         Raises:
-            ConfigError: an option is not of its kind, or out of its range.
-            PoolError: the pool is closed, the scheduler is gone, or no worker could hold such a task.
+            ConfigError: an option has the wrong type or is out of range.
+            PoolError: the pool is closed, the scheduler is lost, or no worker meets the needs of a task.
         """
         ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
         self._check(options)
         batch = self._dispatcher.open(fn, ends.put, **options)
-        coming = iter(tasks)
+        remaining = iter(tasks)
         total = len(tasks) if isinstance(tasks, Sequence) else None
         batch.unseen = total or 0
         put = ended = 0
         exhausted = False
         try:
             while True:
-                room = self._ahead(batch.mean_s, ended, total) - (put - ended)
-                if not exhausted and room > 0:
-                    taken, exhausted = batch.take(coming, room, lambda: not ends.empty())
+                count = self._ahead(batch.mean_s, ended, total) - (put - ended)
+                if not exhausted and count > 0:
+                    taken, exhausted = batch.take(remaining, count, lambda: not ends.empty())
                     put += taken
                 if put == ended:
                     return
@@ -111,33 +116,39 @@ class DaskPool:
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> TaskBatch:
-        """See `paddock.algos.pool.protocol.Pool`."""
+        """Open a batch whose results are delivered in the event loop's thread.
+
+        Args:
+            fn: applied to each task.
+            deliver: called with results.
+            options: of the batch.
+        """
         self._check(options)
         return self._dispatcher.open(fn, deliver, **options)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """See `paddock.algos.pool.protocol.Pool`."""
+        """Return a handle of a value that is sent to each worker once."""
         return self._dispatcher.broadcast(value)
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """See `paddock.algos.pool.protocol.Pool`."""
+        """Create an object on a worker, and return its handle."""
         self._check({"needs": needs})
         return ActorHandle(self._dispatcher.placement, factory, needs)
 
     def ask(self, workers: int) -> None:
-        """See `paddock.algos.pool.protocol.Pool`."""
+        """Tell the autoscaler how many workers can be used."""
         if self._fleet is not None:
             self._fleet.asked = workers
 
     def close(self) -> None:
-        """Let the workers go; those of somebody else's scheduler stay."""
+        """Disconnect; workers of an external scheduler keep running."""
         if self._closed:
             return
         self._closed = True
         error = PoolError("the pool is closed; open another one")
 
         async def leave() -> None:
-            self._dispatcher.fail(error)  # first, or open tasks would be reported as lost
+            self._dispatcher.fail(error)  # first, otherwise open tasks would be reported as lost
             await self._membership.close()
             self._dispatcher.close()
 
@@ -147,7 +158,7 @@ class DaskPool:
             self._undo.close()
 
     def describe(self) -> str:
-        """One line on where the work happens."""
+        """Return one line about the workers."""
         return f"{self.size}, {self._where}"
 
     def _check(self, options: TaskOptions) -> None:
@@ -159,13 +170,13 @@ class DaskPool:
         if workers and needs != ONE_CPU and not any(worker.parallel(needs) for worker in workers):
             most = {name: max(worker.capacity[name] for worker in workers) for name in ("cpu", "memory_gb", "gpu")}
             remedy = "start workers with more (`dask worker --nthreads, --memory-limit, --resources GPU=1`)"
-            raise PoolError(f"no worker can hold a task of {needs}; the most there is: {most}; {remedy}")
+            raise PoolError(f"no worker meets the needs of a task ({needs}); largest available: {most}; {remedy}")
 
     def _ahead(self, mean_s: float | None, ended: int, total: int | None) -> int:
-        """How many tasks may be taken and not ended: all of a sequence, few of those made as they are taken."""
+        """Return how many unfinished tasks may be taken: all of a sequence, few of an iterator."""
         if total is not None:
             return MOST_AHEAD
         slots = max(self.threads, 1)
         each = 2 if mean_s is None else 2 + 2 * (CHUNK_S + AHEAD_S) / max(mean_s, 1e-6)
-        # From few to many as ends come, so that a batch that is given up early has taken little.
+        # Grows with the number of results, so that a batch that is abandoned early has taken few.
         return min(int(slots * each), 3 * slots + 2 * ended, MOST_AHEAD)

@@ -1,4 +1,4 @@
-"""Tasks on their way through the pool."""
+"""Tasks and results in the pool."""
 
 import itertools
 import pickle
@@ -14,24 +14,24 @@ from paddock.algos.pool.pickling import dump
 from paddock.algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, RemoteError, TaskTimeout
 from paddock.envs.errors import one_line
 
-AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
-TAKE_S = 0.001  # tasks that are being pickled are shown to workers so often
-HOLD_S = 0.1  # for which ends that have come may wait while more tasks are taken
+AHEAD_S = 0.1  # work that should wait on a worker behind the running tasks
+TAKE_S = 0.001  # interval at which freshly pickled tasks are queued
+HOLD_S = 0.1  # for which results may wait while more tasks are taken
 
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """One task, or one call of an object, until its end.
+    """Unfinished task, or unfinished call of an object.
 
     Attributes:
-        source: the batch or the object whose it is.
-        holders: the connections to workers that have it now.
-        losses: workers lost with it.
-        errors: ends with an error after which it was tried again.
-        alone: after a loss it runs by itself, which shows whether it was to blame.
-        waits: for a worker, among those of its batch.
-        seconds: that it was expected to take when it was last sent.
-        since: when that was.
+        source: its batch or object.
+        holders: connections to workers that have it.
+        losses: number of workers lost while they had it.
+        errors: number of errors after which it was retried.
+        alone: it must run alone, which shows whether it caused a loss.
+        waits: it is queued in its batch.
+        seconds: expected duration when it was last sent.
+        since: time at which it was last sent.
     """
 
     source: Any
@@ -49,12 +49,12 @@ class Item:
 
     @property
     def held(self) -> bool:
-        """Whether a worker has it that gives signs of life, and may end it."""
+        """Return whether a responsive worker has it."""
         return any(not holder.silent for holder in self.holders)
 
 
 class DaskBatch:
-    """Tasks of one function; see `paddock.algos.pool.protocol.TaskBatch`. Any thread may call `put` and `cancel`."""
+    """Tasks of one function. `put` and `cancel` are thread-safe."""
 
     def __init__(
         self,
@@ -67,11 +67,16 @@ class DaskBatch:
         retry_errors: int = 0,
         renew_after: int | None = None,
     ) -> None:
-        """Begin without tasks.
+        """Start without tasks.
 
         Args:
-            add: hands tasks to the dispatcher; raises its failure, or `cancelled`.
-            drop: has it forget the batch.
+            fn: applied to each task.
+            deliver: called with results.
+            add: passes tasks to the dispatcher; raises its failure, or `cancelled`.
+            drop: removes the batch from the dispatcher.
+            needs: resources of each task.
+            retry_errors: how often a task that raises is run again.
+            renew_after: a worker process is replaced after so many tasks.
         """
         with collecting() as met:
             data = dump(fn)
@@ -81,30 +86,31 @@ class DaskBatch:
         self.needs = needs
         self.retry_errors = retry_errors
         self.renew_after = renew_after
-        self.mean_s: float | None = None  # of a task, as far as it is known
-        self.unseen = 0  # tasks that will follow those put so far, where that is known
+        self.mean_s: float | None = None  # mean duration of a task, if known
+        self.unseen = 0  # tasks that will follow, if known
         self.waiting: deque[Item] = deque()
         self.cancelled: PoolError | None = None
         self._add, self._drop = add, drop
         self._numbers = itertools.count()
 
     def put(self, task: Any) -> int:
-        """Add a task; return its index."""
+        """Add a task and return its index."""
         item = self._item(task)
         self._add(self, [item])
         return item.index
 
     def take(self, tasks: Iterator[Any], most: int, ended: Callable[[], bool]) -> tuple[int, bool]:
-        """Add tasks until there are no more, or so many, or ends have waited for HOLD_S.
+        """Add tasks until the iterator is exhausted, `most` are added, or results have waited for HOLD_S.
 
-        Tasks are added every TAKE_S, so that long tasks do not wait for the last to be pickled, and short ones do not
-        travel one by one.
+        Tasks are queued every TAKE_S, so that long tasks start early and short ones are sent in chunks.
 
         Args:
-            ended: returns whether ends wait for this to return.
+            tasks: iterator of tasks.
+            most: number of tasks to add.
+            ended: returns whether results are waiting.
 
         Returns:
-            how many were added, and whether there were no more.
+            The number of tasks added, and whether the iterator is exhausted.
         """
         taken, begun = 0, time.monotonic()
         added = begun
@@ -115,7 +121,7 @@ class DaskBatch:
             if time.monotonic() - added > TAKE_S:
                 self._add(self, fresh)
                 fresh = []
-                time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
+                time.sleep(0)  # releases the GIL to the loop's thread, which would otherwise wait 5 ms
                 added = time.monotonic()
                 if added - begun > HOLD_S and ended():
                     return taken, False
@@ -123,18 +129,18 @@ class DaskBatch:
         return taken, taken < most
 
     def cancel(self) -> None:
-        """Give up what has not ended."""
+        """Abandon unfinished tasks."""
         self.cancelled = self.cancelled or PoolError("the batch was cancelled; open another one")
         self.deliver = lambda ends: None
         self._drop(self)
 
     @property
     def remaining(self) -> int:
-        """Tasks not yet on a worker, as far as is known."""
+        """Return the number of tasks not yet on a worker, as far as known."""
         return len(self.waiting) + self.unseen
 
-    def learn(self, seconds: float) -> None:
-        """Take a task's time into the mean, in which the last twenty or so count."""
+    def record_duration(self, seconds: float) -> None:
+        """Update the moving average of task durations."""
         self.mean_s = seconds if self.mean_s is None else self.mean_s + 0.05 * (seconds - self.mean_s)
 
     def _item(self, task: Any) -> Item:
@@ -144,7 +150,7 @@ class DaskBatch:
 
 
 class Ended:
-    """An end as it came from the worker; unpickled when it is called."""
+    """Result of an item, unpickled when it is called."""
 
     __slots__ = ("_attempts", "_data", "_error", "_good", "_seconds", "index")
 
@@ -156,8 +162,9 @@ class Ended:
         seconds: float = 0.0,
         error: BaseException | None = None,
     ) -> None:
+        """Take a pickled value (`good`) or exception, or an error of the pool."""
         self.index = item.index
-        ran = error is None or isinstance(error, TaskTimeout)  # once more than it was lost or raised
+        ran = error is None or isinstance(error, TaskTimeout)  # adds the final attempt
         self._attempts = max(item.losses + item.errors + ran, 1)
         self._good = good
         self._data = data
@@ -165,7 +172,7 @@ class Ended:
         self._error = error
 
     def __call__(self) -> Done:
-        """Return the end, whose error has the worker's traceback as its cause."""
+        """Return the result, whose error has the worker's traceback as its cause."""
         value, error = None, self._error
         if self._good:
             try:
@@ -178,19 +185,19 @@ class Ended:
 
 
 def _load_error(data: bytes) -> BaseException:
-    """Load what `dump_error` made; as a `RemoteError` where the exception itself cannot travel."""
+    """Load an exception pickled by `dump_error`, or a `RemoteError` if it cannot be unpickled."""
     text, pickled = pickle.loads(data)
     line = text.strip().rpartition("\n")[2]
     try:
         error: BaseException = pickle.loads(pickled) if pickled else RemoteError(line)
     except Exception as broken:
-        error = RemoteError(f"{line}; here it cannot be loaded ({type(broken).__name__}: {one_line(broken)})")
+        error = RemoteError(f"{line}; it cannot be unpickled here ({type(broken).__name__}: {one_line(broken)})")
     error.__cause__ = RemoteTraceback(text)
     return error
 
 
 def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:
-    """Give each source the ends of its items; None: the item is tried again."""
+    """Deliver results to the sources of their items; None: the item is retried."""
     by_source: dict[Any, list[Ended]] = {}
     for item, end in ends:
         if end is not None and not item.over:

@@ -1,4 +1,4 @@
-"""The workers of a pool: which has which tasks, and which want more. All of it belongs to the client's event loop."""
+"""Workers of a pool, with their tasks and their availability. Everything runs in the client's event loop."""
 
 import itertools
 import time
@@ -8,16 +8,16 @@ from .tasks import Item
 
 
 class Workers(dict[str, WorkerConnection]):
-    """Connections by their addresses, with the state of the loop about them."""
+    """Connections by address, with their availability."""
 
     def __init__(self) -> None:
-        self.slots = 0  # threads of the workers that may be given work
-        self.idle: dict[WorkerConnection, None] = {}  # with a thread free
-        self.hungry: dict[WorkerConnection, None] = {}  # whose threads are taken, with little behind them
+        self.slots = 0  # threads of usable workers
+        self.idle: dict[WorkerConnection, None] = {}  # with a free thread
+        self.underloaded: dict[WorkerConnection, None] = {}  # without a free thread, but with few waiting tasks
         self._numbers = itertools.count()
 
     def hold(self, worker: WorkerConnection, item: Item, seconds: float | None) -> int:
-        """Note that a worker has an item; returns the number under which it knows it."""
+        """Record that a worker has an item, and return the worker's number for it."""
         number = next(self._numbers)
         worker.items[number] = item
         item.holders.append(worker)
@@ -28,7 +28,7 @@ class Workers(dict[str, WorkerConnection]):
         return number
 
     def release(self, worker: WorkerConnection, number: int) -> Item | None:
-        """Note that a worker has an item no more; None where it has not had it."""
+        """Remove an item from a worker and return it; None if the worker does not have it."""
         item = worker.items.pop(number, None)
         if item is not None:
             item.holders.remove(worker)
@@ -39,15 +39,15 @@ class Workers(dict[str, WorkerConnection]):
         return item
 
     def place(self, worker: WorkerConnection) -> None:
-        """Note whether a worker may be given work, and wants some."""
+        """Update whether a worker is usable, idle or underloaded."""
         usable = worker.usable and worker.address in self
         if usable != worker.counted:
             worker.counted = usable
             self.slots += worker.threads if usable else -worker.threads
         self.idle.pop(worker, None)
-        self.hungry.pop(worker, None)
+        self.underloaded.pop(worker, None)
         if usable and not worker.alone:
             if len(worker.items) < worker.threads:
                 self.idle[worker] = None
-            elif worker.hungry:
-                self.hungry[worker] = None
+            elif worker.wants_work:
+                self.underloaded[worker] = None

@@ -1,1 +1,1 @@
-"""`multiprocessing.Pool`'s interface on the pool."""
+"""Interface of `multiprocessing.Pool` on any compute backend."""

@@ -1,13 +1,13 @@
-"""`multiprocessing.Pool` on any pool of conf/compute: code for the standard class runs there by swapping the object.
+"""Drop-in replacement of `multiprocessing.Pool` on any option of conf/compute.
 
     from paddock.compute import Pool
 
-    with Pool(8) as pool:                                      # processes here
+    with Pool(8) as pool:                                      # local processes
     with Pool(compute="dask", address="tcp://...") as pool:    # a cluster
 
-Everything but the transport is the standard library's. Where its pool would hang, this one ends: a task whose worker
-died runs again, and raises WorkerLost once that has happened too often; an initializer that raises is the error of the
-tasks it was to precede; results of a terminated pool raise PoolError.
+Everything except the transport is the standard library's. Unlike the standard pool, it does not hang: a task whose
+worker died is retried and finally raises WorkerLost; an exception in the initializer is raised by the tasks after it;
+results of a terminated pool raise PoolError.
 """
 
 import atexit
@@ -30,15 +30,15 @@ from .transport import Transport
 
 log = logging.getLogger(__name__)
 
-CHUNKS = 32  # a map makes at most about so many for each worker, for even shares; small maps have one for each item
+CHUNKS = 32  # chunks of a map per worker, at most; small maps have one chunk per item
 
 Callback = Callable[[Any], object]
 
 
 class Pool(multiprocessing.pool.Pool):
-    """The standard library's class over our workers; see there for what is not documented here."""
+    """Pool with the standard library's interface on the workers of any compute backend."""
 
-    # Of the base class, which does not declare them.
+    # Attributes of the base class, which does not declare them.
     _cache: dict[int, Any]
     _check_running: Callable[[], None]
     _change_notifier: Any
@@ -60,22 +60,22 @@ class Pool(multiprocessing.pool.Pool):
         """Open the workers.
 
         Args:
-            processes: workers, where this pool starts them; None: as in the YAML. Ignored by `compute="serial"`.
-            initializer: runs in each worker process as it starts; an exception is that of the first task there, and
-                the next task tries again.
-            initargs: its arguments.
-            maxtasksperchild: a worker process that ran so many chunks is replaced; a call is a chunk of its own.
-            context: ignored: workers always start afresh, as with "spawn".
-            compute: an option of conf/compute, or an open pool, which then stays open when this one ends.
-            needs: what each call occupies on its worker.
+            processes: number of workers to start; None: as in the YAML. Ignored by `compute="serial"`.
+            initializer: runs once in each worker process; its exception is raised by the first task there, and the
+                next task runs it again.
+            initargs: arguments of the initializer.
+            maxtasksperchild: a worker process is replaced after so many chunks; a single call is one chunk.
+            context: ignored; workers always start as with "spawn".
+            compute: an option of conf/compute, or an open pool, which stays open when this one is closed.
+            needs: resources of each call on its worker.
             retry_errors: how often a chunk that raises is run again before its exception is raised here.
-            settings: keys of that option, such as address="tcp://..."; task_timeout_s= is for a chunk, too. With it, or
-                with retry_errors=, a map for which no chunksize is given has chunks of one item.
+            settings: keys of that option, such as address="tcp://..."; task_timeout_s applies to a chunk. With it, or
+                with retry_errors, the default chunksize of maps is 1.
 
         Raises:
-            ValueError, TypeError: as `multiprocessing.Pool`.
-            ConfigError: no such option, key or value, or needs or retry_errors that cannot be.
-            PoolError: the workers are out of reach.
+            ValueError, TypeError: as in `multiprocessing.Pool`.
+            ConfigError: an option, key or value is invalid.
+            PoolError: the workers cannot be reached.
         """
         self._state = "INIT"
         if processes is not None and processes < 1:
@@ -87,9 +87,9 @@ class Pool(multiprocessing.pool.Pool):
         check_options({"needs": needs, "retry_errors": retry_errors})
         own = isinstance(compute, str)
         known = own or isinstance(compute, SeamPool | LatePool)
-        require(known, f"compute={compute!r} is no option of conf/compute, and no open pool")
+        require(known, f"compute={compute!r} is neither an option of conf/compute nor an open pool")
         if not own and settings:
-            raise ConfigError(f"compute is an open pool, which takes no {min(settings)}=; open it with that")
+            raise ConfigError(f"{min(settings)}= cannot be changed in an open pool; set it when opening the pool")
         check_guarded()
         try:
             self._workers: Any = _open(compute, processes, settings) if isinstance(compute, str) else compute
@@ -105,21 +105,21 @@ class Pool(multiprocessing.pool.Pool):
             run = functools.partial(call, setup)
             options = {"needs": needs, "retry_errors": retry_errors, "renew_after": maxtasksperchild}
             self._transport = Transport(self._workers, own, lambda take: self._workers.open_batch(run, take, **options))
-            if setup is not None:  # as workers start; one that had another task first runs it before that
+            if setup is not None:  # early; a worker whose first task is another one runs it before that
                 started = self._workers.open_batch(run, lambda ends: None, needs=needs)
                 for _ in range(self._workers.size):
                     started.put((_do_nothing, (), {}))
             super().__init__(max(self._workers.size, 1))
             self._transport.results = self._cache
             undo.pop_all()
-        atexit.register(self._terminate)  # before Dask's own function, which was registered earlier, ends its loop
+        atexit.register(self._terminate)  # runs before Dask's exit function, which was registered earlier
 
     def _share(self, setup: Initializer) -> Any:
         try:
             return self._workers.broadcast(setup)
         except RuntimeError as error:  # a lock of multiprocessing
-            remedy = "workers share those of a manager: multiprocessing.Manager().Lock()"
-            raise RuntimeError(f"initargs cannot be sent to workers: {error}; {remedy}") from error
+            remedy = "use a manager's lock, multiprocessing.Manager().Lock()"
+            raise RuntimeError(f"initargs cannot be pickled: {error}; {remedy}") from error
 
     def _setup_queues(self) -> None:
         self._inqueue = self._outqueue = self._transport
@@ -133,7 +133,7 @@ class Pool(multiprocessing.pool.Pool):
         return _Worker()
 
     def join(self) -> None:
-        """Wait until all calls have ended and the workers are gone, after `close` or `terminate`."""
+        """Wait until all calls are finished and the workers have exited, after `close` or `terminate`."""
         super().join()
         self._transport.release()
 
@@ -145,15 +145,15 @@ class Pool(multiprocessing.pool.Pool):
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> Any:
-        """Start a call; one of the callbacks is called with its value or its exception, in a thread of the pool."""
+        """Start a call; a callback receives its value or its exception in a thread of the pool."""
         return super().apply_async(func, args, dict(kwds or {}), _guarded(callback), _guarded(error_callback))
 
     def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:  # type: ignore[override]
-        """Return the values of func as they come, in the order of the items, taken a few ahead of the workers."""
+        """Return an iterator of func's values in the order of the items, which are taken slightly ahead."""
         return super().imap(self._sent_once(func), iterable, chunksize)
 
     def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:  # type: ignore[override]
-        """Like `imap`, in the order in which they come."""
+        """Return an iterator of func's values in the order in which they finish."""
         return super().imap_unordered(self._sent_once(func), iterable, chunksize)
 
     def _map_async(
@@ -165,18 +165,18 @@ class Pool(multiprocessing.pool.Pool):
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> Any:
-        """Start a map or starmap, for the standard library's four."""
+        """Start a map or starmap; called by four methods of the standard library."""
         self._check_running()
         items = list(iterable)
         if chunksize is None:
-            # A whole chunk is retried or timed out.
+            # Retries and timeouts apply to whole chunks.
             chunksize = 1 if self._single else len(items) // (max(self._workers.size, 1) * CHUNKS) + 1
         start: Any = super()._map_async  # type: ignore[misc]
         callbacks = _guarded(callback), _guarded(error_callback)
         return start(self._sent_once(func), items, mapper, chunksize, *callbacks)
 
     def _sent_once(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that travels to each worker once, however many chunks call it."""
+        """Return a function that is sent to each worker once, however many chunks call it."""
         self._check_running()
         with contextlib.suppress(Exception):  # a function that cannot be pickled is the error of every chunk
             return functools.partial(call_shared, self._workers.broadcast(func))
@@ -190,14 +190,14 @@ class Pool(multiprocessing.pool.Pool):
     def _terminate_pool(cls, taskqueue: Any, inqueue: Transport, *handlers: Any) -> None:
         terminate: Any = super()._terminate_pool  # type: ignore[misc]
         terminate(taskqueue, inqueue, *handlers)
-        error = PoolError("the pool was terminated before this task ended; close() and join() wait for all")
+        error = PoolError("the pool was terminated before this task finished; use close() and join() to wait")
         for result in list(handlers[-1].values()):
             _abandon(result, error)
         inqueue.release()
 
 
 class _Worker:
-    """Stands for a worker where the standard library counts its processes."""
+    """Placeholder for a worker process in the standard library's bookkeeping."""
 
     name, exitcode = "", None
 
@@ -207,11 +207,11 @@ class _Worker:
 
 
 def _do_nothing() -> None:
-    """Return at once: what is called for the sake of the initializer before it."""
+    """Do nothing; called to run the initializer on a worker."""
 
 
 def _abandon(result: Any, error: PoolError) -> None:
-    """End a result that nothing will come of; callbacks are not called."""
+    """Fail a result that will never be set, without calling its callbacks."""
     if isinstance(result, multiprocessing.pool.IMapIterator):
         with result._cond:  # type: ignore[attr-defined]
             result._items.append((False, error))  # type: ignore[attr-defined]
@@ -224,20 +224,20 @@ def _abandon(result: Any, error: PoolError) -> None:
 
 
 def _guarded(callback: Callback | None) -> Callback | None:
-    """Return a callback that does not end the thread that calls it when it raises."""
+    """Wrap a callback, so that its exceptions do not end the calling thread."""
 
     def guarded(given: Any) -> None:
         assert callback is not None
         try:
             callback(given)
-        except BaseException:  # not even SystemExit may end the thread that others wait for
-            log.exception("a callback raised; its result is there all the same")
+        except BaseException:  # not even SystemExit may end this thread
+            log.exception("a callback raised an exception; its result is unaffected")
 
     return None if callback is None else guarded
 
 
 def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
-    """Open the pool of an option of conf/compute, checked as a run's is."""
+    """Open the pool of an option of conf/compute, with the checks of a run."""
     from ...config.compose import compose_sections  # Hydra takes a while to import
 
     section = {**compose_sections(["compute"], [f"compute={compute}"])["compute"], **settings}

@@ -1,4 +1,4 @@
-"""Carries the tasks of a `multiprocessing.Pool` to our workers, in place of the standard library's pipes."""
+"""Transport of `multiprocessing.Pool` tasks to workers, instead of the standard library's pipes."""
 
 import queue
 import threading
@@ -8,14 +8,14 @@ from typing import Any
 
 from paddock.algos.pool.protocol import End, TaskBatch
 
-AHEAD = 32  # chunks of an iterator sent out for each worker: short tasks never wait, endless iterables are not drained
+AHEAD = 32  # chunks of an iterator sent per worker: enough for short tasks, without draining endless iterables
 
 
 class Transport:
     """Queues between the standard library's threads and a pool of workers.
 
     Attributes:
-        results: those that have not ended, by job; the standard library's.
+        results: the standard library's unfinished results by job.
     """
 
     results: dict[int, Any]
@@ -26,18 +26,20 @@ class Transport:
         """Open a batch.
 
         Args:
-            own: whether the workers are closed at the end.
+            workers: pool that runs the tasks.
+            own: whether to close the workers at the end.
+            open_batch: opens a batch, given the function that receives its results.
         """
         self._workers, self._own = workers, own
         self._ends: queue.SimpleQueue[End | None] = queue.SimpleQueue()
-        self._jobs: dict[int, tuple[int, int]] = {}  # of the tasks on their way: job, and chunk of it
+        self._jobs: dict[int, tuple[int, int]] = {}  # unfinished task -> job, chunk
         self._changed = threading.Condition()
         self._stopped = self._released = False
         self._releasing = threading.Lock()
         self._batch = open_batch(self._deliver)
 
     def submit(self, task: Any) -> None:
-        """Send a task: job, chunk, function, arguments and keywords. None: no more will come.
+        """Send a task: job, chunk, function, arguments and keywords. None marks the end.
 
         Raises:
             Exception: it cannot be pickled, or the pool has failed.
@@ -48,16 +50,16 @@ class Transport:
         job, chunk, *one_call = task
         with self._changed:
             if isinstance(self.results.get(job), IMapIterator):
-                self._changed.wait_for(self._has_room)
+                self._changed.wait_for(self._can_submit)
             if not self._stopped:
                 self._jobs[self._batch.put(tuple(one_call))] = job, chunk
 
     def put(self, _: None) -> None:
-        """Have `get` return None: no more tasks will be submitted."""
+        """Make `get` return None, since no more tasks will be submitted."""
         self._ends.put(None)
 
     def get(self) -> Any:
-        """Wait for the next end: job, chunk, and (success, value or exception)."""
+        """Wait for the next result: job, chunk, and (success, value or exception)."""
         while (end := self._ends.get()) is not None:
             done = end()
             with self._changed:
@@ -68,13 +70,13 @@ class Transport:
         return None
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop sending tasks."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Drop what has not ended, and close the workers if they are the pool's own."""
+        """Drop unfinished tasks, and close the workers if the pool owns them."""
         self.stop()
         with self._releasing:
             if not self._released:
@@ -87,7 +89,7 @@ class Transport:
         for end in ends:
             self._ends.put(end)
 
-    def _has_room(self) -> bool:
+    def _can_submit(self) -> bool:
         return self._stopped or len(self._jobs) < AHEAD * max(self._workers.size, 1)
 
     def _release_at_end(self) -> None:

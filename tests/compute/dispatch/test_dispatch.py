@@ -89,7 +89,7 @@ def test_an_error_that_cannot_be_loaded_here_is_told_in_words() -> None:
     data = dump(("Traceback (most recent call last):\n  somewhere\nForeign: why\n", dump(Foreign("why"))))
     error = Ended(Item(None, 0, b"", ()), False, data)().error
     assert isinstance(error, RemoteError)
-    assert str(error) == "Foreign: why; here it cannot be loaded (ImportError: no module named only_there)"
+    assert str(error) == "Foreign: why; it cannot be unpickled here (ImportError: no module named only_there)"
     assert "somewhere" in str(error.__cause__)
 
 

@@ -218,7 +218,7 @@ def test_tasks_end_when_all_workers_are_refused(kind: str, monkeypatch: pytest.M
         return ends.done[0]
 
     done = asyncio.run(asyncio.wait_for(watch(), 10))
-    assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; fix that" in str(done.error)
+    assert isinstance(done.error, PoolError) and "tcp://b has numpy 1.0, here it is 2.0; fix this" in str(done.error)
 
 
 def test_a_call_waits_while_all_workers_are_silent() -> None:

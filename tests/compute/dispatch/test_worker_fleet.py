@@ -13,7 +13,7 @@ from pool_tasks import square
 
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.compute.dask import autoscale
-from paddock.compute.dask.autoscale import IDLE_S, Bounds, NoneCame, WorkerFleet
+from paddock.compute.dask.autoscale import IDLE_S, Bounds, NoWorkersError, WorkerFleet
 
 
 async def _retire_three_times(was_there_s: float) -> list[Done]:
@@ -41,16 +41,16 @@ def test_a_task_that_has_all_of_its_workers_time_and_more_is_given_up(caplog: py
     (done,) = asyncio.run(_retire_three_times(was_there_s=1))
     assert isinstance(done.error, WorkerLost)
     assert str(done.error).endswith(
-        "lost its worker 3 times, the last at tcp://2:1: it retired before that had ended; give workers more time "
-        "(compute.time_min, or --lifetime of `dask worker`), or tasks less to do"
+        "lost its worker 3 times, last tcp://2:1: it retired before the task ended; increase the lifetime of workers "
+        "(compute.time_min, or --lifetime of `dask worker`), or use shorter tasks"
     )
-    assert caplog.text.count("1 task of it run again") == 2
+    assert caplog.text.count("rerunning its 1 task") == 2
 
 
 def test_a_task_that_came_late_to_workers_that_retire_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     (done,) = asyncio.run(_retire_three_times(was_there_s=100))
     assert (done.value, done.attempts) == ("done", 1)
-    assert caplog.text.count("a worker was lost, tcp://0:1: it retired before that had ended") == 1
+    assert caplog.text.count("lost worker tcp://0:1: it retired before the task ended") == 1
 
 
 def test_a_worker_with_an_object_is_not_idle() -> None:
@@ -141,10 +141,10 @@ def test_replacements_are_started_eight_times(monkeypatch: pytest.MonkeyPatch) -
                 ends.update(dict.fromkeys(jobs[1:], now))
             try:
                 await fleet.follow(1, workers[:1])
-            except NoneCame as error:
+            except NoWorkersError as error:
                 return str(error)
         raise AssertionError("it goes on for ever")
 
     cluster = SimpleNamespace(worker_spec={job: {} for job in jobs}, workers=dict.fromkeys(jobs), scale=scale)
-    assert "in 8 tries" in asyncio.run(main())
+    assert "8 attempts" in asyncio.run(main())
     assert min(starts.values()) >= 7
