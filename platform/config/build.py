@@ -1,8 +1,4 @@
-"""Build what a section of the configuration names; keys, types and ranges are checked here, once.
-
-A section of the configuration names its class by `_target_`; the class's own signature says which keys there are
-and of which types, so nothing is declared twice.
-"""
+"""Build objects from configuration sections, checking keys and types against the signature of `_target_`."""
 
 import inspect
 import sys
@@ -21,55 +17,57 @@ Section = Mapping[str, Any]
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def build(path: str, section: Section, **parts: Any) -> Any:
-    """Check a section against its target's signature, and build what it names.
+def build(path: str, section: Section, **extra: Any) -> Any:
+    """Check a section against its target's signature, and call the target.
 
     Args:
-        path: where the section stands in the configuration, for the messages.
+        path: the section's path in the configuration, for messages.
         section: plain data with `_target_`, a dotted path.
-        parts: what the program adds; only those that the target names are passed on.
+        **extra: further arguments, each passed only if the target has a parameter of that name.
 
     Raises:
-        ConfigError: no or unknown target, unknown or missing key, wrong type.
+        ConfigError: the target or a key is missing or unknown, or a value has the wrong type.
     """
     target, settings = _split(path, section)
-    return call_checked(path, target, settings, **parts)
+    return call_checked(path, target, settings, **extra)
 
 
-def prepare(path: str, section: Section, **parts: Any) -> AlgorithmRecipe:
-    """Check an algorithm's section as `build` does, and return how to make it."""
+def prepare(path: str, section: Section, **extra: Any) -> AlgorithmRecipe:
+    """Check an algorithm's section as `build` does, and return a recipe to build it."""
     target, settings = _split(path, section)
-    values, offered = _check(path, target, settings, parts)
-    _call(path, target, values, offered)  # which says what is wrong with the values
+    values, offered = _check(path, target, settings, extra)
+    _call(path, target, values, offered)  # to check the values
     return AlgorithmRecipe(target, values, frozenset(offered))
 
 
-def call_checked(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Any:
-    """Like `build`, for a function that is at hand."""
-    values, offered = _check(path, function, settings, parts)
+def call_checked(path: str, function: Callable[..., Any], settings: Section, **extra: Any) -> Any:
+    """Check settings as `build` does, and call a function with them."""
+    values, offered = _check(path, function, settings, extra)
     return _call(path, function, values, offered)
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return what a section names, and its settings."""
+    """Return the target of a section and its settings."""
     require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
-    remedy = "name a class there, such as `_target_: my_package.es.MyES`"
+    remedy = "name a class, such as `_target_: my_package.es.MyES`"
+    if path.startswith("track."):
+        remedy = f"choose track={path.removeprefix('track.')}"
     require(isinstance(target, str), f"{path} has no _target_; {remedy}")
     settings = {key: value for key, value in section.items() if key != "_target_"}
     return resolve(str(target), f"{path}._target_"), settings
 
 
 def _check(
-    path: str, function: Callable[..., Any], settings: Section, parts: Mapping[str, Any]
+    path: str, function: Callable[..., Any], settings: Section, extra: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings as the function takes them, and the parts that it names."""
+    """Return the settings as arguments of the function, and the extra arguments that it accepts."""
     require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
     parameters = inspect.signature(function).parameters.values()
     hints = _hints(function)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}
-    offered = {name: part for name, part in parts.items() if name in named or open_ended}
+    offered = {name: value for name, value in extra.items() if name in named or open_ended}
     known = [name for name in named if name not in offered]
     at, values = f"{path}." if path else "", {}
     for name, value in settings.items():
@@ -77,13 +75,13 @@ def _check(
             usual = [key for key in known if f"{at}{key}" in find_usual(str(name))]
             what = f"{at}{name} is not a key of {path or 'the configuration'}"
             raise ConfigError(f"{what}; {nearest([*usual, str(name)][0], known)}")
-        require(value != "???", f"{at}{name} has no value; give one: {at}{name}=...")
-        # A number such as 1e6 is a float in YAML, whole or not.
+        require(value != "???", f"{at}{name} has no value; set {at}{name}=...")
+        # YAML parses 1e6 as a float.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)
         if not _fits(value, hints.get(name)):
-            shown = name.removesuffix("_")  # an argument whose key is a word of Python's own
-            raise ConfigError(f"{at}{shown}={value!r} has the wrong type; allowed: {_describe(hints[name])}")
+            key = f"{at}{name.removesuffix('_')}"  # `return_` stands for the key `return`
+            raise ConfigError(f"{key}={value!r} must be {_describe(hints[name])}{_example(key, value, hints[name])}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
@@ -96,7 +94,7 @@ def _call(path: str, function: Callable[..., Any], values: dict[str, Any], offer
         return function(**values, **offered)
     except ConfigError as error:
         message = str(error)
-        # A class names its keys; only the border knows where in the configuration they stand.
+        # A class names its own keys; add the section's path.
         if path and any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in values):
             raise ConfigError(f"{path}.{message}") from error
         raise
@@ -106,7 +104,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
     except (NameError, TypeError):
-        # Names that somebody's module imports for type checkers only: its types are then not checked.
+        # A module may import names for type checkers only; its types are then not checked.
         return {}
 
 
@@ -121,7 +119,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
-        # Whole ones may be too large to be told by math.isfinite.
+        # math.isfinite overflows for large integers.
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     kind = origin or hint
     if kind in (bool, str):
@@ -139,8 +137,8 @@ def _describe(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_describe(choice) for choice in arguments))
     if origin is Literal:
-        return ", ".join(map(str, arguments))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
+    names = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "null"}
     if hint in names:
         return names[hint]
     kind = origin or hint
@@ -148,8 +146,15 @@ def _describe(hint: Any) -> str:
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Sequence):
         items = _items(arguments)
-        return "a list" + (f", each {_describe(items[0])}" if len(items) == 1 else "")
+        plural = {int: "integers", float: "numbers", str: "strings"}
+        known = len(items) == 1 and items[0] in plural
+        return f"a list of {plural[items[0]]}" if known else "a list"
     return str(hint)
+
+
+def _example(key: str, value: Any, hint: Any) -> str:
+    """Return how to write a single value of a list."""
+    return f", such as {key}=[{value}]" if not isinstance(value, list) and _fits([value], hint) else ""
 
 
 def _items(arguments: Sequence[Any]) -> list[Any]:

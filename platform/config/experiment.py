@@ -1,11 +1,11 @@
-"""From a composed configuration to an experiment: values checked, and every part built."""
+"""Check a composed configuration and build its experiment."""
 
 import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from paddock.envs.vector import Vec
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
-FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
+FILES = "replay"  # folder in a run's folder for files of the algorithm
 NEVER = 10**9  # every round of a population ends with an evaluation of each member
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The keys of every configuration, and their types."""
+    """Top-level keys of every configuration and their types."""
 
     algo: Mapping[str, Any]
     env: Mapping[str, Any]
@@ -49,20 +49,22 @@ class Configuration:
     checkpoint: Mapping[str, Any]
     seed: int
     init_from: str | None
-    resume: Literal["last"] | None
+    resume: Any
     dry_run: bool
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value out of range."""
         require(0 <= self.seed < 2**63, f"seed={self.seed} must be in [0, 2^63)")
-        name = self.algo.get("name")  # part of a folder's, as run.name is
+        what = "resume takes 'last' or null; to resume a specific run use run.dir=RUN"
+        require(self.resume in ("last", None), what)
+        name = self.algo.get("name")  # becomes part of a folder name
         usable = name is None or isinstance(name, int | float) or (isinstance(name, str) and "/" not in name)
-        require(usable, f"algo.name={name!r} must be text without '/', a number, or null")
+        require(usable, f"algo.name={name!r} must be a string without '/', a number, or null")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A checked configuration and the parts of the run that it describes; nothing has been written or started."""
+    """Checked configuration and the objects built from it; nothing has been written or started."""
 
     config: dict[str, Any]
     budget: Budget
@@ -71,12 +73,12 @@ class Experiment:
     path: Path
     checkpoints: Checkpoints
     mirrors: list[Mirror]
-    new: bool = False  # the path was chosen for this run, and is to be no other's
-    niche: dict[str, Any] | None = None  # where the environment is a POET run's: whose, and its number
+    new: bool = False  # the path was generated, and must not exist yet
+    niche: dict[str, Any] | None = None  # run and number of the POET niche used as environment
 
 
 def assemble(composed: DictConfig) -> Experiment:
-    """Check a configuration and build its parts; nothing is written or started.
+    """Check a configuration and build its experiment; nothing is written or started.
 
     Raises:
         ConfigError: a value is missing, unknown, of the wrong type or out of range.
@@ -85,7 +87,7 @@ def assemble(composed: DictConfig) -> Experiment:
     budget = _budget(config["budget"])
     pool = LatePool(build("compute", config["compute"]))
     path, new = _run_path(config)
-    with early_warnings():  # as of a server of environments that is waited for
+    with early_warnings():  # such as waiting for an environment server
         algorithm = build_algorithm(config, pool, folder=path / FILES)
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
@@ -97,56 +99,61 @@ def assemble(composed: DictConfig) -> Experiment:
 def build_algorithm(
     config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None, *, folder: Path | None = None
 ) -> Any:
-    """Build the algorithm of a configuration, on a pool.
+    """Build the algorithm of a configuration on a pool.
 
     Args:
-        vec: in place of the configuration's own.
-        folder: for the files of one that keeps any; None: it is not to learn.
+        config: the whole configuration.
+        pool: runs the algorithm's tasks.
+        vec: replaces the configuration's own.
+        folder: where algorithms with a replay buffer keep its files; None for evaluation only.
     """
-    from paddock.envs.family import Family  # Gymnasium is slow to import, and help needs none
+    from paddock.envs.family import Family  # slow to import
 
     recipe = build("env", config["env"])
     vec = vec or build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
-    parts: dict[str, Any] = {"vec": vec, "pool": pool, "seed": config["seed"]}
-    parts["total_steps"] = config["budget"]["steps"]
+    arguments: dict[str, Any] = {"vec": vec, "pool": pool, "seed": config["seed"]}
+    arguments["total_steps"] = config["budget"]["steps"]
     target = section.get("_target_")
-    made = resolve(target, "algo._target_") if isinstance(target, str) else None
-    takes_family = isinstance(made, TakesFamily)
-    if isinstance(made, KeepsFiles):
-        parts["folder"] = folder
+    algorithm = resolve(target, "algo._target_") if isinstance(target, str) else None
+    takes_family = isinstance(algorithm, TakesFamily)
+    if isinstance(algorithm, KeepsFiles):
+        arguments["folder"] = folder
     if isinstance(recipe, Family):
         hint = "choose a single one, such as env=terrain, or algo=poet"
-        require(made is None or takes_family, f"env: {type(recipe).__name__} is a family of environments; {hint}")
-        return build("algo", section, family=recipe, **parts)
+        require(algorithm is None or takes_family, f"env: {type(recipe).__name__} is a family of environments; {hint}")
+        return build("algo", section, family=recipe, **arguments)
     hint = "choose env=terrains, env=terrains_cppn or env=poles"
-    given = f"env: {env_name(config)} is one environment, and {config['algo'].get('name', target)} co-evolves a family"
+    given = (
+        f"{config['algo'].get('name', target)} needs a family of environments; env: {env_name(config)} is a single one"
+    )
     require(not takes_family, f"{given}; {hint}")
-    if isinstance(made, TrainsMembers):
-        section["member"] = prepare_member(section.get("member"), env=recipe, **parts)
-    return build("algo", section, env=recipe, **parts)
+    if isinstance(algorithm, TrainsMembers):
+        section["member"] = prepare_member(section.get("member"), env=recipe, **arguments)
+    return build("algo", section, env=recipe, **arguments)
 
 
-def prepare_member(member: Any, **parts: Any) -> AlgorithmRecipe:
-    """Return how to make the members of a population, from the section of a whole algorithm."""
-    require(isinstance(member, Mapping), "algo.member is not a mapping; choose one, as algo@algo.member=ppo")
+def prepare_member(member: Any, **arguments: Any) -> AlgorithmRecipe:
+    """Return the recipe of a population's members from an algorithm's section."""
+    require(isinstance(member, Mapping), "algo.member is not a mapping; choose an algorithm: algo@algo.member=ppo")
     settings = {key: value for key, value in member.items() if key != "name"}
     settings |= {key: NEVER for key in settings.keys() & {"eval_every_iterations", "eval_every_steps"}}
     keeps = isinstance(resolve(str(settings.get("_target_")), "algo.member._target_"), KeepsFiles)
-    parts["total_steps"] = None  # populations tune learning rates themselves
-    return prepare("algo.member", settings, **{name: part for name, part in parts.items() if keeps or name != "folder"})
+    arguments["total_steps"] = None  # populations tune learning rates themselves
+    passed = {name: value for name, value in arguments.items() if keeps or name != "folder"}
+    return prepare("algo.member", settings, **passed)
 
 
 def read_plain(composed: DictConfig) -> dict[str, Any]:
-    """Return the configuration as plain data, with what belongs to no class checked."""
+    """Return the configuration as plain data, after checking its top-level keys."""
     try:
         missing = OmegaConf.missing_keys(composed)
         config: Any = OmegaConf.to_container(composed, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
-    require(not missing, f"{min(missing, default='')} has no value; give one: {min(missing, default='')}=...")
+    require(not missing, f"{min(missing, default='')} has no value; set {min(missing, default='')}=...")
     for group in {"experiment", "sweep"} & config.keys():
-        remedy = f"the file that {group}= chooses has to begin with the line `# @package _global_`"
+        remedy = f"start the file that {group}= selects with the line `# @package _global_`"
         raise ConfigError(f"{group} is not a section of the configuration; {remedy}")
     call_checked("", Configuration, config)
     return config | {"env": resolve_niche(config["env"], config["run"].get("dir"))}
@@ -159,7 +166,7 @@ def _budget(section: Any) -> Budget:
 
 def _checkpoints(section: Any, path: Path) -> Checkpoints:
     def checked(every_s: float, keep: int) -> Checkpoints:
-        require(every_s >= 0, f"every_s={every_s} must not be negative; 10 suits most")
+        require(every_s >= 0, f"every_s={every_s} must not be negative; the default is 10")
         require(keep >= 1, f"keep={keep} must be at least 1")
         return Checkpoints(path / "checkpoints", keep, files=path / FILES)
 
@@ -167,16 +174,16 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
 
 
 def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
-    """Return the folder of a run, and whether its name was chosen here."""
+    """Return the folder of a run, and whether its name was generated."""
 
     def path(root: str, name: str | float | None, dir: str | None) -> tuple[Path, bool]:
         name = "" if name is None else str(name)
-        require("/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
-        require(dir != "", "run.dir= names no folder; give one, or leave it out")
+        require("/" not in name, f"name={name} must not contain '/'; set the parent folder with run.root=")
+        require(dir != "", "run.dir= is empty: name a folder or remove it")
         if dir is not None:
-            require(not name, f"name={name} would be ignored with dir={dir}; leave out one of them")
-            require("$" not in dir, f"dir={dir} has a variable that the shell did not replace; leave out its quotes")
-            require(config["resume"] is None, f"dir={dir} is resumed if a run is there; leave out resume=last")
+            require(not name, f"name={name} would be ignored with dir={dir}: remove one of them")
+            require("$" not in dir, f"dir={dir} contains an unexpanded shell variable: remove the single quotes")
+            require(config["resume"] is None, f"dir={dir} already resumes an existing run; remove resume=last")
             return Path(dir), False
         if config["resume"] == "last":
             return last_path(Path(root)), False
@@ -190,10 +197,10 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
 
 
 def new_path(root: Path, name: str) -> Path:
-    """Return a path under root that no run has yet: the time, then the name.
+    """Return an unused path under root, named by the time and the name.
 
     Raises:
-        FolderError: the name is too long, or root cannot be looked into.
+        FolderError: the name is too long, or root cannot be read.
     """
     stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
     path, n = root / stem, 2
@@ -206,26 +213,26 @@ def new_path(root: Path, name: str) -> Path:
 
 
 def last_path(root: Path) -> Path:
-    """Return the run under root that was started last; not one that repeats another.
+    """Return the run under root that was started last, except repetitions by `paddock.rerun`.
 
     Raises:
-        FolderError: there is none.
+        FolderError: there is no run.
     """
     runs = {path.parent: read_json(path) for path in root.glob("*/provenance.json")}
     started = {path: facts.get("started", "") for path, facts in runs.items() if "repeats" not in facts}
     if not started:
-        raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
+        raise FolderError(f"resume=last: no run in {root}; start one without resume")
     return max(started, key=lambda path: (started[path], path.stat().st_mtime))
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
-    """Build the mirrors that a configuration names, for the run in a folder; nothing is opened."""
+    """Build the mirrors that a configuration names, without opening them."""
     identity = {"run_dir": path, "run_name": path.name, "config": config}
     return [build(f"track.{name}", section, **identity) for name, section in config["track"].items()]
 
 
 def packages(config: Mapping[str, Any]) -> set[str]:
-    """Return the packages that tasks import, on whatever worker they run."""
+    """Return the packages that workers need to import."""
     sections = [config["algo"], config["algo"].get("member"), config["env"], config["vec"]]
     sections += config["env"].get("wrappers", ())
     paths = [section.get("_target_") for section in sections if isinstance(section, dict)]

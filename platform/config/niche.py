@@ -1,4 +1,4 @@
-"""A niche that a POET run has made, as the environment of another run: its recipe, from the POET run's journal."""
+"""Use a niche of a POET run as an environment, by its recipe in that run's journal."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,11 +15,11 @@ SHOWN = 12  # numbers in a message
 
 
 def resolve_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
-    """Replace a section env that names a niche by its recipe, so that a run's folder describes itself.
+    """Replace an `env` section that names a niche by its recipe, so that the run folder is self-contained.
 
     Args:
-        section: the section env; one that names no niche is returned as it is.
-        run_dir: the folder of the run, which may have begun on that niche.
+        section: the `env` section; returned unchanged if it names no niche.
+        run_dir: the run's folder, whose recorded recipe is reused on resume.
     """
     named = name_niche(section)
     if named is None:
@@ -30,31 +30,31 @@ def resolve_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, 
 
 
 def name_niche(section: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the run and the number of the niche that a section env names; None where it names none."""
+    """Return the run and number of the niche that an `env` section names; None if it names none."""
     named = section.get("_target_") == TARGET
     return {key: section.get(key) for key in ("run", "niche")} if named else None
 
 
 def read_recipe(run: str, niche: int) -> dict[str, Any]:
-    """Return how to make the environment of a niche, as a section env.
+    """Return the `env` section of a niche.
 
     Args:
-        run: the POET run's folder; the run may be going on.
-        niche: its number, active or archived.
+        run: folder of the POET run, which may still be running.
+        niche: number of an active or archived niche.
 
     Raises:
-        PaddockError: there is no run, it has no niches, or not this one.
+        PaddockError: the run does not exist or lacks the niche.
     """
     read_config(Path(run))
     recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}
-    require(bool(recipes), f"run={run} has no niches in its events.jsonl; name the folder of a POET run")
+    require(bool(recipes), f"run={run} has no niches in its events.jsonl: name the folder of a POET run")
     require(niche in recipes, f"niche={niche} is not a niche of {run}; {list_numbers(recipes)}")
     return {"_target_": "paddock.envs.spec.EnvSpec", **recipes[niche]}
 
 
 def list_numbers(numbers: Iterable[int]) -> str:
-    """List numbers for a message; of many, the first and the last."""
+    """List numbers for a message, abbreviated in the middle."""
     known = [str(number) for number in sorted(numbers)]
     if len(known) > SHOWN:
         known[SHOWN // 2 : -SHOWN // 2] = ["..."]
-    return f"there are {', '.join(known)}"
+    return f"known: {', '.join(known)}"

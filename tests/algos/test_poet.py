@@ -295,7 +295,7 @@ def test_environment_and_agent_of_every_niche_are_kept(whole: tuple[POET, str, s
         assert isinstance(poet._known(number).problem.env, EnvSpec)
         actions, _, _ = poet.policy(number).act(np.zeros((2, 4), np.float32))
         assert actions.shape == (2,)
-    with pytest.raises(ConfigError, match="niche=999 is not a niche of this run; there are 0, "):
+    with pytest.raises(ConfigError, match="niche=999 is not a niche of this run; known: 0, "):
         poet.policy(999)
 
 

@@ -124,7 +124,7 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
 
 def test_poet_refuses_an_environment_of_several_agents() -> None:
     need_of(["env=tag"])
-    with pytest.raises(ConfigError, match=r"\S+ is one environment, and poet co-evolves a family"):
+    with pytest.raises(ConfigError, match="poet needs a family of environments"):
         assemble(compose_alone(["env=tag", "algo=poet"]))
 
 
@@ -219,7 +219,7 @@ def test_a_whole_number_may_be_written_as_people_do() -> None:
 def test_the_border_takes_any_signature() -> None:
     built = call_checked("x", lambda b, env=None, **more: (b, env, more), {"b": 1, "c": 2}, env=3, pool=4)
     assert built == (1, 3, {"c": 2, "pool": 4})
-    with pytest.raises(ConfigError, match=r"x\.b has no value; give one: x\.b=\.\.\."):
+    with pytest.raises(ConfigError, match=r"x\.b has no value; set x\.b=\.\.\."):
         call_checked("x", lambda b: b, {"b": "???"})
     with pytest.raises(ConfigError, match=r"x\.b is missing"):
         call_checked("x", lambda b, *rest: b, {})

@@ -187,7 +187,7 @@ def test_picture_is_drawn_for_a_single_niche(poet: Path) -> None:
 # Bad input
 
 BAD = {
-    "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; there are 0, 1, "),
+    "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; known: 0, 1, "),
     "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; leave niche= out, or name"),
     "other spaces": (
         ["PENDULUM", "on=POET"],

@@ -142,11 +142,11 @@ def test_es_niche_has_the_settings_of_poet(poet: Path) -> None:
 
 NICHE = ["env=niche", "env.run={poet}"]
 BAD = {
-    "no number": (NICHE, "env.niche has no value; give one: env.niche=..."),
-    "no such niche": ([*NICHE, "env.niche=99"], "env.niche=99 is not a niche of {poet}; there are 0, 1, "),
+    "no number": (NICHE, "env.niche has no value; set env.niche=..."),
+    "no such niche": ([*NICHE, "env.niche=99"], "env.niche=99 is not a niche of {poet}; known: 0, 1, "),
     "one for poet": (
         ["algo=poet", "env=terrain"],
-        "Terrain-v0 is one environment, and poet co-evolves a family; choose env=",
+        "Terrain-v0 is a single one; choose env=",
     ),
 }
 

@@ -21,10 +21,10 @@ def test_wrong_sweep_is_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     wrong = {
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
-        "algo.population=interval(16, 64)": "allowed: a whole number",
+        "algo.population=interval(16, 64)": "must be an integer",
         f"{SPACE} hydra.launcher.gpus=[-1]": "hydra.launcher.gpus=[-1] must be numbers from 0 on, or names of GPUs",
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
-        f"{SPACE} hydra.sweeper.on_failure=go": "hydra.sweeper.on_failure='go' has the wrong type; allowed: continue, stop",
+        f"{SPACE} hydra.sweeper.on_failure=go": "hydra.sweeper.on_failure='go' must be one of continue, stop",
         f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
         "seed=1": "the sweep has nothing to choose",

@@ -226,7 +226,7 @@ def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path
     for more, said in (
         ([f"init_from={source}", "algo.hidden_sizes=[5]"], rf"init_from={source}: its hidden_sizes: \[8\]"),
         ([f"init_from={tmp_path}"], f"init_from={tmp_path}: {tmp_path} is not a run folder"),
-        (["init_from=3"], "init_from=3 has the wrong type; allowed: text or null"),
+        (["init_from=3"], "init_from=3 must be a string or null"),
     ):
         for dry in ("true", "false"):
             with pytest.raises(ConfigError, match=said):
