@@ -123,7 +123,7 @@ def evaluate(
     if video is not None and film is not None:
         write_output("video", video, film.content)
     returns, lengths = played.returns, played.lengths
-    metrics = dict(zip(spec.metrics, played.told.T, strict=True))
+    metrics = dict(zip(spec.metrics, played.env_metrics.T, strict=True))
     low, high = interval(returns[:, None], mean, seed=seed, resamples=RESAMPLES)
     cut = cut_off(lengths, max_steps, spec)
     return Evaluation(

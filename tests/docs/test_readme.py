@@ -59,7 +59,7 @@ SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4",
 ONE_TRIAL = ["budget.iterations=1", "algo.eval_every_iterations=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden_sizes=[4]", "algo.reproduce_every=1"]
-ONE_TRIAL = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
+ONE_TASK = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
 # Whoever learns learns it: tests/sanity asks for more.
 AT_A_GLANCE = replace(BANDIT, steps=64, memoryless=Bar(), recurrent=Bar(), deterministic=Bar())
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
@@ -219,7 +219,7 @@ def test_a_command_beside_the_run_works(
         words += ["serve.address=127.0.0.1:0"]
         monkeypatch.setattr(serve, "_wait", lambda server: 0)
     if module == "paddock.sanity":
-        words += ONE_TRIAL
+        words += ONE_TASK
         monkeypatch.setitem(sanity.TASKS, "bandit", AT_A_GLANCE)
     words += ["episodes=2"] if "players=" in command and "episodes=" not in command else []
     monkeypatch.setattr(sys, "argv", [module, *words])
