@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.algos.multiagent.selfplay.sides import are_alike
+from paddock.algos.multiagent.selfplay.sides import is_symmetric
 from paddock.algos.protocol import LearnsInEnv
 from paddock.envs.errors import require
 
@@ -178,7 +178,9 @@ def _matches(
     }
     _print({"run": run, "policy": f"@{iteration}, {describe_moment(progress)}"})
     half = (
-        "half of them on exchanged sides" if are_alike(algorithm.env) else "in pairs on exchanged sides, won together"
+        "half of them on exchanged sides"
+        if is_symmetric(algorithm.env)
+        else "in pairs on exchanged sides, won together"
     )
     _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
     _print({"actions": played.actions()})

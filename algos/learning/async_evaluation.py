@@ -17,7 +17,7 @@ from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.multiagent.evaluation import metrics_per_policy
 from paddock.algos.multiagent.joint_policy import make_joint_policy
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against
-from paddock.algos.multiagent.selfplay.opponents import Opponents
+from paddock.algos.multiagent.selfplay.opponent_pool import OpponentPool
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Weights
 from paddock.algos.networks.native_policy import network_of
@@ -60,7 +60,7 @@ class AsyncEvaluation:
         episodes: int,
         max_steps: int,
         *weights: Weights,
-        against: Opponents | None = None,
+        against: OpponentPool | None = None,
     ) -> None:
         """Have settings, and the weights of each policy before the first update.
 

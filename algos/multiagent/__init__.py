@@ -1,1 +1,1 @@
-"""Several agents in one environment: what single-agent code does not have to know."""
+"""Multi-agent training: policies per role, self-play, leagues and AEC transitions."""

@@ -1,4 +1,4 @@
-"""Play rollouts of several agents, by one policy or several; of one agent see `learning/rollouts/collector.py`."""
+"""Collect rollouts of several agents with one policy or several; `learning/rollouts/collector.py` has one agent's."""
 
 import time
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from paddock.envs.vector.remote import is_shared
 
 
 def make_collector(config: RolloutConfig, actor: int = 0) -> "Collector | JointCollector":
-    """Return what plays an actor's share of rollouts, of one agent or of several."""
+    """Build the collector of an actor's share of rollouts, for one agent or several."""
     alone = config.policies is None and config.env.seats == 1 and not is_shared(config.vec)
     return Collector(config, actor) if alone else JointCollector(config, actor)
 
 
 class JointCollector:
-    """Plays rollouts of several agents in one vector of environments; otherwise as `Collector`."""
+    """Collector of rollouts of several agents in one vector of environments."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
         self._config, self._index, self._policies = config, actor, config.policy_group
@@ -40,13 +40,15 @@ class JointCollector:
         ]
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
-        """Play T steps from `start`, wherever these environments are now.
+        """Play T steps from `start`, whatever the present state of the environments.
 
         Args:
-            weights: of each policy.
+            weights: one per policy.
+            start: the point to resume from.
+            iteration: number of the iteration, a key of the action noise.
 
         Returns:
-            The rollout of each policy that learns, and their end, whose `played` are the actions of these rollouts alone.
+            The rollout of each learning policy, and the end point, whose `played` holds only these rollouts' actions.
         """
         config, policies, T, worlds = self._config, self._policies, self._config.num_steps, self._config.vec.num_envs
         start = self.envs.enter(start, iteration)
@@ -65,13 +67,13 @@ class JointCollector:
         end = self.envs.leave(start, over, state, action)
         rollouts = []
         for k, recorder in enumerate(played):
-            if policies.specs[k].versions:  # of which nobody learns
+            if policies.specs[k].versions:  # frozen
                 continue
-            # They waited together, which counts once, as do rewards to the dead, whoever would have played there.
+            # Waiting time and rewards of dead agents are shared by all policies, so only the first reports them.
             steps, lives = recorder.steps(0.0 if k else env_s), {**recorder.lives, "stray_reward": 0.0 if k else stray}
             values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-            told = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self.envs.venv.restarts}
-            rollouts.append(Rollout(weights[k].version, **told, **lives, **values))
+            ends = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self.envs.venv.restarts}
+            rollouts.append(Rollout(weights[k].version, **ends, **lives, **values))
         return rollouts, end
 
     def close(self) -> None:
@@ -79,12 +81,12 @@ class JointCollector:
         self.envs.venv.close()
 
     def _own(self, point: ResumePoint, k: int) -> ResumePoint:
-        """Return where a policy's rows stand."""
+        """Return a policy's rows of a resume point."""
         if self._policies.single:
             return point
         width = self._policies.specs[k].architecture.state_width
         state = point.state[self._policies.rows(k, len(point.length)), :width]
-        owned = self._policies.owned(k, self._view.policy_ids(point.episode))  # the others' memory is nothing to it
+        owned = self._policies.owned(k, self._view.policy_ids(point.episode))  # hide the others' memory
         return replace(point, state=state if owned is None else np.where(owned[:, None], state, 0))
 
     def _step(
@@ -94,11 +96,11 @@ class JointCollector:
         start: ResumePoint,
         state: NDArray[np.float32],
     ) -> tuple[list[PolicyRecorder], NDArray[np.bool_], float, float]:
-        """Choose and step, group by group; the policies' memory [N, S] is changed.
+        """Choose actions and step, group by group; update the policies' memory `state` [N, S] in place.
 
         Returns:
-            What each policy met, which environments ended an episode in each step [T, W], the seconds spent waiting for
-            them, and what they paid to agents who did not live.
+            A recorder per policy, the environments that ended an episode in each step [T, W], the seconds spent waiting
+            for environments, and the sum of rewards to dead agents.
         """
         config, policies, view = self._config, self._policies, self._view
         T, W, seats = config.num_steps, config.vec.num_envs, config.env.seats
@@ -127,7 +129,7 @@ class JointCollector:
                     over[t - 1, worlds] = ended
                     if policy_ids is not None and ended.any():
                         episode[worlds] += ended
-                        view.recast(policy_ids, episode, worlds.start + np.flatnonzero(ended))
+                        view.update_policy_ids(policy_ids, episode, worlds.start + np.flatnonzero(ended))
                     for recorder in played:
                         recorder.record(t, group, given, None if policy_ids is None else policy_ids[rows])
                     env_s += time.perf_counter() - before

@@ -1,4 +1,4 @@
-"""Which policy acts for whom: one for each role, or as a mapping of policies to roles and agents says."""
+"""Assignment of agents to policies: one policy per role, or as the key `algo.policies` maps them."""
 
 import fnmatch
 import re
@@ -22,7 +22,7 @@ NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def prepare_env(env: EnvSpec, vec: Vec, agent_id_feature: bool) -> EnvSpec:
-    """Return the recipe of environments that rollouts are played in; see `playable` and `with_agent_ids`."""
+    """Return the specification of training environments; see `playable` and `with_agent_ids`."""
     return playable(with_agent_ids(env, agent_id_feature), vec)
 
 
@@ -34,15 +34,16 @@ def make_policy_group(
     """Build the policies of an environment, each with its own network.
 
     Args:
+        env: the environment.
         policies: see `divide`.
-        architecture: makes a network, given what agents see and do.
+        architecture: builds a network for an observation layout and an action space.
 
     Raises:
-        ConfigError: the mapping does not divide the agents, or what they see and do has no network.
+        ConfigError: the mapping is invalid, or no network supports the spaces.
     """
     if env.seats == 1:
-        said = f"algo.policies={_spell(policies)}: env.id={env.id} has one agent; leave it at null"
-        require(policies is None, said)
+        what = f"algo.policies={_format(policies)}: env.id={env.id} has one agent; leave it at null"
+        require(policies is None, what)
         return PolicyGroup.shared(architecture(*spaces_of(env)), 1)
     divided = divide(env, policies)
     if len(divided) == 1:
@@ -56,26 +57,27 @@ def make_policy_group(
 
 
 def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
-    """Return whom each policy acts for, as a role of its name; in the order of their first seats.
+    """Return the agents of each policy, as a role of the policy's name, sorted by first seat.
 
     Args:
-        policies: name -> the name of a role or of an agent, or of agents alike, as `red_*`, or a list of them; None:
-            one for each role.
+        env: the environment.
+        policies: maps policy names to a role, an agent, a pattern such as `red_*`, or a list of these; None: one policy
+            per role.
 
     Raises:
-        ConfigError: an agent has none or two, or those of one see or do different things.
+        ConfigError: an agent has no policy or two, or agents of one policy have different spaces.
     """
     if policies is None:
         return list(env.roles)
-    key = f"algo.policies={_spell(policies)}"
-    require(bool(policies), f"{key} names no policy; leave it at null for one for each role")
+    key = f"algo.policies={_format(policies)}"
+    require(bool(policies), f"{key} names no policy; use null for one policy per role")
     known = {agent: (role, seat) for role in env.roles for agent, seat in zip(role.agents, role.seats, strict=True)}
     roles = {role.name: role for role in env.roles}
     taken: dict[str, str] = {}  # agent -> its policy
     divided = []
     for name, named in policies.items():
         fits = NAME.fullmatch(str(name)) is not None
-        require(fits, f"{key}: '{name}' is no name for a policy; use letters, digits, _ and -, a letter first")
+        require(fits, f"{key}: '{name}' is not a valid policy name; use letters, digits, _ and -, a letter first")
         words = [named] if isinstance(named, str) else named
         listed = isinstance(words, Sequence) and all(isinstance(word, str) for word in words) and bool(words)
         require(listed, f"{key}: {name} must be a role, an agent, or a list of them; {_choices(env)}")
@@ -83,24 +85,24 @@ def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
         for word in words:
             found = roles[word].agents if word in roles else fnmatch.filter(known, word) if "*" in word else [word]
             close = nearest(word, [*roles, *known])
-            there = bool(found) and all(agent in known for agent in found)
-            require(there, f"{key}: env.id={env.id} has neither a role nor an agent '{word}'; {close}")
+            exists = bool(found) and all(agent in known for agent in found)
+            require(exists, f"{key}: env.id={env.id} has neither a role nor an agent '{word}'; {close}")
             agents += found
         for agent in agents:
             require(agent not in taken, f"{key}: {agent} has two policies, {taken.get(agent)} and {name}; give it one")
             taken[agent] = str(name)
         of = {known[agent][0].name for agent in agents}
-        alike = f"{key}: {name} acts for roles {' and '.join(sorted(of))}, which see or do different things"
-        require(len(of) == 1, f"{alike}; give each a policy of its own")
+        several = f"{key}: {name} acts for roles {' and '.join(sorted(of))}, which have different spaces"
+        require(len(of) == 1, f"{several}; give each its own policy")
         pairs = sorted((known[agent][1], agent) for agent in agents)
         seats, names = tuple(seat for seat, _ in pairs), tuple(agent for _, agent in pairs)
         divided.append(replace(roles[of.pop()], name=str(name), seats=seats, agents=names))
     left = [agent for agent in known if agent not in taken]
-    require(not left, f"{key}: no policy acts for {', '.join(left)}; name them too")
+    require(not left, f"{key}: no policy acts for {', '.join(left)}; assign them too")
     return sorted(divided, key=lambda role: role.seats[0])
 
 
-def _spell(policies: Any) -> str:
+def _format(policies: Any) -> str:
     return str(policies).replace("'", "")
 
 

@@ -1,4 +1,4 @@
-"""Whole episodes of environments with several agents, each of which is a row; see `learning/episodes.py`."""
+"""Whole episodes of multi-agent environments, one row per agent; `learning/episodes.py` has one agent's."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from paddock.envs.vector.storage import Layouts, allocate
 def play_episodes(
     venv: VectorEnv, env: EnvSpec, players: Players, seeds: Sequence[int], *, cap: int | None, **options: Any
 ) -> Episodes:
-    """Play an episode from each seed, of one agent or of several; see `learning.episodes.play`."""
+    """Play one episode per seed, with one agent or several; see `learning.episodes.play`."""
     if venv.seats == 1:
         return play(venv, players, seeds, cap=cap, **options)
     return play_jointly(venv, env, players, seeds, cap=cap, **options)
@@ -35,17 +35,17 @@ def play_jointly(
     watch: Callable[[], None] | None = None,
     metrics: Sequence[str] = (),
 ) -> Episodes:
-    """Play an episode of several agents from each seed.
+    """Play one episode of several agents per seed.
 
     Args:
-        venv: W worlds that do not restart by themselves; row = world * seats + seat.
-        env: their recipe.
-        players: one in each row.
-        seeds: of the episodes.
-        cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to return the moments of the observations seen; empty: of none.
+        venv: W environments without autoreset; row = environment * seats + seat.
+        env: their specification.
+        players: one player per row.
+        seeds: seeds of the episodes.
+        cap: step limit of an episode; None: the environment's own limit.
+        observe: [E], whether to return an episode's observation moments; empty: for none.
         watch: called after every step.
-        metrics: names of the environment's own numbers that are wanted, as means over lives.
+        metrics: names of environment metrics to report, as means over lives.
     """
     observe = observe or [False] * len(seeds)
     seats, rows_count = venv.seats, venv.num_envs
@@ -55,10 +55,10 @@ def play_jointly(
     moments: list[Moments | None] = [None] * episodes
     env_metrics = np.full((episodes, len(metrics)), np.nan)
     lives: list[list[float]] = [[] for _ in range(episodes)]
-    whose: list[list[int]] = [[] for _ in range(episodes)]
-    own_numbers: list[list[list[float]]] = [[] for _ in range(episodes)]
+    seats_of: list[list[int]] = [[] for _ in range(episodes)]
+    life_metrics: list[list[list[float]]] = [[] for _ in range(episodes)]
 
-    playing = np.full(worlds, -1)  # the episode in each world
+    playing = np.full(worlds, -1)  # the episode of each environment
     steps, total = np.zeros(worlds, np.int64), np.zeros(rows_count)  # of each episode, and of each row's life
     obs = np.zeros((rows_count, *players.shape), players.dtype)
     seen = RowMoments(players.numbers(obs))
@@ -67,7 +67,7 @@ def play_jointly(
     waiting_rows = np.tile(blank_agent_rows(env), worlds) if len(env.roles) > 1 else None
 
     def start(ids: NDArray[np.intp], first: int) -> int:
-        """Fill the free worlds with the episodes from `first` on; return the first one still waiting."""
+        """Start episodes from `first` on in the free environments `ids`; return the next one that waits."""
         ids = ids[: episodes - first]
         if not len(ids):
             return first
@@ -87,7 +87,7 @@ def play_jointly(
 
     def end_life(row: int, episode: int) -> None:
         lives[episode].append(float(total[row]))
-        whose[episode].append(row % seats)
+        seats_of[episode].append(row % seats)
         total[row], lived[row] = 0, False
         players.forget(row)
 
@@ -97,14 +97,14 @@ def play_jointly(
         for row in own[lived[own]].tolist():  # cut off
             end_life(row, episode)
         returns[episode] = sum(lives[episode]) / seats
-        if own_numbers[episode]:
-            env_metrics[episode] = np.mean(own_numbers[episode], axis=0)
+        if life_metrics[episode]:
+            env_metrics[episode] = np.mean(life_metrics[episode], axis=0)
         acts[own] = False
         if observe[episode]:
             moments[episode] = functools.reduce(Moments.merge, [seen.of(row) for row in own.tolist()])
 
     def active_rows() -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """Return the worlds where an episode is played, their rows, and those rows that are observed."""
+        """Return the environments with a running episode, their rows, and the rows seats_of moments are taken."""
         active = np.flatnonzero(playing >= 0)
         observed = active[[observe[episode] for episode in playing[active]]]
         return active, rows_of[active].ravel(), rows_of[observed].ravel()
@@ -116,9 +116,9 @@ def play_jointly(
         if len(observed):
             at = observed[acts[observed]]
             seen.add(at, players.numbers(obs[at]))
-        # No row that waits may depend on another role's bytes, nor have no legal action.
+        # An inactive row must not depend on another role's bytes, and needs a legal action.
         obs[~acts] = obs[acts.argmax()] if waiting_rows is None else waiting_rows[~acts]
-        # Where no row acts the step ignores all actions.
+        # If no row acts, the step ignores all actions.
         actions = players.act(obs, acts) if acts.any() else no_action
         venv.send(actions[rows], rows)
         given, reward, terminated, truncated, infos = venv.recv(rows)
@@ -132,7 +132,7 @@ def play_jointly(
             episode = playing[rows[k] // seats]
             end_life(int(rows[k]), episode)
             if metrics:
-                own_numbers[episode].append(read_numbers(infos["final_info"], metrics, k))
+                life_metrics[episode].append(read_numbers(infos["final_info"], metrics, k))
         ended = infos["over"].copy()
         if cap is not None:
             ended |= steps[active] >= cap
@@ -144,5 +144,5 @@ def play_jointly(
             waiting = start(over, waiting)
             active, rows, observed = active_rows()
     return Episodes(
-        returns, lengths, moments, env_metrics, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
+        returns, lengths, moments, env_metrics, [*map(np.array, lives)], [np.array(each, np.int64) for each in seats_of]
     )

@@ -1,4 +1,4 @@
-"""Metrics of evaluations of several agents."""
+"""Evaluation metrics of several agents."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from paddock.algos.multiagent.policies import PolicyGroup
 
 
 def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """Return metrics of all agents together, given the returns of all lives in each episode; of one agent none."""
+    """Return metrics of all agents together, given the returns of each episode's lives; empty for one agent."""
     if not lives:
         return {}
     return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
 
 
 def metrics_per_policy(policies: PolicyGroup, games: Sequence[Episodes]) -> dict[str, float]:
-    """Return metrics of the lives of each of several policies; of one policy none.
+    """Return metrics of each policy's lives; empty if there is one policy.
 
     Args:
         policies: the policies.
-        games: of each policy, or those of all together.
+        games: one entry per policy, or one for all together.
     """
     metrics: dict[str, float] = {}
     for k, spec in enumerate(() if policies.single else policies.specs):

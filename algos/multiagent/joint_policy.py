@@ -1,4 +1,4 @@
-"""Policies that share worlds: who plays in which seat."""
+"""Joint policy of several policies that play the seats of one environment."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
@@ -19,77 +19,79 @@ from paddock.envs.spec import EnvSpec
 
 @final
 class JointPolicy:
-    """Plays all seats of worlds, each by one of several policies, which keep memories of their own.
+    """Policy of all seats, each played by one of several member policies with its own memory.
 
-    Observations and actions are rows of whole worlds, as a packed vector has them: row = world * seats + seat. Where
-    seats have several roles, a policy sees and gives the rows of the role that it plays, and need know of no other.
+    Observations and actions are rows of whole environments: row = environment * seats + seat. If there are several
+    roles, a member sees and returns rows in the layout of the role that it plays.
     """
 
     def __init__(
         self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int], names: Sequence[str] = ()
     ) -> None:
-        """Seat policies.
+        """Assign policies to seats.
 
         Args:
-            env: the worlds.
-            members: who plays.
-            seats: [A], which of the members plays in each seat.
-            names: of the members, where they have any.
+            env: the environment.
+            members: the policies.
+            seats: [A], the index of the member that plays each seat.
+            names: names of the members, if any.
 
         Raises:
-            ConfigError: there are other seats, or a member plays seats of two roles.
+            ConfigError: `seats` does not fit the environment, or a member plays seats of two roles.
         """
-        known = len(seats) == env.seats and all(0 <= member < len(members) for member in seats)
+        valid = len(seats) == env.seats and all(0 <= member < len(members) for member in seats)
         what = f"seats={list(seats)} must name one of {len(members)} members for each of {env.seats} seats"
-        require(known, f"{what} of env.id={env.id}")
+        require(valid, f"{what} of env.id={env.id}")
         self._seats = np.array(seats, np.intp)
         self._named = dict(zip(names, members, strict=True)) if names else {}
         self._agents = {seat.agent: members[k] for seat, k in zip(env.made.seats, seats, strict=True)}
         self._members = [_seat(env, member, np.flatnonzero(self._seats == k)) for k, member in enumerate(members)]
 
     def at(self, seat: int) -> Policy:
-        """Return who plays in a seat, on that seat's rows."""
+        """Return the policy of a seat, which acts on joint rows."""
         return self._members[self._seats[seat]].policy
 
     def plays(self, seat: int) -> Policy:
-        """Return who plays in a seat, on rows of its own role."""
+        """Return the policy of a seat, which acts on rows of its own role."""
         return list(self._agents.values())[seat]
 
     def find(self, word: str | None) -> Policy:
-        """Return the policy of a name, or of an agent, on rows of its own role.
+        """Return the policy of a policy or agent name, which acts on rows of its own role.
 
         Raises:
-            ConfigError: there is none, or none is named.
+            ConfigError: the name is missing or unknown.
         """
-        known = f"its policies are {', '.join(self._named) or 'of agents'} ({', '.join(map(str, self._agents))})"
-        require(word is not None, f"several policies were learned; name one by of=: {known}")
+        agents = ", ".join(map(str, self._agents))
+        known = f"policies: {', '.join(self._named)}; agents: {agents}" if self._named else f"agents: {agents}"
+        require(word is not None, f"the run learned several policies; choose one with of= ({known})")
         found = self._named.get(str(word), self._agents.get(str(word)))
         if found is None:
-            raise ConfigError(f"of={word} is neither a policy nor an agent; {known}")
+            raise ConfigError(f"of={word} is neither a policy nor an agent ({known})")
         return found
 
     @property
     def populations(self) -> Mapping[str, Policy]:
-        """The policies of a league, of which any may play any seat, by their names; else nothing."""
+        """Policies of a league, any of which may play any seat, by name; empty if this is no league."""
         return self._named if len(self._named) > len(set(self._seats.tolist())) else {}
 
     @property
     def has_distribution(self) -> bool:
-        """Whether actions of any can be drawn."""
+        """Whether any member's actions can be sampled."""
         return any(can_draw(member.policy) for member in self._members)
 
     def drawing(self, generator: np.random.Generator) -> "JointPolicy":
-        """Return the same policies with actions drawn from this generator, of those that can draw."""
+        """Return the same policies, with actions sampled from this generator where possible."""
         drawn = object.__new__(JointPolicy)
         drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
         drawn._members = [_Member(drawn_by(each.policy, generator), each.memory) for each in self._members]
         return drawn
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map rows [W * A, ...] of whole worlds to actions [W * A, ...].
+        """Map rows [W * A, ...] of whole environments to actions [W * A, ...].
 
         Args:
-            state: [W * A, S], each row as wide as the widest memory; None begins new episodes.
+            obs: observations.
+            state: [W * A, S], each row as wide as the largest memory; None starts new episodes.
         """
         member_of = self._seats[np.arange(len(obs)) % len(self._seats)]
         actions: NDArray[Any] | None = None
@@ -110,7 +112,7 @@ class JointPolicy:
 
 
 def make_joint_policy(policies: PolicyGroup, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
-    """Return the policy of an environment's only policy, or those of several in their seats: of a league the first."""
+    """Build the policy that acts for all agents; of a league, the first policy plays every seat."""
     each = [ActorPolicy(spec.architecture, one) for spec, one in zip(policies.specs, weights, strict=True)]
     if policies.single:
         return each[0]
@@ -120,44 +122,45 @@ def make_joint_policy(policies: PolicyGroup, env: EnvSpec, weights: Sequence[Wei
 
 class _Member(NamedTuple):
     policy: Policy
-    memory: int  # how wide it is
+    memory: int  # size of the recurrent state
 
 
 @final
 class RolePolicy:
-    """Plays one role of several, on rows as wide as the widest role's."""
+    """Policy of one of several roles that acts on rows of the joint layout."""
 
     def __init__(self, policy: Policy, observations: Layout, actions: Layout, rows: SeatRows) -> None:
         """Wrap the policy of a role.
 
         Args:
-            observations: as the policy sees them.
-            actions: as it gives them.
-            rows: in which the actions of all roles lie.
+            policy: the policy.
+            observations: layout of its observations.
+            actions: layout of its actions.
+            rows: joint layout of all roles' actions.
         """
         self._policy, self._observations, self._actions, self._rows = policy, observations, actions, rows
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map wide rows [B] to actions as wide rows [B]."""
-        acted, told, state = self._policy.act(narrow(obs, self._observations), state)
-        return widen_actions(acted, self._actions, self._rows.row), told, state
+        """Map joint rows [B] to actions as joint rows [B]."""
+        acted, extras, state = self._policy.act(narrow(obs, self._observations), state)
+        return widen_actions(acted, self._actions, self._rows.row), extras, state
 
     @property
     def has_distribution(self) -> bool:
-        """Whether its actions can be drawn."""
+        """Whether actions can be sampled."""
         return can_draw(self._policy)
 
     def drawing(self, generator: np.random.Generator) -> "RolePolicy":
-        """Return the same policy with actions drawn from this generator, if it can draw."""
+        """Return the same policy, with actions sampled from this generator if possible."""
         return RolePolicy(drawn_by(self._policy, generator), self._observations, self._actions, self._rows)
 
 
 def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
-    """Return a policy as it plays in these seats."""
+    """Return a policy as a member that plays these seats."""
     roles = env.roles
     played = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
     names = " and ".join(role.name for role in played)
-    require(len(played) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
+    require(len(played) == 1, f"env.id={env.id}: one policy cannot play {names}, which have different spaces")
     _, _, state = policy.act(blank_row(played[0].observations), None)
     memory = 0 if state is None else int(np.size(state))
     if len(roles) > 1:

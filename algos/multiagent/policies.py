@@ -1,9 +1,9 @@
-"""PolicyGroup: the policies that act in one environment, and which rows of its worlds each acts for.
+"""The policies that act in one environment, and the rows that each of them acts for.
 
-One policy is one part, whose rows are all rows as they are. Of several each sees its own rows alone, as its own role
-has them. A part's rows stay the same for a whole run, and it acts on all of them, so that no shape and no last bit
-depends on who lives. Where several policies are for the same seat, a `Cast` says which of them plays there in an episode:
-to the others that row is dead until the world restarts.
+A single policy acts for all rows. Each of several policies sees only its own rows, in its role's layout. A policy's rows
+are fixed for the whole run and it acts on all of them, so shapes and last bits do not depend on which agents are alive.
+If several policies may play the same seat, a `PolicyMapping` chooses one for each episode; for the others that row is
+dead until the environment resets.
 """
 
 import functools
@@ -24,21 +24,22 @@ from paddock.envs.spec import EnvSpec
 Value = TypeVar("Value")
 Rows = slice | NDArray[np.intp]
 Flags = NDArray[np.bool_]
-# Of worlds [W] in their episodes [W], by these alone: who plays at each seat, [W, seats]. Players are numbered in the
-# order of policies; a part of versions has one number for each.
-Cast = Callable[[NDArray[np.intp], NDArray[np.int64]], NDArray[np.intp]]
+# Maps environment indices [W] and their episodes [W] to the policy that plays each seat, [W, seats]. Policies are
+# numbered in the order of specs; a spec of V versions takes V numbers.
+PolicyMapping = Callable[[NDArray[np.intp], NDArray[np.int64]], NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy and the seats that it is for.
+    """A policy and the seats it may play.
 
     Attributes:
-        name: of the policy; "" of one that acts for all.
-        seats: in each world, in order; of one role.
-        layouts: how its observations and actions lie at the start of a row, where a world has several roles; None: rows
-            are as its own.
-        versions: how many frozen versions of the policy it plays, and learns from none; 0: the one that learns.
+        name: name of the policy; "" for one that acts for all agents.
+        seats: sorted seats in each environment, all of one role.
+        architecture: its network.
+        layouts: layouts of its observations and actions within a row, if the environment has several roles; None: rows
+            need no conversion.
+        versions: number of frozen versions that play without learning; 0: the policy that learns.
     """
 
     name: str
@@ -49,7 +50,7 @@ class PolicySpec:
 
     @property
     def rows_per_env(self) -> int:
-        """Rows of an environment that it acts for."""
+        """Number of rows per environment that the policy acts for."""
         return len(self.seats)
 
 
@@ -58,54 +59,55 @@ class PolicyGroup:
     """All policies of an environment.
 
     Attributes:
-        seats: rows of a world.
-        wide: what rows of observations and of actions are made of, where a world has several roles.
-        cast: where policies share seats; None: no two do.
+        specs: the policies.
+        seats: rows per environment.
+        row_dtypes: dtypes of rows of observations and of actions, if the environment has several roles.
+        mapping: the policy that plays each seat; None: no two policies share a seat.
     """
 
     specs: tuple[PolicySpec, ...]
     seats: int
-    wide: tuple[np.dtype[Any], np.dtype[Any]] | None = None
-    cast: Cast | None = None
+    row_dtypes: tuple[np.dtype[Any], np.dtype[Any]] | None = None
+    mapping: PolicyMapping | None = None
 
     @classmethod
     def shared(cls, architecture: Architecture, seats: int) -> "PolicyGroup":
-        """Return the one part of a policy that acts for all."""
+        """Return the group of one policy that is shared by all agents."""
         return cls((PolicySpec("", tuple(range(seats)), architecture),), seats)
 
     @classmethod
-    def of(cls, each: Sequence[PolicySpec], env: EnvSpec, cast: Cast | None = None) -> "PolicyGroup":
-        """Return the policies of an environment's worlds."""
-        return cls(tuple(each), env.seats, wide_rows(env), cast)
+    def of(cls, specs: Sequence[PolicySpec], env: EnvSpec, mapping: PolicyMapping | None = None) -> "PolicyGroup":
+        """Return the policies of an environment."""
+        return cls(tuple(specs), env.seats, joint_row_dtypes(env), mapping)
 
     @property
     def rows_per_env(self) -> int:
-        """Rows of an environment, one for each seat."""
+        """Number of rows per environment, one for each seat."""
         return self.seats
 
     @property
     def single(self) -> bool:
-        """Whether one policy acts for all."""
+        """Whether one policy acts for all agents."""
         return len(self.specs) == 1
 
     @property
     def names(self) -> list[str]:
-        """Of the policies; [""] of one that acts for all."""
+        """Names of the policies; [""] for one that acts for all."""
         return [spec.name for spec in self.specs]
 
     @property
     def layouts(self) -> list[Layout]:
-        """How the observations of each policy lie in rows."""
+        """Layouts of each policy's observations."""
         return [spec.architecture.inputs.layout for spec in self.specs]
 
     @property
     def state_width(self) -> int:
-        """S, numbers of a row's memory: of the policy that has the longest."""
+        """Size S of a row's recurrent state: the largest of all policies."""
         return max(spec.architecture.state_width for spec in self.specs)
 
     @property
     def components(self) -> int:
-        """K of the actions [T, N, K] that lead to a point: numbers of the only policy, or bytes of the longest."""
+        """K of the packed actions [T, N, K]: components of the only policy, or bytes of the largest action."""
         heads = [spec.architecture.head for spec in self.specs]
         if self.single:
             return heads[0].components
@@ -113,49 +115,49 @@ class PolicyGroup:
 
     @property
     def compact_dtype(self) -> np.dtype[Any]:
-        """What they are."""
+        """Dtype of packed actions."""
         return np.dtype(self.specs[0].architecture.head.compact_dtype if self.single else np.uint8)
 
     def rows(self, k: int, worlds: int) -> Rows:
-        """Return where among the rows of so many worlds a policy's own are."""
+        """Return the indices of a policy's rows among those of `worlds` environments."""
         if self.single:
             return slice(0, worlds * self.seats)
         return _rows(self.specs[k].seats, self.seats, worlds)
 
-    def own(self, k: int, batch: NDArray[Any]) -> NDArray[Any]:
-        """Return a policy's rows of a batch of whole worlds, as its own network takes them."""
+    def select(self, k: int, batch: NDArray[Any]) -> NDArray[Any]:
+        """Return a policy's rows of a batch of whole environments, in the layout of its network."""
         if self.single:
             return batch
         return self.narrow(k, batch[self.rows(k, len(batch) // self.seats)])
 
     def narrow(self, k: int, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return a policy's rows of observations, picked already, as its own network takes them."""
+        """Convert a policy's rows of observations to the layout of its network."""
         layouts = self.specs[k].layouts
         return rows if layouts is None else narrow(rows, layouts[0])
 
-    def hide(self, k: int, obs: NDArray[Any], acts: Flags) -> None:
-        """Blank the observations [B, ...] of those that await no action: nobody may depend on them."""
+    def blank_inactive(self, k: int, obs: NDArray[Any], acts: Flags) -> None:
+        """Blank the observations [B, ...] of rows that await no action, in place: no result may depend on them."""
         if not acts.all():
             obs[~acts] = blank_row(self.specs[k].architecture.inputs.layout)
 
     def policy_ids(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return who plays each row of worlds [W] in their episodes [W]; None: each policy its own."""
-        return None if self.cast is None else self.cast(world, episode).ravel()
+        """Return the policy that plays each row of environments [W] in their episodes [W]; None: no mapping."""
+        return None if self.mapping is None else self.mapping(world, episode).ravel()
 
     def owned(self, k: int, policy_ids: NDArray[np.intp] | None) -> Flags | None:
-        """Return which of a policy's rows it plays; None: all."""
+        """Return a mask of the rows that a policy plays, among its rows; None: all."""
         if policy_ids is None:
             return None
-        number = self.number(k, policy_ids)
+        number = self.version_index(k, policy_ids)
         return (number >= 0) & (number < max(self.specs[k].versions, 1))
 
-    def number(self, k: int, policy_ids: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return of each of a policy's rows which of its versions plays there; those that others play are outside."""
+    def version_index(self, k: int, policy_ids: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the version that plays each of a policy's rows; out of range where another policy plays."""
         before = sum(max(spec.versions, 1) for spec in self.specs[:k])
         return np.asarray(policy_ids[self.rows(k, len(policy_ids) // self.seats)] - before)
 
     def join(self, actions: Sequence[NDArray[Any]], policy_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
-        """Return one batch of whole worlds of all policies' actions, each as its head gives them to environments."""
+        """Join all policies' actions, as their heads give them to environments, to a batch of whole environments."""
         if self.single:
             return actions[0]
         worlds = len(actions[0]) // len(self.specs[0].seats)
@@ -172,10 +174,11 @@ class PolicyGroup:
         return batch
 
     def pack(self, actions: Sequence[NDArray[Any]], owned: Sequence[Flags | None]) -> NDArray[Any]:
-        """Return all policies' actions [T, B, K] as a `ResumePoint` keeps them, [T, N, components].
+        """Pack all policies' actions [T, B, K] as a `ResumePoint` stores them, [T, N, components].
 
         Args:
-            owned: of each policy, which of its rows it played, [T, B]; None: all.
+            actions: one array per policy.
+            owned: masks [T, B] of the rows that each policy played; None: all.
         """
         if self.single:
             return actions[0].astype(self.compact_dtype)
@@ -190,7 +193,7 @@ class PolicyGroup:
         return packed
 
     def unpack(self, packed: NDArray[Any], policy_ids: NDArray[np.intp] | None = None) -> NDArray[Any]:
-        """Return packed actions [R, components] of whole worlds as environments take them."""
+        """Unpack actions [R, components] of whole environments into the form that environments take."""
         worlds, actions = len(packed) // self.seats, []
         for k, spec in enumerate(self.specs):
             head, own, owned = spec.architecture.head, packed, self.owned(k, policy_ids)
@@ -198,52 +201,56 @@ class PolicyGroup:
                 compact = np.dtype(head.compact_dtype)
                 own = np.ascontiguousarray(packed[self.rows(k, worlds), : head.components * compact.itemsize])
                 own = own.view(compact).reshape(-1, head.components)
-                own = own if owned is None else np.where(owned[:, None], own, 0)  # not what another head meant
+                own = own if owned is None else np.where(owned[:, None], own, 0)  # the rest belongs to another head
             actions.append(head.to_env(own.astype(head.inner_dtype)))
         return self.join(actions, policy_ids)
 
     def state_dict(self, normalized: bool = False) -> dict[str, Any]:
-        """Return what of a run's state holds for these policies alone: `divisors`, if there are any.
+        """Return the divisors of byte observations, unless all are the default 255.
 
         Args:
-            normalized: observations are, those that are a Box of bytes instead of being divided.
+            normalized: whether observations are normalized; then a Box of bytes is not divided.
         """
         divisors = self._divisors(normalized)
         return {} if divisors is None else {"divisors": divisors}
 
     def check(self, state: Mapping[str, Any], normalized: bool = False) -> None:
-        """Compare a run's state with these policies.
+        """Check that a run's state fits these policies.
+
+        Args:
+            state: of the run.
+            normalized: see `state_dict`.
 
         Raises:
-            ConfigError: bytes of observations are divided otherwise than when the run learned from them.
+            ConfigError: byte observations have other divisors than in the run.
         """
         then, now = state.get("divisors"), self._divisors(normalized)
-        what = f"env: bytes of observations were divided by {then} when this run began, and are by {now} now"
-        require(then == now, f"{what}, as other bounds are declared; choose another run.dir=")
+        what = f"env: this run divided byte observations by {then}, but the declared bounds now give {now}"
+        require(then == now, f"{what}; choose another run.dir=")
 
     def _divisors(self, normalized: bool) -> Any:
-        """By what bytes of observations are divided, as `by_name` gives it; None: by 255, as all were once."""
+        """Return the divisors of byte observations, as `by_name` gives them; None: all are 255."""
         networks = [spec.architecture for spec in self.specs]
         each = [[] if normalized and one.inputs.plain else one.divisors for one in networks]
         return self.by_name(each) if any(set(one) - {255} for one in each) else None
 
     def by_name(self, values: Sequence[Value]) -> Any:
-        """Return the value of the only policy, or those of several by their policies' names."""
+        """Return the value of the only policy, or a mapping of policy names to values."""
         return values[0] if self.single else {spec.name: value for spec, value in zip(self.specs, values, strict=True)}
 
     def in_order(self, given: Any) -> list[Any]:
-        """Return the values that `by_name` was given."""
+        """Invert `by_name`."""
         return [given] if self.single else [given[spec.name] for spec in self.specs]
 
     def _widen(self, k: int, actions: NDArray[Any]) -> NDArray[Any]:
         layouts = self.specs[k].layouts
-        if layouts is None or self.wide is None:
+        if layouts is None or self.row_dtypes is None:
             return actions
-        return widen_actions(actions, layouts[1], self.wide[1])
+        return widen_actions(actions, layouts[1], self.row_dtypes[1])
 
 
 def widen_actions(actions: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> NDArray[Any]:
-    """Return actions of a role, as its policy gives them, as rows of all roles."""
+    """Convert actions of a role's policy to rows of the joint layout of all roles."""
     if not layout.plain and actions.dtype.kind != "V":
         rows = layout.zeros(len(actions))
         layout.pack(actions, rows)
@@ -251,8 +258,8 @@ def widen_actions(actions: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> 
     return widen(actions, layout, row)
 
 
-def wide_rows(env: EnvSpec) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Return what rows of observations and of actions are made of where worlds have several roles; else None."""
+def joint_row_dtypes(env: EnvSpec) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """Return the dtypes of rows of observations and of actions that hold any role; None: there is one role."""
     if env.seats == 1 or len(env.roles) == 1:
         return None
     seats = [role.seats for role in env.roles]

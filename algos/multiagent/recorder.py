@@ -1,4 +1,4 @@
-"""What a policy's rows see, do and are given while T steps are played, group by group."""
+"""Recorder of one policy's observations, actions and rewards over T steps, group by group."""
 
 import time
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from paddock.envs.native.steps import Steps
 
 
 class PolicyRecorder:
-    """A part at work in one rollout: chooses actions for its rows, n of them, and keeps what came of it.
+    """Actor and recorder of one policy in one rollout: chooses actions for its n rows and records the results.
 
-    What somebody does is the same bits, whoever lives, and whoever else plays: a dense network has them for a row in
-    any company, and through others who awaits no action goes too, with a blank observation.
+    An agent's actions are bit-identical whichever other agents are alive: dense networks compute each row independently
+    of the batch, and other networks also compute the rows that await no action, with blank observations.
 
     Attributes:
-        recorder: of all its rows.
+        recorder: recorder of all rows.
         acts: [T + 1, n], rows that await an action of this policy; None: all, as there is one agent.
         owned: [T + 1, n], rows that this policy plays; None: all.
     """
@@ -41,16 +41,20 @@ class PolicyRecorder:
         *,
         explored: bool,
     ) -> None:
-        """Begin; see `Recorder`.
+        """Start recording.
 
         Args:
-            noise: [T, n, W], of its actions.
-            obs: [n, ...], what its rows see.
-            acts: [N], of all rows.
+            policies: all policies.
+            k: index of this policy.
+            groups: number of groups that environments are stepped in.
+            actor: computes actions.
+            noise: [T, n, W], of the actions.
+            obs: [n, ...], first observations.
+            acts: [N], all policies' rows that await an action; None: there is one agent.
             policy_ids: see `PolicyGroup.policy_ids`.
-            state: is changed.
-            explored: actions are not the head's own; what is learned of agents is then sequences of their turns, which
-                begin with the memory that they had.
+            state: recurrent states [n, S], updated in place.
+            metrics: names of the environment's metrics.
+            explored: whether an exploration strategy changes actions; replayed sequences then need the stored memory.
         """
         T, n = noise.shape[:2]
         self._policies, self._k, self._actor, self._noise = policies, k, actor, noise
@@ -71,10 +75,10 @@ class PolicyRecorder:
             self.owned = np.empty((T + 1, n), np.bool_)
             self.owned[0] = played
             self.acts[0] &= played
-        self._number = None if policy_ids is None else policies.number(k, policy_ids)  # [n], which version plays
+        self._number = None if policy_ids is None else policies.version_index(k, policy_ids)  # [n], which version plays
 
     def choose(self, t: int, group: int) -> NDArray[Any]:
-        """Return the actions of its rows in a group, as its head gives them to environments."""
+        """Return the actions of the policy's rows in a group, as its head gives them to environments."""
         rows, acts, actor, of = self._rows[group], self.acts, self._actor, self.recorder
         if self._memory is not None:
             self._memory[t, rows] = of.state[rows]
@@ -87,7 +91,7 @@ class PolicyRecorder:
             assert self._number is not None
             version = np.where(acting, self._number[rows], -1)
             of.action[t, rows], of.state[rows] = actor.choose(obs, state, noise, version)
-        elif isinstance(actor, DenseActor):  # which has no memory; the others' outputs and actions are 0
+        elif isinstance(actor, DenseActor):  # has no memory; inactive rows have outputs and actions 0
             at, out, action = np.flatnonzero(acting), of.out[t, rows], of.action[t, rows]
             out[:], action[:] = 0, 0
             if len(at):
@@ -101,11 +105,13 @@ class PolicyRecorder:
         return of.head.to_env(of.action[t, rows])
 
     def record(self, t: int, group: int, given: Any, policy_ids: NDArray[np.intp] | None) -> None:
-        """Note what a group gave on the step that led to observation t.
+        """Record the results of a group's step that led to observation t.
 
         Args:
-            given: what `recv` gave for all of its rows.
-            policy_ids: of who plays its rows from here on.
+            t: index of the observation.
+            group: index of the group.
+            given: result of `recv` for all rows of the group.
+            policy_ids: the policies that play the group's rows from now on.
         """
         rows, among = self._rows[group], self._among
         seen, reward, ended, cut, infos = given
@@ -121,30 +127,30 @@ class PolicyRecorder:
             reward, ended, cut = reward * was, ended & was, cut & was
             self.owned[t, rows] = self._policies.owned(self._k, policy_ids)
             if self._number is not None and policy_ids is not None:
-                self._number[rows] = self._policies.number(self._k, policy_ids)
-            self.recorder.state[rows][self.owned[t, rows] & ~was] = 0  # somebody else's memory
+                self._number[rows] = self._policies.version_index(self._k, policy_ids)
+            self.recorder.state[rows][self.owned[t, rows] & ~was] = 0  # another policy's memory
         self.recorder.record(t, rows, (seen, reward, ended, cut, infos), self._where)
         if self.acts is not None:
             self.acts[t, rows] = infos["acts"][among]
             if self.owned is not None:
                 self.acts[t, rows] &= self.owned[t, rows]
-            self._policies.hide(self._k, self.recorder.obs[t, rows], self.acts[t, rows])
+            self._policies.blank_inactive(self._k, self.recorder.obs[t, rows], self.acts[t, rows])
 
     @property
     def played(self) -> NDArray[np.bool_] | None:
-        """[T, n], whose actions were this policy's; None: all."""
+        """Mask [T, n] of the actions that this policy chose; None: all."""
         return None if self.owned is None else self.owned[:-1]
 
     @property
     def lives(self) -> dict[str, Any]:
-        """Of several agents `Rollout.acts` and `Rollout.memory`."""
+        """`Rollout.acts` and `Rollout.memory`, if there are several agents."""
         return {} if self.acts is None else {"acts": self.acts, "memory": self._memory}
 
     def steps(self, env_s: float) -> Steps:
-        """Return all of it; see `Recorder.steps`."""
-        assert not isinstance(self._actor, VersionsActor)  # of which nobody learns
+        """See `Recorder.steps`."""
+        assert not isinstance(self._actor, VersionsActor)  # frozen versions do not learn
         return self.recorder.steps(env_s, self._actor.log_std, self._join)
 
     def _join(self, finals: list[Any]) -> NDArray[Any]:
-        kind = self.recorder.obs.dtype if self._policies.wide is None else self._policies.wide[0]
+        kind = self.recorder.obs.dtype if self._policies.row_dtypes is None else self._policies.row_dtypes[0]
         return self._policies.narrow(self._k, np.array(finals, kind))

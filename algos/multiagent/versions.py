@@ -1,4 +1,4 @@
-"""Versions of one policy that play beside each other: which of them acts in a row is known row by row."""
+"""Several versions of one policy acting in one batch; each row names the version that acts."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -12,7 +12,7 @@ from paddock.envs.spaces.sparse import SparseRows
 
 
 def stack(versions: Sequence[Weights]) -> Weights:
-    """Return weights of V versions as one: parameters [V, P], means and deviations [V, O], the newest one's number."""
+    """Stack the weights of V versions: parameters [V, P], means and deviations [V, O], and the newest version number."""
     parameters, mean, std = (
         np.stack([getattr(weights, name) for weights in versions]) for name in ("parameters", "mean", "std")
     )
@@ -21,14 +21,14 @@ def stack(versions: Sequence[Weights]) -> Weights:
 
 @final
 class VersionsActor:
-    """Plays V versions of a policy."""
+    """Actor of V versions of a policy."""
 
     def __init__(self, architecture: Architecture, versions: int) -> None:
         self._actors = [make_actor(architecture) for _ in range(versions)]
         self._architecture, self._head = architecture, architecture.head
 
     def load(self, weights: Weights) -> None:
-        """Play these versions from now on, as `stack` gives them."""
+        """Load the weights of all versions, as `stack` gives them."""
         for actor, parameters, mean, std in zip(
             self._actors, weights.parameters, weights.mean, weights.std, strict=True
         ):
@@ -41,8 +41,10 @@ class VersionsActor:
         """Map observations [B, ...] and memories [B, S] to actions [B, K] and the next memories [B, S].
 
         Args:
+            obs: observations.
+            state: memories.
             noise: [B, W], of the actions.
-            version: [B], that acts in each row; below 0: none, and neither action nor memory means anything.
+            version: [B], the version that acts in each row; below 0: none, and the row's results are undefined.
         """
         actions, after = np.zeros((len(obs), self._head.components), self._head.inner_dtype), state.copy()
         if self._architecture.is_dense:
@@ -52,15 +54,15 @@ class VersionsActor:
             return actions, after
         for number in np.unique(version[version >= 0]):
             actor, active = self._actors[number], version == number
-            out, kept = actor.act(obs, state)  # all of them, since a row's last bits depend on its company
+            out, kept = actor.act(obs, state)  # all rows, since a row's last bits depend on the batch
             chosen = self._head.sample(out, actor.log_std, noise)
             actions[active], after[active] = chosen[active], kept[active]
         return actions, after
 
     def _choose_each(self, obs: NDArray[Any], noise: NDArray[np.float32], version: NDArray[np.intp]) -> NDArray[Any]:
-        """Return actions [B, K] of dense networks, in which a row has the same bits in any company; versions rise.
+        """Return actions [B, K] of dense networks, whose rows do not depend on the batch; `version` is sorted.
 
-        What the versions have in common is done once: what rows of bytes become, what is legal, how choices are drawn.
+        Features, action masks and sampling are shared by the versions and computed once.
         """
         ends = np.searchsorted(version, np.arange(len(self._actors) + 1)).tolist()
         slices = [(k, slice(*ends[k : k + 2])) for k in range(len(self._actors)) if ends[k] < ends[k + 1]]

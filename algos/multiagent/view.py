@@ -1,4 +1,4 @@
-"""Latest observations of the policies of several agents."""
+"""Latest observations of each policy of a multi-agent environment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from paddock.algos.multiagent.policies import PolicyGroup
 
 
 class JointView:
-    """The view of all policies; see `learning.rollouts.environments.View`.
+    """View of all policies' observations, an implementation of `learning.rollouts.environments.View`.
 
     Attributes:
-        obs: of each policy, [n, ...].
-        acts: [N], rows that await an action; None where all always do.
+        obs: observations [n, ...] of each policy.
+        acts: [N], rows that await an action; None: always all.
     """
 
     obs: list[NDArray[Any]]
@@ -27,31 +27,31 @@ class JointView:
 
         Args:
             policies: the policies.
-            worlds: in the vector.
-            index: of the actor.
+            worlds: number of environments in the vector.
+            index: index of the actor.
         """
         self._policies, self._worlds = policies, worlds
-        self._numbers = index * worlds + np.arange(worlds)  # of the worlds among those of all actors
+        self._env_index = index * worlds + np.arange(worlds)  # among the environments of all actors
 
     def policy_ids(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return which part plays each row of these worlds in their episodes [W]; see `PolicyGroup.policy_ids`."""
-        return self._policies.policy_ids(self._numbers, episode)
+        """Return the policy that plays each row in these episodes [W]; see `PolicyGroup.policy_ids`."""
+        return self._policies.policy_ids(self._env_index, episode)
 
-    def recast(self, policy_ids: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
-        """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
-        seats, new = self._policies.seats, self._policies.policy_ids(self._numbers[begun], episode[begun])
-        policy_ids.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
+    def update_policy_ids(self, policy_ids: NDArray[np.intp], episode: NDArray[np.int64], at: NDArray[np.intp]) -> None:
+        """Update `policy_ids` in place for the environments `at` that started an episode; `episode` [W] numbers them."""
+        seats, new = self._policies.seats, self._policies.policy_ids(self._env_index[at], episode[at])
+        policy_ids.reshape(-1, seats)[at] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
         """See `View.take`."""
         policies, policy_ids = self._policies, self.policy_ids(episode)
         self.acts = infos.get("acts")
-        self.obs = [policies.own(k, obs) for k in range(len(policies.specs))]
+        self.obs = [policies.select(k, obs) for k in range(len(policies.specs))]
         if self.acts is not None:
             self.obs = [own.copy() for own in self.obs]
             for k, own in enumerate(self.obs):
                 acts, owned = self.acts[policies.rows(k, self._worlds)], policies.owned(k, policy_ids)
-                policies.hide(k, own, acts if owned is None else acts & owned)
+                policies.blank_inactive(k, own, acts if owned is None else acts & owned)
 
     def state_dict(self) -> dict[str, Any]:
         """See `View.state_dict`."""

@@ -39,7 +39,7 @@ def test_policy_is_named_by_itself_or_an_agent(run: Any) -> None:
         assert policy.action_space.contains(np.asarray(action, policy.action_space.dtype))
     one = run.policy(of="one")
     assert one.policy.parameters.tobytes() == run.policy(of="one_2").policy.parameters.tobytes()
-    for of, said in ((None, "name one by of=: its policies are other, one "), ("x", "of=x is neither a policy nor")):
+    for of, said in ((None, "choose one with of= (policies: other, one; "), ("x", "of=x is neither a policy nor")):
         with pytest.raises(ConfigError, match=said):
             run.policy(of=of)
 

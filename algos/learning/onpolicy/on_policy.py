@@ -25,7 +25,7 @@ from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_met
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
 from paddock.algos.multiagent.joint_policy import make_joint_policy
 from paddock.algos.multiagent.rows import check_transitions, describe_rows
-from paddock.algos.multiagent.selfplay.opponents import Opponents
+from paddock.algos.multiagent.selfplay.opponent_pool import OpponentPool
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.heads import make_head
 from paddock.algos.networks.initial import Initial, InitialPolicies
@@ -95,8 +95,8 @@ class OnPolicy(RolloutAlgorithm):
         self._assembly = assembly
         self.env = prepare_env(self.env, self.vec, self.agent_id_feature)
         self.vec.check(self.env.in_training())
-        self.frozen = Opponents(self.opponents)
-        self.policy_group = self.frozen.learning(
+        self.frozen = OpponentPool(self.opponents)
+        self.policy_group = self.frozen.learning_policies(
             make_policy_group(self.env, self.policies, self._architecture), self.env
         )
         config = RolloutConfig(
@@ -112,11 +112,11 @@ class OnPolicy(RolloutAlgorithm):
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
         self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
-        if self.frozen.starts_anew:
+        if self.frozen.has_restarts:
             count = self.learning[0].team.count
             require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
-        self.frozen.begin(self.weights())
-        acting = self.frozen.acting(self.weights())
+        self.frozen.reset(self.weights())
+        acting = self.frozen.acting_weights(self.weights())
         how = self.rollouts, self.num_actors, assembly.staleness
         self.actors = Actors(self.frozen.add_to(config), self.pool, *how, *acting)
         episodes = self.eval_episodes, self.eval_max_steps
@@ -156,10 +156,10 @@ class OnPolicy(RolloutAlgorithm):
 
     def publish(self) -> None:
         """Let actors play the weights as they are now."""
-        self.frozen.observe(self.weights())
-        for k in self.frozen.begins_anew(self.iteration):
+        self.frozen.update(self.weights())
+        for k in self.frozen.policies_to_restart(self.iteration):
             self.learning[k].begin_anew(self._drawn(k, self.iteration))
-        self.actors.publish(self.iteration, lambda: self.frozen.acting(self.weights()))
+        self.actors.publish(self.iteration, lambda: self.frozen.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
         """Count an iteration, publish the new weights, start an evaluation where one is due; return the row.
@@ -212,7 +212,7 @@ class OnPolicy(RolloutAlgorithm):
         for one, own in zip(self.learning, self.policy_group.in_order(state["normalization"]), strict=True):
             one.normalization.load_state_dict(own)
         self.frozen.load_state_dict(state)
-        self.actors.load_state_dict(state["actors"], *self.frozen.acting(self.weights()))
+        self.actors.load_state_dict(state["actors"], *self.frozen.acting_weights(self.weights()))
         self.evaluation.load_state_dict(state["evaluation"])
 
     @property
@@ -236,8 +236,8 @@ class OnPolicy(RolloutAlgorithm):
         """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""
         for one in self.learning:
             one.start_from(initial.for_policy(one.name))
-        self.frozen.begin(self.weights())
-        self.actors.begin(*self.frozen.acting(self.weights()))
+        self.frozen.reset(self.weights())
+        self.actors.begin(*self.frozen.acting_weights(self.weights()))
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

@@ -17,7 +17,7 @@ from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.policy_episodes import exact_task, open_env
 from paddock.algos.multiagent.episodes import play_jointly
 from paddock.algos.multiagent.rows import policy_in_row
-from paddock.algos.multiagent.selfplay.sides import are_alike, sides_of
+from paddock.algos.multiagent.selfplay.sides import is_symmetric, sides_of
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import Pool
 from paddock.envs.spec import EnvSpec
@@ -125,7 +125,7 @@ def _own(played: Episodes, owned: NDArray[np.bool_]) -> Episodes:
 
 def scores(env: EnvSpec, returns: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return by what two players' games [G, 2] are won: their returns, of both sides together where these differ."""
-    return returns if are_alike(env) else np.asarray(returns.reshape(2, -1, 2).mean(axis=0))
+    return returns if is_symmetric(env) else np.asarray(returns.reshape(2, -1, 2).mean(axis=0))
 
 
 def play_share(task: Task) -> Games:

@@ -1,8 +1,8 @@
 """Elo ratings of players by maximum likelihood, from all their games at once (Bradley & Terry 1952; Elo 1978).
 
-Updates after single games would depend on their order; here all games count alike. A player who is stronger by D
-is expected to take 1 / (1 + 10^(-D / 400)) of the points. A draw is half a point to each: that is what Elo predicts,
-and a model of draws (Davidson 1970) has one parameter more, which moves no rating where all draw about as often.
+Updates after single games would depend on their order; here all games have equal weight. A player that is stronger by D
+is expected to take 1 / (1 + 10^(-D / 400)) of the points. A draw is half a point to each, as in Elo's model. A model of
+draws (Davidson 1970) has one more parameter, which changes no rating if all players draw about equally often.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 POINTS = 400 / np.log(10)  # Elo points in one unit of log-odds
-PRIOR = 1.0  # draws between each two, besides their games: who won all has a finite rating
-CLOSE = 1e-10  # in log-odds
-MOST_STEPS = 100  # of Newton's method, which takes about ten
+PRIOR = 1.0  # virtual draws per pair; they keep the ratings of undefeated players finite
+CLOSE = 1e-10  # tolerance in log-odds
+MOST_STEPS = 100  # of Newton's method, which needs about ten
 QUANTILE = 1.959964  # of the standard normal, for 95 %
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """Elo ratings of P players, whose mean is 0."""
+    """Elo ratings of P players, with mean 0."""
 
     elo: NDArray[np.float64]  # [P]
-    error: NDArray[np.float64]  # [P], standard error, by the curvature of the likelihood
+    error: NDArray[np.float64]  # [P], standard error, from the curvature of the likelihood
 
     @property
     def low(self) -> NDArray[np.float64]:
@@ -40,8 +40,8 @@ def rate(wins: NDArray[Any], draws: NDArray[Any]) -> Ratings:
     """Rate players by their games against each other.
 
     Args:
-        wins: [P, P], games that the row's player won against the column's.
-        draws: [P, P], games that nobody won.
+        wins: [P, P], number of games that the row's player won against the column's.
+        draws: [P, P], number of drawn games.
     """
     apart = 1.0 - np.eye(len(wins))
     points = (wins + 0.5 * (draws + PRIOR)) * apart
@@ -49,7 +49,7 @@ def rate(wins: NDArray[Any], draws: NDArray[Any]) -> Ratings:
     strength = np.zeros(len(wins))
     for _ in range(MOST_STEPS):
         step = np.linalg.solve(_curvature(strength, games), (points - games * _expected(strength)).sum(axis=1))
-        # Where one wins nearly all, a whole step may go too far.
+        # A full step may overshoot if a player wins almost every game.
         size = 1.0
         while size > CLOSE and _log_likelihood(strength + size * step, points) < _log_likelihood(strength, points):
             size /= 2
@@ -62,7 +62,7 @@ def rate(wins: NDArray[Any], draws: NDArray[Any]) -> Ratings:
 
 
 def _expected(strength: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of points [P, P] that each is expected to take of each, given log-odds [P]."""
+    """Return the expected share of points [P, P] of row against column players, given log-odds [P]."""
     return np.asarray(1 / (1 + np.exp(strength[None, :] - strength[:, None])))
 
 
@@ -71,7 +71,7 @@ def _log_likelihood(strength: NDArray[np.float64], points: NDArray[np.float64]) 
 
 
 def _curvature(strength: NDArray[np.float64], games: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return minus the second derivatives [P, P], with 1 / P added everywhere: the mean, which nothing tells, is 0."""
+    """Return the negative Hessian [P, P], plus 1 / P everywhere, which fixes the undetermined mean at 0."""
     expected = _expected(strength)
     weight = games * expected * expected.T
     return np.asarray(np.diag(weight.sum(axis=1)) - weight + 1 / len(strength))

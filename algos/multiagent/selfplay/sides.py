@@ -1,4 +1,4 @@
-"""Which seats of a world are on one side."""
+"""Sides of a multi-agent environment: its teams."""
 
 import re
 
@@ -7,12 +7,12 @@ from paddock.envs.spec import EnvSpec
 
 
 def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
-    """Return the seats on each side of a world: teams by their agents' names without numbers, or else each seat alone.
+    """Return the seats of each side: teams, by agent names without numbers, or each seat alone if all are one team.
 
     Raises:
-        ConfigError: it has one agent.
+        ConfigError: the environment has one agent.
     """
-    require(env.seats > 1, f"env.id={env.id} has one agent, which has nobody to play against; choose a world")
+    require(env.seats > 1, f"env.id={env.id} has one agent; opponents and matches need several agents")
     teams: dict[str, list[int]] = {}
     for number, seat in enumerate(env.made.seats):
         teams.setdefault(re.sub(r"[\W_]*\d*$", "", seat.agent), []).append(number)
@@ -21,7 +21,7 @@ def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, teams.values()))
 
 
-def are_alike(env: EnvSpec) -> bool:
-    """Return whether all sides of a world have as many agents of the same roles: one game then tells who is better."""
+def is_symmetric(env: EnvSpec) -> bool:
+    """Return whether all sides have the same number of agents of each role, so that a single game is fair."""
     role_of = {seat: role.name for role in env.roles for seat in role.seats}
     return len({tuple(sorted(role_of[seat] for seat in side)) for side in sides_of(env)}) == 1

@@ -123,13 +123,13 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str) 
 def test_what_the_dead_see_is_learned_from_by_nobody(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clean, poisoned = (algorithm(*arguments("mortals", *words)) for _ in range(2))
     rows = advance(clean, 3)
-    hide = PolicyGroup.hide
+    hide = PolicyGroup.blank_inactive
 
     def poison(self: PolicyGroup, k: int, obs: Any, acts: Any) -> None:
         obs[~acts] = np.nan
         hide(self, k, obs, acts)
 
-    monkeypatch.setattr(PolicyGroup, "hide", poison)
+    monkeypatch.setattr(PolicyGroup, "blank_inactive", poison)
     assert advance(poisoned, 3) == rows
     np.testing.assert_array_equal(parameters(poisoned), parameters(clean))
 

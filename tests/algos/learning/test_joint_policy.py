@@ -90,5 +90,5 @@ def test_a_seat_without_a_player_or_a_player_of_two_roles_is_refused() -> None:
         JointPolicy(MORTALS, [Truthful(), Lying()], [0, 1])
     with pytest.raises(ConfigError, match=r"seats=\[0, 0, 0, 2\] must name one of 1 members"):
         JointPolicy(MORTALS, [Truthful()], [0, 0, 0, 2])
-    with pytest.raises(ConfigError, match=r"one policy cannot play \w+ and \w+, which see or do different things"):
+    with pytest.raises(ConfigError, match=r"one policy cannot play \w+ and \w+, which have different spaces"):
         JointPolicy(SKIRMISH, [Third()], [0] * SKIRMISH.seats)

@@ -12,7 +12,7 @@ from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
 from paddock.algos.multiagent.selfplay.ratings import rate
 from paddock.algos.multiagent.selfplay.scripted import Perfect, Random, TwoPly, random_player
-from paddock.algos.multiagent.selfplay.sides import are_alike, sides_of
+from paddock.algos.multiagent.selfplay.sides import is_symmetric, sides_of
 from paddock.algos.networks.inputs import spaces_of
 from paddock.algos.pool.protocol import Done, WorkerLost
 from paddock.algos.pool.serial import SerialPool
@@ -90,7 +90,7 @@ def test_players_of_several_roles_swap_sides_in_pairs_of_games() -> None:
         heard.clear()
         play_against(players(each[first], each[second], env=env), [3], 0)
         assert set(heard) == expected and games[: len(heard)] == heard and set(games) - set(heard)
-    assert not are_alike(env) and are_alike(TURNS) and are_alike(spec("toy_worlds:Skirmish"))
+    assert not is_symmetric(env) and is_symmetric(TURNS) and is_symmetric(spec("toy_worlds:Skirmish"))
     # From two seeds, then with sides exchanged: 3 + 1 to 2 + 1 in the first, 0 + 4 to 4 + 0 in the second.
     returns = np.array([[3.0, 2], [0, 4], [1, 1], [4, 0]])
     assert scores(env, returns).tolist() == [[2, 1.5], [2, 2]] and scores(TURNS, returns) is returns
@@ -128,7 +128,7 @@ def test_sides_are_teams_by_their_names_or_else_each_seat() -> None:
     assert sides_of(TURNS) == ((0,), (1,))
     assert sides_of(spec("toy_worlds:Skirmish")) == ((0,), (1,), (2,), (3,))
     assert sides_of(EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)) == ((0, 3), (1, 2))
-    with pytest.raises(ConfigError, match="has one agent, which has nobody to play against"):
+    with pytest.raises(ConfigError, match="has one agent; opponents and matches need"):
         sides_of(spec("CartPole-v1"))
 
 

@@ -10,7 +10,7 @@ from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found] 
 
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.multiagent.selfplay.matches import MatchPlayers, play_match
-from paddock.algos.multiagent.selfplay.meetings import Draw, Settings
+from paddock.algos.multiagent.selfplay.matchups import SampledMatchups, SelfPlaySettings
 from paddock.algos.multiagent.versions import VersionsActor, stack
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.envs.errors import ConfigError
@@ -78,7 +78,7 @@ def test_nobody_learns_from_what_opponents_do() -> None:
     met = 0
     for iteration in range(3):
         (rollout,) = next(with_rollouts)
-        draw, seats = one.actors._config.policy_group.cast, 2
+        draw, seats = one.actors._config.policy_group.mapping, 2
         episodes = rollout.start.episode.copy()
         for t in range(40):
             who = draw(np.arange(4), episodes).ravel()
@@ -90,14 +90,14 @@ def test_nobody_learns_from_what_opponents_do() -> None:
             # The learner's side is told of the end of every episode, as one of two always is the learner's.
             assert (rollout.reward[t].reshape(4, seats)[over] != 0).any(axis=1).all()
         (newest,) = one.weights()
-        acting = one.frozen.acting([replace(newest, version=iteration + 1)])
+        acting = one.frozen.acting_weights([replace(newest, version=iteration + 1)])
         one.actors.publish(iteration + 1, lambda acting=acting: acting)
     with_rollouts.close()
     assert met > 40
 
 
 def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> None:
-    draw = Draw(7, ((0, (0,), 0.25), (0, (1, 2, 3), 0.75)), ((0, 2), (1, 3)))
+    draw = SampledMatchups(7, ((0, (0,), 0.25), (0, (1, 2, 3), 0.75)), ((0, 2), (1, 3)))
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(200)))
     seats = draw(worlds, episodes)
     order = np.random.default_rng(1).permutation(len(worlds))
@@ -163,7 +163,7 @@ def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
         drawn.append(exploiter)
     plan.close()
     against.close()
-    assert "and begins anew every 2 iterations" in fresh.describe()["exploiter meets"]
+    assert "reinitialized every 2 iterations" in fresh.describe()["exploiter meets"]
 
 
 def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> None:
@@ -184,14 +184,14 @@ def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> No
 
 
 def test_league_opponents_are_met_by_their_shares() -> None:
-    settings = Settings.of(
+    settings = SelfPlaySettings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
     )
     # Policies: a and b as they learn, then a as it is now and two versions, then two versions of b.
     expected = (0, (0,), 0.1), (0, (3, 4), 0.2), (0, (5, 6), 0.3), (1, (2,), 0.25), (1, (3, 4), 0.15)
-    assert settings.drawn == expected
+    assert settings.numbered == expected
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(800)))
-    seats = Draw(3, settings.drawn, ((0,), (1,)))(worlds, episodes)
+    seats = SampledMatchups(3, settings.numbered, ((0,), (1,)))(worlds, episodes)
     met = np.sort(seats, axis=1)
     for learner, others, share in expected:
         for other in others:
@@ -201,7 +201,7 @@ def test_league_opponents_are_met_by_their_shares() -> None:
     one = build("league", "algo.rollouts=inline")
     advance(one, 3)
     newest, older = one.weights(), one.frozen.version(2)
-    *learning, main, exploiter = one.frozen.acting(newest)
+    *learning, main, exploiter = one.frozen.acting_weights(newest)
     assert learning == newest and one.versions == [0, 2]
     wanted = newest[0], one.frozen.version(0)[0], older[0]
     np.testing.assert_array_equal(main.parameters, [weights.parameters for weights in wanted])
@@ -239,7 +239,7 @@ def test_versions_are_spread_over_the_run() -> None:
     (first,) = one.weights()
     seen = {}
     for number in range(1, 171):
-        one.frozen.observe([replace(first, version=number)])
+        one.frozen.update([replace(first, version=number)])
         seen[number] = one.versions
     assert seen[9] == [0] and seen[10] == seen[19] == [0, 10] and seen[30] == seen[39] == [0, 10, 20, 30]
     assert seen[40] == seen[59] == [0, 20, 30, 40] and seen[60] == seen[79] == [0, 20, 40, 60]
@@ -286,21 +286,21 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         (["algo.opponents={keep: 1000000000000, every: 2, newest: 1}"], " GB of weights, and this machine has "),
         (
             ["algo.opponents={kep: 1, every: 2, newest: 1}"],
-            "opponents.kep is not a key of opponents; did you mean 'keep'",
+            "opponents.kep is unknown; did you mean 'keep'",
         ),
         (
             [AGAINST, "algo.policies={a: first, b: second}"],
-            "opponents: 2 policies learn in this world, each of some of",
+            "opponents needs one policy for all agents, but there are 2",
         ),
         (
             [LEAGUE, "algo.policies={a: first, b: second}"],
-            "opponents: 2 policies learn in this world, each of some of",
+            "opponents needs one policy for all agents, but there are 2",
         ),
         (
             [FRESH, "algo.backend=torch", "algo.learners=2"],
             "algo.opponents.fresh: algo.learners=2 cannot begin anew together; set it to 1",
         ),
-        ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent, which has nobody to play against"),
+        ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent; opponents and matches need"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(words: list[str], said: str) -> None:

@@ -68,13 +68,13 @@ def test_what_the_dead_of_any_role_see_is_learned_from_by_nobody(
 ) -> None:
     clean, poisoned = algorithm(*words), algorithm(*words)
     rows = advance(clean, 3)
-    hide = PolicyGroup.hide
+    hide = PolicyGroup.blank_inactive
 
     def poison(self: PolicyGroup, k: int, obs: Any, acts: Any) -> None:
         obs.view(np.uint8).reshape(len(obs), -1)[~acts] = 255  # not a number, nor a choice
         hide(self, k, obs, acts)
 
-    monkeypatch.setattr(PolicyGroup, "hide", poison)
+    monkeypatch.setattr(PolicyGroup, "blank_inactive", poison)
     assert advance(poisoned, 3) == rows
     for one, other in zip(each(clean), each(poisoned), strict=True):
         assert np.isfinite(one).all() and one.tobytes() == other.tobytes()

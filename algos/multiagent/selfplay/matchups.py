@@ -1,0 +1,193 @@
+"""Self-play matchups: the share of episodes that each policy learns in against each opponent (arXiv:1710.03748).
+
+A single policy plays itself and its earlier versions. In a league, after AlphaStar (Vinyals et al. 2019), each policy has
+its own table of opponents: a main policy, and exploiters that look for strategies that beat it.
+"""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.algos.common.keys import Stream, keyed_generator
+from paddock.algos.multiagent.divide import NAME
+from paddock.envs.errors import ConfigError, nearest, require
+from paddock.envs.ranges import PositiveInt, check_fields
+
+LEARNER, FROZEN = "learner", "opponents"  # policy names, if one policy learns
+EARLIER = "@"  # suffix of a policy's name: its earlier versions
+KEYS = ("keep", "every", "newest", "league", "fresh")
+SUCH_AS = "such as opponents={keep: 10, every: 20, newest: 0.8}"
+
+
+@dataclass(frozen=True)
+class Matchup:
+    """A share of the episodes in which a policy learns against an opponent."""
+
+    learner: int  # index of a policy
+    opponent: int  # index of a policy; the learner's: both sides learn
+    earlier: bool  # the opponent is a kept earlier version
+    share: float
+
+
+@dataclass(frozen=True)
+class SelfPlaySettings:
+    """Number of versions kept of each policy, and the matchups."""
+
+    keep: PositiveInt
+    every: PositiveInt  # iterations between kept versions
+    names: tuple[str, ...]  # of the policies; ("",) for a single one
+    matchups: tuple[Matchup, ...]
+    fresh: tuple[int, ...] = ()  # iterations after which each policy is reinitialized; 0: never; (): none is
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "SelfPlaySettings":
+        """Read the key `algo.opponents`.
+
+        Raises:
+            ConfigError: a key is unknown or missing, or a value is not allowed.
+        """
+        for key, value in given.items():
+            require(key in KEYS, f"opponents.{key} is unknown; {nearest(str(key), KEYS)}")
+            if key not in ("league", "fresh"):
+                allowed = "a number" if key == "newest" else "a whole number"
+                _check_number(f"opponents.{key}", value, allowed, whole=key != "newest")
+        missing = [key for key in ("keep", "every") if key not in given]
+        missing += [] if {"newest", "league"} & given.keys() else ["newest"]
+        require(not missing, f"opponents: {', '.join(missing)} is missing; {SUCH_AS}")
+        both = "opponents.newest and opponents.league exclude each other; remove one"
+        require(not {"newest", "league"} <= given.keys(), both)
+        try:
+            if "league" in given:
+                names, matchups = _read_league(given["league"])
+            else:
+                newest = given["newest"]
+                require(0 <= newest <= 1, f"newest={newest} must lie in [0, 1]")
+                names, matchups = ("",), (Matchup(0, 0, False, newest), Matchup(0, 0, True, 1 - newest))
+            return cls(given["keep"], given["every"], names, matchups, _read_fresh(given.get("fresh"), names))
+        except ConfigError as error:
+            raise ConfigError(f"opponents.{error}") from error
+
+    @property
+    def frozen(self) -> dict[int, tuple[bool, int]]:
+        """Policies that play without learning: whether in their newest version, and their number of kept versions."""
+        others = [matchup for matchup in self.matchups if matchup.earlier or matchup.opponent != matchup.learner]
+        found = {}
+        for k in sorted({matchup.opponent for matchup in others}):
+            earlier = {matchup.earlier for matchup in others if matchup.opponent == k}
+            found[k] = (False in earlier, self.keep if True in earlier else 0)
+        return found
+
+    @property
+    def numbered(self) -> tuple[tuple[int, tuple[int, ...], float], ...]:
+        """Matchups as `SampledMatchups` has them; policies are numbered in the order of specs, learning ones first."""
+        first, before = {}, len(self.names)
+        for k, (now, versions) in self.frozen.items():
+            first[k], before = before, before + now + versions
+        found = []
+        for one in self.matchups:
+            others: tuple[int, ...] = (one.learner,)
+            if one.earlier or one.opponent != one.learner:
+                start = first[one.opponent] + (self.frozen[one.opponent][0] if one.earlier else 0)
+                others = tuple(range(start, start + (self.keep if one.earlier else 1)))
+            found.append((one.learner, others, one.share))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class SampledMatchups:
+    """Policy mapping that samples a matchup for each episode.
+
+    The learning side alternates between episodes and between environments.
+
+    Attributes:
+        seed: seed of the run.
+        matchups: (learner, opponents to choose from, share of episodes) of each matchup.
+        sides: seats of each side.
+    """
+
+    seed: int
+    matchups: tuple[tuple[int, tuple[int, ...], float], ...]
+    sides: tuple[tuple[int, ...], ...]
+
+    def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the policies in the seats of environments [W] in their episodes [W], [W, seats]."""
+        return np.array(
+            [_assign_seats(self, *pair) for pair in zip(world.tolist(), episode.tolist(), strict=True)], np.intp
+        )
+
+
+@functools.lru_cache(maxsize=65_536)
+def _assign_seats(draw: SampledMatchups, world: int, episode: int) -> tuple[int, ...]:
+    """Return the policy in each seat of an environment in an episode."""
+    generator = keyed_generator(draw.seed, Stream.OPPONENT, episode, world)
+    drawn, upto = generator.random(), np.cumsum([share for *_, share in draw.matchups[:-1]])
+    learner, others, _ = draw.matchups[int(np.searchsorted(upto, drawn, side="right"))]
+    opponent = learner if others == (learner,) else others[int(generator.integers(len(others)))]
+    seats = [learner] * sum(map(len, draw.sides))
+    for number, side in enumerate(draw.sides):
+        if (number + world + episode) % 2:
+            for seat in side:
+                seats[seat] = opponent
+    return tuple(seats)
+
+
+def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Matchup, ...]]:
+    """Return the names of a league's policies, and the matchups."""
+    what = f"league={_format(league)}"
+    such = "such as {main: {main: 0.5, main@: 0.3}, exploiter: {main: 0.2}}"
+    require(isinstance(league, Mapping) and bool(league), f"{what} must list the opponents of each policy; {such}")
+    names, matchups = tuple(map(str, league)), []
+    for learner, (name, met) in enumerate(league.items()):
+        fits = NAME.fullmatch(str(name)) is not None
+        require(fits, f"{what}: '{name}' is not a valid policy name; use letters, digits, _ and -, a letter first")
+        require(isinstance(met, Mapping) and bool(met), f"{what}: {name} needs a share for each opponent; {such}")
+        for word, share in met.items():
+            opponent, earlier = re.fullmatch(r"(.*?)(@?)", str(word), re.DOTALL).groups()  # type: ignore[union-attr]
+            known = f"league: {name}'s opponent '{word}' is neither a policy of the league nor its earlier versions"
+            close = nearest(str(word), [*names, *(f"{one}{EARLIER}" for one in names)])
+            require(opponent in names, f"{known}; {close}")
+            _check_number(f"league.{name}.{word}", share, "a number", whole=False)
+            require(0 <= share <= 1, f"league.{name}.{word}={share} must lie in [0, 1]")
+            matchups.append(Matchup(learner, names.index(opponent), bool(earlier), share))
+    total = sum(matchup.share for matchup in matchups)
+    require(abs(total - 1) < 1e-6, f"league: shares sum to {total:g}; all shares together must sum to 1")
+    return names, tuple(matchups)
+
+
+def _read_fresh(fresh: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the iterations after which each policy of a league is reinitialized; 0: never."""
+    if fresh is None:
+        return ()
+    what = f"fresh={_format(fresh)}"
+    such = "such as {exploiter: 200}"
+    fits = isinstance(fresh, Mapping) and bool(fresh)
+    require(fits and len(names) > 1, f"{what} must map policies of a league to numbers of iterations; {such}")
+    for name, iterations in fresh.items():
+        known = f"fresh: '{name}' must be a policy of the league other than its first"
+        require(str(name) in names[1:], f"{known}; {nearest(str(name), names[1:])}")
+        _check_number(f"fresh.{name}", iterations, "a whole number", whole=True)
+        require(iterations >= 1, f"fresh.{name}={iterations} must be at least 1")
+    return tuple(int(fresh.get(name, 0)) for name in names)
+
+
+def _check_number(name: str, value: Any, allowed: str, *, whole: bool) -> None:
+    fits = isinstance(value, int) and not isinstance(value, bool)
+    fits = fits or (not whole and isinstance(value, float))
+    require(fits, f"{name}={value!r} has the wrong type; allowed: {allowed}")
+
+
+def _format(value: Any) -> str:
+    return str(value).replace("'", "")
+
+
+def name_opponent(names: Sequence[str], matchup: Matchup) -> str:
+    """Return the opponent's name, as in the configuration."""
+    return f"{names[matchup.opponent]}{EARLIER if matchup.earlier else ''}"
