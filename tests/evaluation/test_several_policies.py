@@ -39,7 +39,7 @@ def test_policy_is_named_by_itself_or_an_agent(run: Any) -> None:
         assert policy.action_space.contains(np.asarray(action, policy.action_space.dtype))
     one = run.policy(of="one")
     assert one.policy.parameters.tobytes() == run.policy(of="one_2").policy.parameters.tobytes()
-    for of, said in ((None, "choose one with of= (policies: other, one; "), ("x", "of=x is neither a policy nor")):
+    for of, said in ((None, "choose one with of= .policies: other, one; "), ("x", "of=x is neither a policy nor")):
         with pytest.raises(ConfigError, match=said):
             run.policy(of=of)
 
@@ -60,7 +60,7 @@ def test_each_policy_is_exported_by_itself(run: Any, tmp_path: Path, of: str, sh
     assert made.inputs["observation"].endswith(shape)
     if made.comparison is not None:
         assert made.comparison.observations == 256 and made.comparison.actions == 0
-    with pytest.raises(ConfigError, match="name one by of="):
+    with pytest.raises(ConfigError, match="choose one with of="):
         run.export(tmp_path / "other.onnx")
 
 
