@@ -1,8 +1,8 @@
-"""Population based training (Jaderberg et al. 2017, arXiv:1711.09846): hyperparameters that are found while learning.
+"""Population Based Training (Jaderberg et al. 2017, arXiv:1711.09846): hyperparameter search during training.
 
-Members learn side by side, each by its own hyperparameters. After every round the worst take over what the best have
-learned (truncation selection, "exploit") and go on by hyperparameters near theirs ("explore"). A member's round is one
-task on the pool; every draw is keyed, so no number depends on who was faster.
+Members train in parallel, each with its own hyperparameters. After every round the worst members copy the weights of
+the best (exploit: truncation selection) and perturb their hyperparameters (explore). A member's round is one task on
+the pool. All randomness is keyed, so results do not depend on the order in which tasks finish.
 """
 
 import functools
@@ -40,22 +40,22 @@ COUNTERS = ("iteration", "step", "leader", "best_iteration")
 
 
 class MembersLost(PaddockError):
-    """No member came out of a round."""
+    """All members of a round were lost."""
 
 
 @dataclass(kw_only=True, eq=False)
 class PBT:
-    """The algorithm: its settings (conf/algo/pbt.yaml explains each), its parts, and its state."""
+    """Population Based Training; conf/algo/pbt.yaml explains each setting."""
 
     env: EnvSpec
     vec: Vec
     pool: Pool
     seed: int
-    folder: Path | None  # for the files of members whose algorithm keeps any
+    folder: Path | None  # for the files of members' algorithms, such as replay
     member: AlgorithmRecipe
     members: Annotated[int, Range("must be at least 2", low=2)]
     interval: PositiveInt
-    quantile: Annotated[float, Range("must lie in [0, 0.5]; 0 lets every member go on by itself", low=0, high=0.5)]
+    quantile: Annotated[float, Range("must lie in [0, 0.5]; 0 disables exploitation", low=0, high=0.5)]
     factors: tuple[float, ...]
     resample: UnitFloat
     explore: Mapping[str, Mapping[str, Any]]
@@ -63,9 +63,9 @@ class PBT:
     eval_max_steps: PositiveInt
 
     iteration: int = field(init=False, default=0)  # rounds
-    step: int = field(init=False, default=0)  # environment steps of all members, evaluation not counted
-    leader: int = field(init=False, default=0)  # the member that scored best in the last round
-    best: Member | None = field(init=False, default=None)  # as it was when it scored best of all
+    step: int = field(init=False, default=0)  # training steps of all members
+    leader: int = field(init=False, default=0)  # member with the best score of the last round
+    best: Member | None = field(init=False, default=None)  # member with the best score of all rounds, at that time
     best_iteration: int = field(init=False, default=0)
 
     plays_on_pool = True
@@ -90,15 +90,15 @@ class PBT:
         first = self.rounds.make({}, 0)
         self.kind = type(first).__name__
         if isinstance(first, LearnsInEnv) and first.env.agent_id_feature != self.env.agent_id_feature:
-            # What the members' policies see is evaluated, and played elsewhere, too.
+            # Evaluations must show members' policies the observations that they were trained on.
             self.env = replace(self.env, agent_id_feature=first.env.agent_id_feature)
             self.rounds = replace(self.rounds, env=self.env)
         self._check_extremes(first)
-        self.population = [self._born(number) for number in range(self.members)]
+        self.population = [self._make_member(number) for number in range(self.members)]
         self._events: list[Event] = []
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """One round of every member an iteration, for ever; the state is complete at every yield."""
+        """Train all members for one round per iteration, indefinitely; the state is complete at every yield."""
         if self.iteration == 0:
             for number, member in enumerate(self.population):
                 self._note("birth", member=number, seed=member.seed, hyperparameters=member.settings)
@@ -106,7 +106,7 @@ class PBT:
             begun = time.perf_counter()
             self.pool.ask(self.members)
             ends = self._learn()
-            metrics = self._settle(ends)
+            metrics = self._record_results(ends)
             scores = [member.score for member in self.population]
             settings = self._choose_leader(scores)
             exploited = self._exploit(scores)
@@ -130,20 +130,20 @@ class PBT:
             }
 
     def _learn(self) -> list[Done]:
-        """Let every member learn for a round; the ends in the order of the members."""
+        """Train every member for a round; return the tasks' ends in the order of members."""
         tasks = [(member, self.iteration) for member in self.population]
         dones = self.pool.imap_unordered(functools.partial(play_round, self.rounds), tasks)
         ends = sorted(dones, key=lambda done: done.index)
         for done in ends:
-            # A full disk is no member's own: it ends the run, and costs nobody a round.
+            # A full disk or a failed pool affects all members: stop the run and lose no round.
             if isinstance(done.error, PoolError | ReplayRefused):
                 raise done.error
         return ends
 
-    def _settle(self, ends: Sequence[Done]) -> dict[str, float]:
-        """Enter what the members came to; one that was lost keeps what it has learned, and ranks last.
+    def _record_results(self, ends: Sequence[Done]) -> dict[str, float]:
+        """Record the members' results; a lost member keeps its previous weights and ranks last.
 
-        Its score may be that of another, whom it took over from, and whoever took over from it would be lost too.
+        Its old score must not count: it may be another member's, and a copy of this member would fail in the same way.
         """
         lost = [done for done in ends if done.error is not None]
         for done in lost:
@@ -152,7 +152,7 @@ class PBT:
             log.warning("member %d was lost in round %d and ranks last: %s", done.index, self.iteration + 1, reason)
         if len(lost) == len(ends):
             first = lost[0].error
-            raise MembersLost(f"every member was lost; the first: {type(first).__name__}: {first}") from first
+            raise MembersLost(f"all members were lost; the first: {type(first).__name__}: {first}") from first
         for done in lost:
             self.population[done.index] = replace(self.population[done.index], score=LOST)
         kept = [done for done in ends if done.error is None]
@@ -161,7 +161,7 @@ class PBT:
             score = float(done.value.returns.mean())
             step = int(metrics["step"])
             self.step += step - before.step
-            # A return that is no number is worse than any, and would have no place in an order.
+            # Scores must be ordered, so a return that is not finite counts as the worst.
             score = score if np.isfinite(score) else LOST
             self.population[done.index] = replace(
                 before, state=done.value.state, step=step, score=score, files=done.value.files
@@ -175,7 +175,7 @@ class PBT:
         return means | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps, self.env))
 
     def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
-        """Note who is best now, and who was best of all; returns the leader's hyperparameters."""
+        """Update the leader and the best member of all rounds; return the leader's hyperparameters."""
         self.leader = rank(scores)[0]
         leader = self.population[self.leader]
         if self.best is None or leader.score > self.best.score:
@@ -183,25 +183,25 @@ class PBT:
         return leader.settings
 
     def _exploit(self, scores: Sequence[float]) -> int:
-        """Let the worst go on from where the best are; returns how many did."""
+        """Replace the worst members by perturbed copies of the best; return the number replaced."""
         order, before, exploited = rank(scores), list(self.population), 0
         count = max(1, int(self.quantile * self.members)) if self.quantile else 0
         for number in sorted(order[len(order) - count :]):
             generator = keyed_generator(self.seed, Stream.MEMBER, self.iteration + 1, number)
-            taken = order[generator.integers(count)]
-            member, source = before[number], before[taken]
+            chosen = order[generator.integers(count)]
+            member, source = before[number], before[chosen]
             if not source.score > member.score:
                 continue
-            settings = self._explored(source.settings, generator)
+            settings = self._perturb(source.settings, generator)
             files = f"member-{number}-from-{self.iteration + 1}" if self.rounds.keep_files else ""
-            self.population[number] = member.take_over(source, settings, files)
+            self.population[number] = member.copy_from(source, settings, files)
             if files:
-                self.rounds.take_files(source, files)
+                self.rounds.link_files(source, files)
             exploited += 1
             self._note(
                 "exploit",
                 member=number,
-                source=taken,
+                source=chosen,
                 score=member.score,
                 source_score=source.score,
                 before=member.settings,
@@ -210,27 +210,27 @@ class PBT:
             )
         return exploited
 
-    def _explored(self, settings: Mapping[str, Value], generator: np.random.Generator) -> dict[str, Value]:
-        """Hyperparameters near these; some are drawn anew."""
+    def _perturb(self, settings: Mapping[str, Value], generator: np.random.Generator) -> dict[str, Value]:
+        """Perturb hyperparameters; resample each with probability `resample`."""
         return {
-            name: dimension.draw(generator)
+            name: dimension.sample(generator)
             if generator.random() < self.resample
             else dimension.perturb(settings[name], self.factors, generator)
             for name, dimension in self.space.items()
         }
 
-    def _born(self, number: int) -> Member:
+    def _make_member(self, number: int) -> Member:
         generator = keyed_generator(self.seed, Stream.MEMBER, 0, number)
         seed = int(generator.integers(2**31))
-        settings = {name: dimension.draw(generator) for name, dimension in self.space.items()}
+        settings = {name: dimension.sample(generator) for name, dimension in self.space.items()}
         files = f"member-{number}" if self.rounds.keep_files else ""
         return Member(seed, settings, LOST, 0, self.rounds.make(settings, seed).state_dict(), files)
 
     def policy(self, which: Literal["last", "best"] = "last") -> Any:
-        """The policy of the member that is best now, or of the best that an evaluation ever met.
+        """Return the policy of the current leader, or of the best member of all rounds.
 
         Raises:
-            ConfigError: the best is asked for before the first round has ended.
+            ConfigError: the best is requested before the first round has ended.
         """
         require(which == "last" or self.best is not None, "which=best is not known before the first round")
         member = self.best if which == "best" and self.best is not None else self.population[self.leader]
@@ -239,35 +239,35 @@ class PBT:
         return algorithm.policy()
 
     def initial_policy(self) -> InitialPolicy:
-        """See `TakesPolicy`: that of the member that is best now."""
-        return self._taking(self.population[self.leader]).initial_policy()
+        """Return the leader's policy; see `TakesPolicy`."""
+        return self._restored_algorithm(self.population[self.leader]).initial_policy()
 
     def start_from(self, initial: InitialPolicy) -> None:
-        """See `TakesPolicy`: every member does."""
+        """Initialize every member from a policy; see `TakesPolicy`."""
         for number, member in enumerate(self.population):
-            algorithm = self._taking(member)
+            algorithm = self._restored_algorithm(member)
             algorithm.start_from(initial)
             self.population[number] = replace(member, state=algorithm.state_dict())
 
-    def _taking(self, member: Member) -> Any:
-        """A member's algorithm as it is, which can begin with policies."""
+    def _restored_algorithm(self, member: Member) -> Any:
+        """Return a member's algorithm in its present state, if it can start from a policy."""
         algorithm = self.rounds.make(member.settings, member.seed)
         kind = type(algorithm).__name__
-        require(isinstance(algorithm, TakesPolicy), f"its members' {kind} has no policy to begin with; see TakesPolicy")
+        require(isinstance(algorithm, TakesPolicy), f"the members' {kind} cannot start from a policy; see TakesPolicy")
         algorithm.load_state_dict(member.state)
         return algorithm
 
     def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
+        """Return the iteration of a policy."""
         return self.best_iteration if which == "best" else self.iteration
 
     def drain_events(self) -> list[Event]:
-        """What happened since this was asked last: births, losses, and who took over what from whom."""
+        """Return the events since the last call: births, losses and exploits."""
         events, self._events = self._events, []
         return events
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays and plain data."""
+        """Return the state that `plan` resumes from: arrays and plain data."""
         return {
             **{name: getattr(self, name) for name in COUNTERS},
             "members": {str(number): member.state_dict() for number, member in enumerate(self.population)},
@@ -275,14 +275,14 @@ class PBT:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        """Restore a state, whose shapes the checkpoint has compared with `state_dict()`."""
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
         self.population = [Member.restore(state["members"][str(number)]) for number in range(self.members)]
         self.best = None if state["best"] is None else Member.restore(state["best"])
 
     def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
-        """See `ChecksDiskSpace`: every member takes as much as the leader does."""
+        """Check the space for all members, each as large as the leader; see `ChecksDiskSpace`."""
         leader = self.population[self.leader]
         algorithm = self.rounds.make(leader.settings, leader.seed, leader.files)
         if isinstance(algorithm, ChecksDiskSpace):
@@ -290,13 +290,13 @@ class PBT:
             algorithm.check_disk_space(checkpoints, checkpoint_bytes, members * self.members)
 
     def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
+        """Return what a run would build, for `dry_run=true`."""
         ranges = [f"{name} {list(dimension.extremes)}" for name, dimension in self.space.items()]
         first = self.rounds.make({}, 0)
         own = first.describe() if isinstance(first, Describes) else {}
         return {
-            "members": f"{self.members} of {self.kind}, with {self.vec.num_envs} environments each, a task each",
-            "round": f"{self.interval} iterations and {self.eval_episodes} episodes of evaluation",
+            "members": f"{self.members} of {self.kind}, each with {self.vec.num_envs} environments, one task per round",
+            "round": f"{self.interval} iterations and {self.eval_episodes} evaluation episodes",
             "explored": ", ".join(ranges),
             **{f"{name} each": text for name, text in own.items()},
         }
@@ -306,25 +306,23 @@ class PBT:
 
     def _check(self) -> None:
         check_fields(self)
-        check_unshared(self.vec, "each member of algo=pbt has environments of its own")
+        check_unshared(self.vec, "each member of algo=pbt has its own environments")
         given = f"factors={list(self.factors)}"
         both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
         require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")
-        require(
-            bool(self.explore), "explore: there is nothing to explore; give a setting low, high and log, or choices"
-        )
+        require(bool(self.explore), "explore is empty; give a setting low, high and log, or choices")
 
     def _check_extremes(self, first: Any) -> None:
-        """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over.
+        """Check that members can be built at the extremes of each hyperparameter and exchange their states.
 
-        Two of them that each are in range may bound each other, so they are tried together, too.
+        Pairs are checked too, since two valid hyperparameters may be invalid together.
         """
         before = leaves(first.state_dict())
         for name, dimension in self.space.items():
             for value in dimension.extremes:
                 after = leaves(self._make_explored({name: value}).state_dict())
-                what = f"explore: {name}={value} changes the shape of what members hand over"
-                require(after == before, f"{what}; set it for all of them: algo.member.{name}=")
+                what = f"explore: {name}={value} changes the shapes of a member's state, so members cannot copy it"
+                require(after == before, f"{what}; set it for all members: algo.member.{name}=")
         ends = {name: (min(one.extremes), max(one.extremes)) for name, one in self.space.items()}
         for (name, values), (other, others) in itertools.combinations(ends.items(), 2):
             for value, another in itertools.product(values, others):
@@ -339,12 +337,12 @@ class PBT:
 
 
 def rank(scores: Sequence[float]) -> list[int]:
-    """Members from the best to the worst; of equals, the first comes first."""
+    """Return member indices from best to worst; ties keep their order."""
     return sorted(range(len(scores)), key=lambda number: -scores[number])
 
 
 def leaves(state: Any, path: str = "") -> dict[str, tuple[int, ...] | None]:
-    """The shape of every array in a state by its path; None for what is none."""
+    """Map the path of every leaf of a state to its shape; None if it is no array."""
     if not isinstance(state, Mapping):
         return {path: getattr(state, "shape", None)}
     return {leaf: shape for name in state for leaf, shape in leaves(state[name], f"{path}.{name}").items()}

@@ -1,11 +1,11 @@
-"""Paired Open-Ended Trailblazer: environments and the agents that solve them, co-evolved.
+"""Paired Open-Ended Trailblazer (POET): co-evolution of environments and the agents that solve them.
 
 Wang et al. 2019 (arXiv:1901.01753, Algorithm 2); Enhanced POET: Wang et al. 2020 (arXiv:2003.08536).
 
-Every niche is an environment with an agent. In each iteration all agents take one step of an evolution strategy; now
-and then agents try to replace each other (transfer), and environments that are neither too easy nor too hard, and new,
-are added (reproduction). All that any of this plays goes to one pool, and between transfers a niche may be two
-iterations ahead of the slowest. Every draw is keyed, so no number depends on who was faster.
+A niche pairs an environment with an agent. In each iteration all agents take one step of an evolution strategy.
+Periodically, agents try to replace each other (transfer), and novel environments that are neither too easy nor too hard
+are added (reproduction). All episodes are played on one pool; between transfers a niche may be two iterations ahead of
+the slowest. All randomness is keyed, so results do not depend on the order in which tasks finish.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from paddock.algos.common.keys import Stream, episode_seed, keyed_generator
 from paddock.algos.common.timing import WorkClock
 from paddock.algos.evolution.gradient import Decay
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Scored, Stepped
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, EvaluationResult, Proposal, StepResult
 from paddock.algos.evolution.niche import Niche
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import EpisodeCap, Problem, play_members
@@ -50,7 +50,7 @@ COUNTERS = ("iteration", "step", "numbers", "transfers", "attempts")
 
 @dataclass(kw_only=True, eq=False)
 class POET:
-    """The algorithm: its settings (conf/algo/poet.yaml explains each), its parts, and its state."""
+    """POET; conf/algo/poet.yaml explains each setting."""
 
     family: Family
     vec: Vec
@@ -89,11 +89,11 @@ class POET:
     solved_score: float
 
     iteration: int = field(init=False, default=0)
-    step: int = field(init=False, default=0)  # environment steps of everything that was played
-    niches: dict[int, Niche] = field(init=False, default_factory=dict)  # active ones by number, the oldest first
-    archive: dict[int, Niche] = field(init=False, default_factory=dict)  # retired ones
-    numbers: int = field(init=False, default=0)  # given out so far
-    transfers: int = field(init=False, default=0)  # accepted
+    step: int = field(init=False, default=0)  # environment steps of all episodes
+    niches: dict[int, Niche] = field(init=False, default_factory=dict)  # active niches by number, oldest first
+    archive: dict[int, Niche] = field(init=False, default_factory=dict)  # retired niches
+    numbers: int = field(init=False, default=0)  # niche numbers used so far
+    transfers: int = field(init=False, default=0)  # accepted attempts
     attempts: int = field(init=False, default=0)
 
     plays_on_pool = True
@@ -107,22 +107,22 @@ class POET:
         self.jobs = AgentJobs(self)
         self.reproduction = Reproduction(self.jobs, self)
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)
-        self._first = self.initial_std * initial  # the agent of the first niche
+        self._first = self.initial_std * initial  # agent of the first niche
         self._events: list[Event] = []
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """One step of every niche an iteration, for ever; the state is complete at every yield."""
+        """Take one step in every niche per iteration, indefinitely; the state is complete at every yield."""
         with closing(Together[Any, Any](self.pool, play_members)) as together:
             while True:
                 t = self.iteration
                 clock = WorkClock(together)
                 if not self.niches:
-                    self._found()
+                    self._create_first_niche()
                 if t > 0 and t % self.reproduce_every == 0:
                     self._reproduce(together)
                 self.pool.ask(count_useful_workers(self))
-                for ends in learn_side_by_side(together, self.jobs, self.niches, t, self._next_meeting(t)):
-                    metrics = self._settle(ends)
+                for ends in learn_side_by_side(together, self.jobs, self.niches, t, self._next_barrier(t)):
+                    metrics = self._record_results(ends)
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
                         self._transfer(together)
                     self.iteration += 1
@@ -130,16 +130,16 @@ class POET:
 
     @property
     def searches(self) -> int:
-        """How many niches learn side by side."""
+        """Number of niches that train concurrently."""
         return max(len(self.niches), 1)
 
-    def _next_meeting(self, t: int) -> int:
-        """The first iteration after t that no niche may begin before the others have caught up."""
-        transfer = t + -t % self.transfer_every  # its iteration is the last before the meeting
+    def _next_barrier(self, t: int) -> int:
+        """Return the first iteration after t that no niche may start before all others have reached it."""
+        transfer = t + -t % self.transfer_every  # the last iteration before the barrier
         return min(transfer + 1, t - t % self.reproduce_every + self.reproduce_every)
 
-    def _settle(self, ends: Mapping[int, tuple[Stepped, Scored]]) -> dict[str, float]:
-        """Enter what one iteration brought every niche."""
+    def _record_results(self, ends: Mapping[int, tuple[StepResult, EvaluationResult]]) -> dict[str, float]:
+        """Record one iteration's results of all niches; return metrics."""
         for number, (stepped, scored) in ends.items():
             niche = self.niches[number]
             score = niche.score if scored.score == LOST else scored.score
@@ -152,7 +152,7 @@ class POET:
         return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()]) | cut
 
     def _with_score(self, niche: Niche, score: float) -> Niche:
-        """The niche with a new score of its agent."""
+        """Return the niche with a new score of its agent; record an event when it is solved."""
         solved = niche.solved
         if solved is None and score >= self.solved_score:
             solved = self.iteration + 1
@@ -160,11 +160,11 @@ class POET:
         return replace(niche, score=score, best=max(niche.best, score), solved=solved)
 
     def _transfer(self, together: Together[Any, Any]) -> None:
-        """Let every agent try every other niche; the best takes over there, all at the same moment."""
+        """Let every agent try every other niche, then replace agents simultaneously."""
         before = dict(self.niches)
         enhanced, proposal = self.transfer_test == "enhanced", self.transfer_proposal
-        met = compete(together, self.jobs, before, self.iteration, enhanced=enhanced, proposal=proposal)
-        for target, rivals in met.items():
+        competition = compete(together, self.jobs, before, self.iteration, enhanced=enhanced, proposal=proposal)
+        for target, rivals in competition.items():
             for rival in rivals:
                 trial = rival.trial
                 self.attempts += 1
@@ -181,33 +181,35 @@ class POET:
                     reason=rival.reason,
                 )
             for rival in rivals:
-                if rival.accepted and rival.offer is not None:
+                if rival.accepted and rival.candidate is not None:
                     self.transfers += 1
-                    self.niches[target] = self._moved_in(before[target], before[rival.source], rival.offer)
+                    self.niches[target] = self._replace_agent(before[target], before[rival.source], rival.candidate)
 
-    def _moved_in(self, niche: Niche, source: Niche, offer: Candidate) -> Niche:
-        """The niche with another agent: its optimizer and its noise begin anew."""
-        adam, learned = Adam.fresh(offer.mean.size), source.learned + offer.learned
-        return self._with_score(replace(niche, mean=offer.mean, adam=adam, learned=learned), offer.score)
+    def _replace_agent(self, niche: Niche, source: Niche, candidate: Candidate) -> Niche:
+        """Return the niche with another agent and a new optimizer."""
+        adam, learned = Adam.fresh(candidate.mean.size), source.learned + candidate.learned
+        return self._with_score(replace(niche, mean=candidate.mean, adam=adam, learned=learned), candidate.score)
 
     def _reproduce(self, together: Together[Any, Any]) -> None:
-        """Add environments that are neither too easy nor too hard, and new; retire the oldest where there are many."""
+        """Add novel environments of suitable difficulty; retire the oldest beyond `max_niches`."""
         parents = [niche for niche in self.niches.values() if niche.score >= self.reproduce_score]
         if not parents:
             best = max(niche.score for niche in self.niches.values())
             self._note("no parents", best=best, reason=f"no agent scores {self.reproduce_score:g} in its niche")
             return
         before = dict(self.niches)
-        verdicts, steps = self.reproduction.judge(together, self.iteration, parents, before, self.archive, self._make)
+        results, steps = self.reproduction.evaluate_children(
+            together, self.iteration, parents, before, self.archive, self._make
+        )
         self.step += steps
-        for verdict in verdicts:
-            told = {"score": verdict.score, "novelty": verdict.novelty, "reason": verdict.reason}
-            if verdict.source is None or verdict.offer is None:
-                self._note_environment("reject", verdict.child, **told)
+        for result in results:
+            info = {"score": result.score, "novelty": result.novelty, "reason": result.reason}
+            if result.source is None or result.candidate is None:
+                self._note_environment("reject", result.child, **info)
                 continue
-            niche = replace(verdict.child, passed=verdict.passed)
-            self._note_environment("birth", niche, **told, source=verdict.source, env=niche.problem.env.fields)
-            self.niches[niche.number] = self._moved_in(niche, before[verdict.source], verdict.offer)
+            niche = replace(result.child, passed=result.passed)
+            self._note_environment("birth", niche, **info, source=result.source, env=niche.problem.env.fields)
+            self.niches[niche.number] = self._replace_agent(niche, before[result.source], result.candidate)
         while len(self.niches) > self.max_niches:
             oldest = next(iter(self.niches.values()))
             reason = f"the oldest of {len(self.niches)}, and max_niches={self.max_niches}"
@@ -216,14 +218,14 @@ class POET:
             )
             self.archive[oldest.number] = replace(self.niches.pop(oldest.number), retired=self.iteration + 1)
 
-    def _found(self) -> None:
-        """Make the first niche: the family's flat environment, and a random agent, or one that another run has."""
+    def _create_first_niche(self) -> None:
+        """Create the first niche: the family's flat environment with a random agent, or with another run's."""
         niche = self._make(None, self.family.flat(), self._first)
         self._note_environment("birth", niche, reason="the first", env=niche.problem.env.fields)
         self.niches[niche.number] = niche
 
     def _make(self, parent: Niche | None, encoding: Encoding, mean: Floats | None = None) -> Niche:
-        """A niche with a new number and, where none is given, its parent's agent."""
+        """Build a niche with a new number and an agent, by default its parent's."""
         number, self.numbers = self.numbers, self.numbers + 1
         agent = parent.mean if mean is None and parent is not None else mean
         assert agent is not None
@@ -251,57 +253,55 @@ class POET:
             observation_sampling=0.0,
         )
 
-    # What is known of it
-
     def drain_events(self) -> list[Event]:
-        """What happened since this was asked last: births, transfers, rejections, retirements, with their reasons."""
+        """Return the events since the last call: births, transfers, rejections and retirements, with reasons."""
         events, self._events = self._events, []
         return events
 
     def policy(self, which: int | None = None) -> FlatPolicy:
-        """The agent of a niche, as it is now or was when it retired; None: of the newest niche.
+        """Return the agent of a niche, active or archived; None: of the newest niche.
 
         Raises:
-            ConfigError: there never was such a niche.
+            ConfigError: there is no such niche.
         """
         number = max(self.niches, default=0) if which is None else which
         return FlatPolicy(self.mlp, self._known(number).mean.astype(np.float32), None)
 
     def initial_policy(self) -> InitialPolicy:
-        """See `TakesPolicy`: the agent of the newest niche."""
+        """Return the agent of the newest niche; see `TakesPolicy`."""
         return InitialPolicy.of(self.policy())
 
     def start_from(self, initial: Initial) -> None:
-        """See `TakesPolicy`: the first niche's agent."""
+        """Initialize the first niche's agent from a policy; see `TakesPolicy`."""
         self._first = initial.for_policy("").apply_to(self.mlp, self._first.astype(np.float32)).astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays and plain data."""
-        everyone = [*self.archive.values(), *self.niches.values()]
-        moments = [[niche.adam.momentum, niche.adam.variance] for niche in everyone]
+        """Return the state that `plan` resumes from: arrays and plain data."""
+        all_niches = [*self.archive.values(), *self.niches.values()]
+        moments = [[niche.adam.momentum, niche.adam.variance] for niche in all_niches]
         size = self.mlp.num_parameters
         return {
             **{name: getattr(self, name) for name in COUNTERS},
-            "niches": [niche.describe() for niche in everyone],
-            "means": np.array([niche.mean for niche in everyone]).reshape(-1, size),
+            "niches": [niche.describe() for niche in all_niches],
+            "means": np.array([niche.mean for niche in all_niches]).reshape(-1, size),
             "moments": np.array(moments).reshape(-1, 2, size),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        """Restore a state, whose shapes the checkpoint has compared with `state_dict()`."""
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
         self.niches, self.archive = {}, {}
         for plain, mean, moments in zip(state["niches"], state["means"], state["moments"], strict=True):
             number = plain["number"]
-            there = self.niches if plain["retired"] is None else self.archive
-            there[number] = Niche.restore(plain, self._problem(number, plain["encoding"]), mean, moments)
+            niches = self.niches if plain["retired"] is None else self.archive
+            niches[number] = Niche.restore(plain, self._problem(number, plain["encoding"]), mean, moments)
 
     def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
+        """Return what a run would build, for `dry_run=true`."""
         sizes = "-".join(map(str, self.mlp.sizes))
         return {
-            "actors": f"{self.vec.num_envs} environments side by side on each worker",
+            "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
             "niches": f"at most {self.max_niches}, each with {self.population} members",
             "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
@@ -309,7 +309,7 @@ class POET:
 
     def _summary(self) -> dict[str, float]:
         scores = {number: niche.score for number, niche in self.niches.items()}
-        everyone = [*self.archive.values(), *self.niches.values()]
+        all_niches = [*self.archive.values(), *self.niches.values()]
         return {
             "iteration": self.iteration,
             "step": self.step,
@@ -317,10 +317,10 @@ class POET:
             "eval/return_max": max(scores.values()),
             "poet/active": len(self.niches),
             "poet/archived": len(self.archive),
-            # As the paper counts: admitted against every agent so far, and solved since.
-            "poet/annecs": sum(niche.passed and niche.solved is not None for niche in everyone),
-            # As the authors' code counts: it does not wait for the solution.
-            "poet/annecs_admitted": sum(niche.passed for niche in everyone),
+            # The paper's definition: passed the criterion against all agents so far, and solved since.
+            "poet/annecs": sum(niche.passed and niche.solved is not None for niche in all_niches),
+            # The definition of the authors' code, which does not require a solution.
+            "poet/annecs_admitted": sum(niche.passed for niche in all_niches),
             "poet/transfers": self.transfers,
             "poet/transfer_attempts": self.attempts,
             **{f"score/{number}": score for number, score in scores.items()},
@@ -328,7 +328,7 @@ class POET:
 
     def _known(self, number: int) -> Niche:
         known = self.archive | self.niches
-        require(number in known, f"niche={number} is not a niche of this run; there are {', '.join(map(str, known))}")
+        require(number in known, f"niche={number} is not a niche of this run; known: {', '.join(map(str, known))}")
         return known[number]
 
     def _note(self, event: str, **what: Any) -> None:
@@ -345,6 +345,6 @@ class POET:
 
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
-    """The mean of what was not lost, as a metric; none where all was."""
+    """Return the mean of finite values as a metric; empty if there are none."""
     finite = [value for value in values if np.isfinite(value)]
     return {name: float(np.mean(finite))} if finite else {}

@@ -1,1 +1,1 @@
-"""Populations: perturbation, ranks and updates, niches, reproduction, and the tasks that a pool gets of them."""
+"""Population-based methods: perturbation, ranking and updates, niches, reproduction, and their pool tasks."""

@@ -1,4 +1,4 @@
-"""The gradient of an evolution strategy: centred ranks, weighted noise of mirrored pairs (Salimans et al. 2017)."""
+"""Gradient estimate of an evolution strategy: centred ranks and mirrored noise (Salimans et al. 2017)."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -10,7 +10,7 @@ from paddock.envs.errors import PaddockError
 from paddock.envs.ranges import Range
 
 Floats = NDArray[np.float64]
-Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # a factor an iteration
+Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # factor per iteration
 
 
 class EvaluationLost(PaddockError):
@@ -48,11 +48,12 @@ def estimate_gradient(returns: Floats, noise: Callable[[int], NDArray[np.float32
         returns: [pairs, 2], of both signs; NaN for both signs of a lost pair.
         noise: maps a pair's index to its noise vector [P].
         size: P.
+        sigma: standard deviation of the noise.
     """
     ranks = centred_ranks(returns).astype(np.float64)
     weights = ranks[:, 0] - ranks[:, 1]
     gradient = np.zeros(size)
-    # Summed in index order, vector by vector: a matrix product may round differently by its thread count.
+    # Sum in index order, vector by vector: the rounding of a matrix product may depend on its thread count.
     for pair in np.flatnonzero(weights):
         gradient += weights[pair] * noise(int(pair))
     return gradient / (np.isfinite(returns[:, 0]).sum() * sigma)

@@ -1,7 +1,7 @@
-"""Hyperparameters that change while they are used: what they may be, where they begin, how they go on from others'.
+"""Search space of hyperparameters that change during training: sampling and perturbation.
 
-Values are numbers. A range is drawn from evenly, or evenly in its logarithm, and moves by factors (Jaderberg et al.
-2017, arXiv:1711.09846, "perturb"); a list of choices is drawn from evenly, and moves to a neighbour in the list.
+Values are numbers. A range is sampled uniformly or log-uniformly and perturbed by factors (Jaderberg et al. 2017,
+arXiv:1711.09846); a list of choices is sampled uniformly and perturbed to a neighbour in the list.
 """
 
 import inspect
@@ -18,31 +18,31 @@ from paddock.envs.errors import nearest, require
 
 Value = int | float
 
-# Of whole numbers, those that say how an update is made. Others say how much is played, where, or by what network.
+# Integer settings that may change: those of an update. Others determine environments, networks or rollout sizes.
 WHOLE = ("epochs", "minibatch_size")
-COUNTED = ("updates_per_step",)  # of the others, those by which all that was done from the first step on is counted
+COUNTED = ("updates_per_step",)  # float settings that may not change, since they define a count from the first step on
 
 
 class Dimension(Protocol):
-    """What one hyperparameter may be."""
+    """Domain of one hyperparameter."""
 
     @property
     def extremes(self) -> Sequence[Value]:
-        """Values that are allowed if all others are."""
+        """Values to validate; if they are valid, all values are."""
         ...
 
-    def draw(self, generator: np.random.Generator) -> Value:
-        """A first value, or one that has nothing to do with any before."""
+    def sample(self, generator: np.random.Generator) -> Value:
+        """Sample a value independent of earlier ones."""
         ...
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
-        """A value near this one."""
+        """Return a random value near this one."""
         ...
 
 
 @dataclass(frozen=True)
 class RangeDimension:
-    """All numbers, or all whole numbers, from low to high."""
+    """Range of all numbers, or all integers, from low to high."""
 
     low: Value
     high: Value
@@ -54,8 +54,8 @@ class RangeDimension:
         """See `Dimension.extremes`."""
         return self.low, self.high
 
-    def draw(self, generator: np.random.Generator) -> Value:
-        """See `Dimension.draw`."""
+    def sample(self, generator: np.random.Generator) -> Value:
+        """See `Dimension.sample`."""
         if self.log:
             return self._fit(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
         if self.whole:
@@ -63,7 +63,7 @@ class RangeDimension:
         return generator.uniform(self.low, self.high)
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
-        """Multiply by one of the factors, within the range; whole numbers move by 1 at least, but for a factor of 1."""
+        """Multiply by a random factor, within the range; integers change by at least 1, unless the factor is 1."""
         factor = factors[int(generator.integers(len(factors)))]
         moved = value * factor
         if self.whole and factor != 1:
@@ -77,7 +77,7 @@ class RangeDimension:
 
 @dataclass(frozen=True)
 class ChoiceDimension:
-    """Some numbers, in an order in which neighbours are alike."""
+    """List of numbers, ordered so that neighbours are similar."""
 
     choices: tuple[Value, ...]
 
@@ -86,29 +86,29 @@ class ChoiceDimension:
         """See `Dimension.extremes`."""
         return self.choices
 
-    def draw(self, generator: np.random.Generator) -> Value:
-        """See `Dimension.draw`."""
+    def sample(self, generator: np.random.Generator) -> Value:
+        """See `Dimension.sample`."""
         return self.choices[generator.integers(len(self.choices))]
 
     def perturb(self, value: Value, factors: Sequence[float], generator: np.random.Generator) -> Value:
-        """The choice before or after this one."""
-        place = self.choices.index(value)
-        neighbours = [k for k in (place - 1, place + 1) if 0 <= k < len(self.choices)]
+        """Return the choice before or after this one."""
+        index = self.choices.index(value)
+        neighbours = [k for k in (index - 1, index + 1) if 0 <= k < len(self.choices)]
         return self.choices[neighbours[generator.integers(len(neighbours))]]
 
 
 def read_space(
     explore: Mapping[str, Any], target: Callable[..., Any], settings: Mapping[str, Any]
 ) -> dict[str, Dimension]:
-    """What every explored setting of an algorithm may be, in the order of their names.
+    """Return the domain of each explored setting of an algorithm, sorted by name.
 
     Args:
-        explore: by name, a mapping with `low`, `high` and `log`, or with `choices`.
-        target: the algorithm's class, whose signature says which settings are numbers.
-        settings: its settings, whose values say it where the signature does not.
+        explore: maps names to a mapping with `low`, `high` and `log`, or with `choices`.
+        target: the algorithm's class, whose signature has the types of settings.
+        settings: its settings, whose values have the types that the signature lacks.
 
     Raises:
-        ConfigError: a name is no such setting, or what is said of it makes no sense.
+        ConfigError: a name is not a setting that may change, or its domain is invalid.
     """
     try:
         hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
@@ -119,7 +119,7 @@ def read_space(
     allowed = [name for name in changes if name not in COUNTED]
     space: dict[str, Dimension] = {}
     for name in sorted(explore):
-        what = f"explore: {name} is not a number that may change while a member learns"
+        what = f"explore: {name} is not a number that may change during training"
         hint = f"allowed: {', '.join(allowed)}" if name in kinds else nearest(name, allowed)
         require(name in allowed, f"{what}; {hint}")
         require(isinstance(explore[name], Mapping), f"explore: {name}={explore[name]!r} is not a mapping; {FORM}")
@@ -133,13 +133,13 @@ FORM = "give it low, high and log, or choices"
 def _read(name: str, section: Mapping[str, Any], whole: bool) -> Dimension:
     path = f"explore: {name}"
     keys = {"choices"} if "choices" in section else {"low", "high", "log"}
-    require(section.keys() == keys, f"{path}={dict(section)} has other keys than {', '.join(sorted(keys))}; {FORM}")
+    require(section.keys() == keys, f"{path}={dict(section)} must have the keys {', '.join(sorted(keys))}; {FORM}")
     if "choices" in section:
         listed = section["choices"]
         values = listed if isinstance(listed, list | tuple) else ()
         choices = tuple(_number(f"{path}.choices", value, whole) for value in values)
         several = len(set(choices)) == len(choices) >= 2
-        require(several, f"{path}.choices={listed!r} must list two numbers or more, each once")
+        require(several, f"{path}.choices={listed!r} must list at least two distinct numbers")
         return ChoiceDimension(choices)
     low, high = (_number(f"{path}.{key}", section[key], whole) for key in ("low", "high"))
     log = section["log"]
@@ -150,17 +150,17 @@ def _read(name: str, section: Mapping[str, Any], whole: bool) -> Dimension:
 
 
 def _number(path: str, value: Any, whole: bool) -> Value:
-    """The value, if it is a number of the right kind: 1e3 is whole."""
+    """Return a value as an integer if `whole` (1e3 counts as one), else as a float."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     require(number, f"{path}={value!r} must be a number")
     if not whole:
         return float(value)
-    require(float(value).is_integer(), f"{path}={value!r} must be a whole number")
+    require(float(value).is_integer(), f"{path}={value!r} must be an integer")
     return int(value)
 
 
 def _kind(hint: Any) -> type | None:
-    """The kind of number that a type hint allows; None: another thing."""
+    """Return the kind of number that a type hint allows; None: no number."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         kinds = {_kind(choice) for choice in typing.get_args(hint) if choice is not type(None)}
         return kinds.pop() if len(kinds) == 1 else None

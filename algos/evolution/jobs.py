@@ -1,4 +1,4 @@
-"""What agents do in environments, as jobs for a pool: learn for a step, be scored, try another's niche."""
+"""Pool jobs of POET's agents: one ES step, an evaluation, or an attempt to transfer to another niche."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,94 +20,98 @@ from paddock.algos.evolution.strategy import (
 from paddock.algos.learning.episode_metrics import count_cut
 from paddock.algos.learning.flow import Job
 
-Proposal = Literal["adam", "sgd"]  # how an agent takes its step: with the niche's moments, or by the plain gradient
-LOST = float("-inf")  # the score of an evaluation that was lost: worse than any
+Proposal = Literal["adam", "sgd"]  # optimizer of a step: Adam with the niche's moments, or the plain gradient
+LOST = float("-inf")  # score of a lost evaluation
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """An agent after one step of the evolution strategy."""
+class StepResult:
+    """Agent after one step of the evolution strategy."""
 
     mean: Floats  # [P]
     adam: Adam
-    steps: int  # environment steps that were played for it
-    return_mean: float  # over the population; NaN if all of it was lost, and the agent is as it was
+    steps: int  # environment steps played
+    return_mean: float  # over the population; NaN if all of it was lost, which leaves the agent unchanged
 
 
 @dataclass(frozen=True)
-class Scored:
-    """An agent's evaluation."""
+class EvaluationResult:
+    """Result of an agent's evaluation."""
 
-    score: float  # mean return; LOST if no episode was left
+    score: float  # mean return; LOST if all episodes were lost
     steps: int
-    cut: int = 0  # of its episodes, that came to their cap
+    cut: int = 0  # number of episodes that reached their step limit
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An agent that could live in a niche."""
+    """Agent that may replace the agent of a niche."""
 
-    score: float  # there
+    score: float  # in that niche
     mean: Floats  # [P]
-    learned: int  # environment steps that made it, since it left its own niche
-    way: Literal["as it was", "after a step here"]
+    learned: int  # environment steps of training since it left its own niche
+    how: Literal["unchanged", "after one step here"]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What came of an agent that tried another niche."""
+class TransferAttempt:
+    """Result of an agent's attempt to transfer to another niche."""
 
     direct: Candidate
     proposal: Candidate | None  # None: not tried
-    steps: int  # all environment steps of it
+    steps: int  # total environment steps
 
     @property
-    def offers(self) -> list[Candidate]:
-        """What there is to choose from."""
+    def candidates(self) -> list[Candidate]:
+        """The candidates of the attempt."""
         return [self.direct] if self.proposal is None else [self.direct, self.proposal]
 
 
-def best_candidate(offers: Iterable[Candidate]) -> Candidate:
-    """The offer of the highest score; of equals, the first."""
-    return max(offers, key=lambda offer: offer.score)
+def best_candidate(candidates: Iterable[Candidate]) -> Candidate:
+    """Return the first candidate with the highest score."""
+    return max(candidates, key=lambda candidate: candidate.score)
 
 
 @dataclass(frozen=True)
 class AgentJobs:
-    """What agents may be had to do: a step of learning, an evaluation, an attempt elsewhere."""
+    """Factory of agents' jobs: ES steps, evaluations and transfer attempts."""
 
     settings: StrategySettings
 
-    def step(self, niche: Niche, mean: Floats, adam: Adam, iteration: int, proposal: Proposal = "adam") -> Job[Stepped]:
-        """One step of the evolution strategy in a niche, from `mean` [P]."""
-        job = play_population(self.settings, niche.problem, mean, adam.updates, iteration, lane=niche.number)
+    def step(
+        self, niche: Niche, mean: Floats, adam: Adam, iteration: int, proposal: Proposal = "adam"
+    ) -> Job[StepResult]:
+        """Take one step of the evolution strategy in a niche, from `mean` [P]."""
+        job = play_population(self.settings, niche.problem, mean, adam.updates, iteration, niche_index=niche.number)
         generation = yield from job
         report_lost(generation.ends, f"a step in niche {niche.number}")
         steps = int(generation.lengths.sum())
         if generation.lost:
-            return Stepped(mean, adam, steps, float("nan"))
+            return StepResult(mean, adam, steps, float("nan"))
         result = es_update(self.settings, generation, mean, adam, plain=proposal == "sgd")
         assert isinstance(result.optimizer, Adam)
-        return Stepped(mean + result.update, result.optimizer, steps, float(np.nanmean(generation.returns)))
+        return StepResult(mean + result.update, result.optimizer, steps, float(np.nanmean(generation.returns)))
 
-    def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[Scored]:
-        """Play an agent's evaluation; all who are scored in a niche in one iteration meet the same episodes."""
-        distribution = SearchDistribution(niche.problem, iteration, mean.astype(np.float32), None, lane=niche.number)
+    def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[EvaluationResult]:
+        """Evaluate an agent; all agents in a niche and an iteration play the same episodes."""
+        distribution = SearchDistribution(
+            niche.problem, iteration, mean.astype(np.float32), None, niche_index=niche.number
+        )
         played, ends = yield from play_evaluation(self.settings, distribution)
         report_lost(ends, f"an evaluation in niche {niche.number}")
         kept, steps = played.returns[np.isfinite(played.returns)], int(played.lengths.sum())
         cut = count_cut(played.lengths, niche.problem.eval_max_steps, niche.problem.env)
-        return Scored(float(kept.mean()) if len(kept) else LOST, steps, cut)
+        return EvaluationResult(float(kept.mean()) if len(kept) else LOST, steps, cut)
 
     def attempt(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, proposal: Proposal
-    ) -> Job[Trial]:
-        """Score an agent in a niche and, if it beats the bound, what one step of learning there makes of it."""
+    ) -> Job[TransferAttempt]:
+        """Evaluate an agent in a niche and, if it beats the bound, again after one ES step there."""
         scored = yield from self.score(niche, mean, iteration)
-        direct = Candidate(scored.score, mean, 0, "as it was")
+        direct = Candidate(scored.score, mean, 0, "unchanged")
         if not scored.score > bound:
-            return Trial(direct, None, scored.steps)
+            return TransferAttempt(direct, None, scored.steps)
         stepped = yield from self.step(niche, mean, adam, iteration, proposal)
         again = yield from self.score(niche, stepped.mean, iteration)
-        learned = Candidate(again.score, stepped.mean, stepped.steps, "after a step here")
-        return Trial(direct, learned, scored.steps + stepped.steps + again.steps)
+        learned = Candidate(again.score, stepped.mean, stepped.steps, "after one step here")
+        return TransferAttempt(direct, learned, scored.steps + stepped.steps + again.steps)

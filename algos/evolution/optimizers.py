@@ -1,7 +1,7 @@
-"""Optimizers of an evolution strategy: Adam, SGD with momentum, ClipUp.
+"""Optimizers of evolution strategies: Adam, SGD with momentum, ClipUp.
 
-Each is immutable: `step` returns the change of the parameters and the optimizer after it. A new optimizer is one class
-and one entry of OPTIMIZERS.
+All are immutable: `step` returns the parameter update and the next optimizer. To add an optimizer, write a class and
+register it in OPTIMIZERS.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 OptimizerName = Literal["adam", "sgd", "clipup"]
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as published
-MOMENTUM = 0.9  # of SGD and ClipUp, as published for the latter
-SPEED_RATIO = 2.0  # ClipUp's longest step over its learning rate, as its authors recommend
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's published values
+MOMENTUM = 0.9  # of SGD and ClipUp; the published value of ClipUp
+SPEED_RATIO = 2.0  # ClipUp's maximum speed over its learning rate, as recommended by its authors
 
 
 class Optimizer(Protocol):
-    """Gradient ascent on parameters [P]."""
+    """Gradient-ascent optimizer of parameters [P]."""
 
     @property
     def updates(self) -> int:
@@ -28,13 +28,13 @@ class Optimizer(Protocol):
         ...
 
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, Self]:
-        """Return the change [P] that one step makes, and the optimizer after it."""
+        """Return the parameter update [P] and the next optimizer."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Adam:
-    """Adam (Kingma & Ba 2015, arXiv:1412.6980)."""
+    """Adam optimizer (Kingma & Ba 2015, arXiv:1412.6980)."""
 
     momentum: Floats  # [P], first moment
     variance: Floats  # [P], second moment
@@ -56,7 +56,7 @@ class Adam:
 
 @dataclass(frozen=True, eq=False)
 class SGD:
-    """Stochastic gradient ascent with momentum: the velocity is a sum of gradients that decays by MOMENTUM."""
+    """Stochastic gradient ascent with momentum."""
 
     velocity: Floats  # [P]
     updates: int
@@ -74,9 +74,9 @@ class SGD:
 
 @dataclass(frozen=True, eq=False)
 class ClipUp:
-    """ClipUp (Toklu et al. 2020, arXiv:2008.02387): normalized gradients, and a velocity of bounded length."""
+    """ClipUp optimizer (Toklu et al. 2020, arXiv:2008.02387): normalized gradients and a clipped velocity."""
 
-    velocity: Floats  # [P], the last step
+    velocity: Floats  # [P], the last update
     updates: int
 
     @classmethod
@@ -85,7 +85,7 @@ class ClipUp:
         return cls(np.zeros(size), 0)
 
     def step(self, gradient: Floats, learning_rate: float) -> tuple[Floats, "ClipUp"]:
-        """Return the change [P] that one step makes, at most twice `learning_rate` long, and the optimizer after it."""
+        """Return the parameter update [P], of norm at most 2 `learning_rate`, and the next optimizer."""
         norm = _norm(gradient)
         direction = gradient / norm if norm else gradient
         velocity = MOMENTUM * self.velocity + learning_rate * direction
@@ -102,15 +102,15 @@ OPTIMIZERS: Mapping[OptimizerName, Callable[[int], Optimizer]] = {
 
 
 def state_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Return the arrays and the counter of an optimizer, from which `restore` makes it again."""
+    """Return an optimizer's arrays and counter, for `restore`."""
     return vars(optimizer).copy()
 
 
 def restore(name: OptimizerName, state: Mapping[str, Any]) -> Optimizer:
-    """Return the optimizer that `state_of` described."""
+    """Restore an optimizer from the result of `state_of`."""
     return replace(OPTIMIZERS[name](0), **state)  # type: ignore[type-var]
 
 
 def _norm(vector: Floats) -> float:
-    # Not np.linalg.norm, a BLAS product whose last bits depend on the processor.
+    # np.linalg.norm is a BLAS product, whose last bits depend on the processor.
     return float(np.sqrt(np.sum(vector**2)))

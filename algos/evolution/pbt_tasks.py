@@ -1,7 +1,7 @@
-"""Members of a population that learn by an algorithm of their own: how they are made, and a round of one on a worker.
+"""PBT's members, each with its own algorithm and hyperparameters, and their training rounds on workers.
 
-What a round gives depends on the member as it was and on the round's number alone. Every round builds the algorithm
-anew and brings it to its state, as a resumed run does: its laws say that this changes no number.
+A round's result depends only on the member's state and the round's number. Every round rebuilds the algorithm and
+restores its state, as a resumed run does.
 """
 
 import errno
@@ -28,44 +28,44 @@ from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
-NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without them
-LOST = float("-inf")  # the score of a member that was never evaluated: worse than any
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # the file system lacks hard links
+LOST = float("-inf")  # score of a member that was never evaluated or lost its round
 
-# Where PPO's and A2C's states say, under these names, how the running episodes stand. These belong to a member's seed,
-# so that whoever takes over what another has learned goes on in its own episodes.
-STANDING = (("actors", ("start",)), ("normalization", ("running", "open")))
+# Entries of PPO's and A2C's states with the running episodes. These depend on a member's seed, so a member that copies
+# another's weights continues its own episodes.
+EPISODE_STATE = (("actors", ("start",)), ("normalization", ("running", "open")))
 
 State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member of the population, between two rounds."""
+    """Member of the population between two rounds."""
 
-    seed: int  # of all that it draws; it keeps it for good
-    settings: dict[str, Value]  # the hyperparameters that it learns by
-    score: float  # mean return of the newest evaluation of what it has learned
-    step: int  # environment steps that led to what it has learned
+    seed: int  # of all its random numbers; never changes
+    settings: dict[str, Value]  # its hyperparameters
+    score: float  # mean return of the last evaluation of its weights
+    step: int  # environment steps of its weights' training
     state: State  # of its algorithm
-    files: str = ""  # the folder of its algorithm's files, in that of all
+    files: str = ""  # folder of its algorithm's files, within that of all members
 
-    def take_over(self, source: "Member", settings: dict[str, Value], files: str) -> "Member":
-        """This member with what another has learned, with these hyperparameters, and with files there."""
+    def copy_from(self, source: "Member", settings: dict[str, Value], files: str) -> "Member":
+        """Return this member with another's weights, these hyperparameters, and files in that folder."""
         state = dict(source.state)
-        for part, names in STANDING:
-            if part in state:
-                state[part] = _with_own(state[part], self.state[part], names)
+        for key, names in EPISODE_STATE:
+            if key in state:
+                state[key] = _keep_own(state[key], self.state[key], names)
         if files:
-            # What is stored goes on where the other's episodes are: this one's next ones begin.
+            # The copied replay ends within the source's episodes, so start new episodes.
             start = state["actors"]["start"]
             begun = start["length"] > 0
-            nothing = {"saved": None, **{name: start[name][:0] for name in ("actions", "seen")}}
+            empty = {"saved": None, **{name: start[name][:0] for name in ("actions", "seen")}}
             zeros = {name: np.zeros_like(start[name]) for name in ("length", "state")}
-            state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + begun, **zeros, **nothing}}
+            state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + begun, **zeros, **empty}}
         return Member(self.seed, settings, source.score, source.step, state, files)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, with files named by where they are in the folder of all."""
+        """Return all fields; names of files are relative to the folder of all members."""
         if not self.files:
             return {name: value for name, value in vars(self).items() if name != "files"}
         placed = rename_attachments(self.state, lambda names: [f"{self.files}/{name}" for name in names])
@@ -73,19 +73,19 @@ class Member:
 
     @classmethod
     def restore(cls, state: State) -> "Member":
-        """The member that `state_dict` was of."""
-        place = f"{state.get('files', '')}/"
-        own = rename_attachments(state["state"], lambda names: [name.removeprefix(place) for name in names])
+        """Restore a member from the result of `state_dict`."""
+        folder = f"{state.get('files', '')}/"
+        own = rename_attachments(state["state"], lambda names: [name.removeprefix(folder) for name in names])
         return cls(**{**state, "state": own})
 
     def without_files(self) -> "Member":
-        """This member as it acts: to learn on it would need its files."""
+        """Return this member without files; it can act but not learn."""
         return replace(self, state=rename_attachments(self.state, lambda names: []))
 
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """What stays the same for all members and rounds."""
+    """Settings shared by all members and rounds."""
 
     member: AlgorithmRecipe
     env: EnvSpec
@@ -93,77 +93,78 @@ class RoundSettings:
     seed: int  # of the run
     interval: int
     eval_episodes: int
-    eval_max_steps: int  # of an episode
-    keep_files: bool  # members' algorithms keep files of their own
-    folder: Path | None  # of all files, which every worker reaches by this path; None: nobody learns
+    eval_max_steps: int  # step limit of an episode
+    keep_files: bool  # whether members' algorithms keep files, such as replay
+    folder: Path | None  # of all files, reachable by every worker; None: no member learns
 
     def make(self, settings: Mapping[str, Value], seed: int, files: str | None = None) -> Any:
-        """A member's algorithm, at its beginning, on a pool that is this process.
+        """Build a member's algorithm in its initial state, on a pool within this process.
 
         Args:
-            files: its folder; None: it is not to learn.
+            settings: its hyperparameters.
+            seed: its seed.
+            files: its folder; None: it does not learn.
         """
         given: dict[str, Any] = dict(settings)
         if self.keep_files:
             given["folder"] = None if files is None or self.folder is None else self.folder / files
         return self.member.make_alone(self.env, self.vec, seed, **given)
 
-    def own_files(self, member: Member) -> str:
-        """Return a new folder for one play of a round, with what it goes on from; "" where no files are kept.
+    def copy_files(self, member: Member) -> str:
+        """Return a new folder with links to a member's files for one attempt at a round; "" if it has no files.
 
-        The same round may be played elsewhere still, unseen: by a worker that fell silent, or whose driver was killed.
-        What such a one writes late must not reach files that others have gone on with.
+        A worker that was wrongly declared dead may still run the same round and must not write to files in use.
 
         Raises:
-            ReplayRefused: the disk refuses.
+            ReplayRefused: the files cannot be written.
         """
         if not member.files:
             return ""
         files = f"{member.files.partition('.')[0]}.{secrets.token_hex(4)}"
-        self.take_files(member, files)
+        self.link_files(member, files)
         return files
 
-    def take_files(self, source: Member, files: str) -> None:
-        """Give the files that a member needs other names, in a folder of their own; nobody is at work on them.
+    def link_files(self, source: Member, files: str) -> None:
+        """Link the files of a member, which no process is writing, into another folder.
 
         Raises:
-            ReplayRefused: the disk refuses.
+            ReplayRefused: the files cannot be written.
         """
         assert self.folder is not None
         names: list[str] = []
         rename_attachments(source.state, lambda listed: names.__iadd__(listed))
-        place = self.folder / files
+        target = self.folder / files
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            folders = {(place / name).parent for name in names} | {place}  # of several policies each has one
+            target.mkdir(parents=True, exist_ok=True)
+            folders = {(target / name).parent for name in names} | {target}  # one per policy
             for folder in folders:
                 folder.mkdir(exist_ok=True)
             for name in names:
-                (place / name).unlink(missing_ok=True)  # of a run that was killed
-                _link(self.folder / source.files / name, place / name)
+                (target / name).unlink(missing_ok=True)  # left by a killed run
+                _link(self.folder / source.files / name, target / name)
             for folder in folders:
                 sync(folder)
         except OSError as error:
-            remedy = "make room, or mend that, and the same command with run.dir= goes on"
-            raise ReplayRefused(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
+            remedy = "free disk space or fix the error, then resume with the same command and run.dir="
+            raise ReplayRefused(f"cannot write replay {target} ({error.strerror}); {remedy}") from error
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a member came to in a round."""
+    """Result of a member's round."""
 
     state: State
     metrics: dict[str, float]  # the last value of each
-    returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
+    returns: NDArray[np.float64]  # [eval_episodes], of its final policy
     lengths: NDArray[np.int64]  # [eval_episodes]
     env_metrics: NDArray[np.float64]  # [eval_episodes, M], reported by the environment in its infos
-    files: str  # where those are that the state names
+    files: str  # folder of the files that the state names
 
 
 def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
-    """Let a member learn for a round, and evaluate it, on a worker."""
+    """Train a member for one round and evaluate it, on a worker."""
     member, number = task
-    files = rounds.own_files(member)
+    files = rounds.copy_files(member)
     with one_thread():
         algorithm = rounds.make(member.settings, member.seed, files)
         algorithm.load_state_dict(member.state)
@@ -172,7 +173,7 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
             for row in itertools.islice(plan, rounds.interval):
                 metrics |= row
             state = algorithm.state_dict()
-        # All members meet the same episodes, so that none is lucky.
+        # All members are evaluated on the same episodes.
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
         what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
         played = perform(what, seeds, threads_of(rounds.vec))
@@ -180,7 +181,7 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
 
 
 def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> Any:
-    """Return a state with other names of the files that it needs."""
+    """Return a state whose file names are mapped by `rename`."""
     if isinstance(state, list | tuple):
         return type(state)(rename_attachments(item, rename) for item in state)
     if not isinstance(state, Mapping):
@@ -191,16 +192,16 @@ def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> 
     }
 
 
-def _with_own(state: State, own: State, names: Sequence[str]) -> State:
-    """Return a part of a state with what another has under these names, of each policy where there are several."""
+def _keep_own(state: State, own: State, names: Sequence[str]) -> State:
+    """Return `state` with `own`'s entries of these names, for each policy if there are several."""
     policies = [name for name in names if isinstance(state.get(name), Mapping) and name in state[name]]
-    if mine := {name: own[name] for name in names if name in state and name not in policies}:
-        return {**state, **mine}
-    return {policy: _with_own(part, own[policy], names) for policy, part in state.items()}
+    if kept := {name: own[name] for name in names if name in state and name not in policies}:
+        return {**state, **kept}
+    return {policy: _keep_own(entry, own[policy], names) for policy, entry in state.items()}
 
 
 def _link(file: Path, other: Path) -> None:
-    """Give a file another name too; where the file system has no hard links, copy it."""
+    """Hard-link a file, or copy it if the file system has no hard links."""
     try:
         os.link(file, other)
     except OSError as error:

@@ -1,7 +1,6 @@
-"""What ES asks of a worker: members drawn from a search distribution, played for whole episodes.
+"""ES tasks on a worker: sample members of a search distribution and play whole episodes.
 
-A worker rebuilds the noise from its keys and its environments from their recipe; what it returns depends on the task
-alone.
+A worker rebuilds the noise from keys and the environments from their specification, so results depend only on the task.
 """
 
 import threading
@@ -28,12 +27,12 @@ from paddock.envs.vector import Vec, VectorEnv
 
 EpisodeCap = Annotated[int | None, Range("must be at least 1 step, or null for no cap", low=1)]
 
-KEPT_PROBLEMS = 8  # a thread's environments take memory, and are made anew in milliseconds
+KEPT_PROBLEMS = 8  # per thread: environments take memory, and are rebuilt in milliseconds
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What stays the same for a whole run; a worker builds its environments and networks from it once."""
+    """Settings that are constant during a run; a worker builds environments and networks from them once."""
 
     env: EnvSpec
     vec: Vec
@@ -42,11 +41,11 @@ class Problem:
     noise_table_size: int | None  # None: Philox
     episodes_per_member: int
     episode_cap: EpisodeCap
-    eval_max_steps: int  # of an episode of the mean's evaluation
-    observation_sampling: float  # share of pairs whose observations count; 0 for none
+    eval_max_steps: int  # step limit of evaluation episodes
+    observation_sampling: float  # share of pairs whose observations update the normalization; 0: none
 
     def make_noise(self) -> Noise:
-        """The noise source: the same vectors on every machine."""
+        """Build the noise source, which gives the same vectors on every machine."""
         if self.noise_table_size is None:
             return PhiloxNoise(self.seed, self.mlp.num_parameters)
         return TableNoise(self.seed, self.mlp.num_parameters, self.noise_table_size)
@@ -54,22 +53,22 @@ class Problem:
 
 @dataclass(frozen=True)
 class SearchDistribution:
-    """What changes from one iteration to the next: the Gaussian that members are drawn from."""
+    """Gaussian from which an iteration's members are sampled."""
 
     problem: Problem
     iteration: int
     mean: NDArray[np.float32]  # [P]
-    sigma: float | None  # None: the mean alone, for its evaluation
+    sigma: float | None  # None: evaluate the mean only
     normalizer: Normalizer | None = None
-    lane: int = 0  # keeps apart the draws of searches that go on side by side in one run
+    niche_index: int = 0  # gives concurrent searches of one run independent samples
 
     def key(self, index: int) -> int:
-        """Where a draw of this iteration stands among those of all lanes."""
-        return self.lane << 32 | index
+        """Return the key of a sample that is unique in this iteration, among all niches."""
+        return self.niche_index << 32 | index
 
 
 def play_members(task: tuple[Broadcast[SearchDistribution], int, int]) -> Any:
-    """Return what `play_pairs`, or of a mean alone `play_mean`, gives for start..stop-1; on a worker."""
+    """Run `play_pairs`, or `play_mean` if there is no sigma, for start..stop-1 on a worker."""
     shared, start, stop = task
     return (play_mean if shared.value.sigma is None else play_pairs)(shared.value, start, stop)
 
@@ -79,7 +78,7 @@ def play_pairs(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments], NDArray[np.float64]]:
     """Play the mirrored pairs start..stop-1.
 
-    Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
+    Both signs of a pair are in one task and play the same episodes, so a lost worker removes whole pairs.
 
     Returns:
         Mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and environment
@@ -130,7 +129,7 @@ def _play(
     cap: int | None,
     observe: Sequence[bool] = (),
 ) -> Episodes:
-    """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
+    """Play episode e with the parameters load(member[e]); members are numbered from 0."""
     problem = distribution.problem
     workspace = _workspaces.of(problem)
     if workspace.native is not None:
@@ -149,7 +148,7 @@ def _play(
 
 
 class _Workspace:
-    """Environments, networks and noise for one problem; no result depends on what they were used for before."""
+    """Environments, networks and noise of one problem; results do not depend on their previous use."""
 
     def __init__(self, problem: Problem) -> None:
         self.noise = problem.make_noise()
@@ -161,13 +160,13 @@ class _Workspace:
 
 
 class _Workspaces(threading.local):
-    """What a worker's thread keeps between tasks: a workspace for each of the problems it met last."""
+    """Cache of a worker thread: the workspaces of the most recently used problems."""
 
     def __init__(self) -> None:
-        self._kept: dict[Problem, _Workspace] = {}  # the one used last comes last
+        self._kept: dict[Problem, _Workspace] = {}  # in order of use
 
     def of(self, problem: Problem) -> _Workspace:
-        """The workspace of a problem, made where there is none."""
+        """Return the workspace of a problem, built on first use."""
         workspace = self._kept.pop(problem, None) or _Workspace(problem)
         self._kept[problem] = workspace
         while len(self._kept) > KEPT_PROBLEMS:
@@ -175,16 +174,16 @@ class _Workspaces(threading.local):
         return workspace
 
     def drop(self, problem: Problem) -> None:
-        """Let a problem's environments go."""
+        """Close a problem's environments."""
         venv = self._kept.pop(problem).venv
         if venv is not None:
             venv.close()
 
     def clear(self) -> None:
-        """Let the environments of all problems go."""
+        """Close the environments of all problems."""
         while self._kept:
             self.drop(next(iter(self._kept)))
 
 
 _workspaces = _Workspaces()
-call_at_rest(_workspaces.clear)  # the processes of environments would else stay as long as somebody else's workers do
+call_at_rest(_workspaces.clear)  # otherwise environment processes would live as long as workers owned by a cluster

@@ -1,6 +1,6 @@
-"""How POET makes environments: mutate, keep what is neither too easy nor too hard, prefer what is new.
+"""POET's reproduction: mutate environments, apply the minimal criterion, and rank children by novelty.
 
-Algorithm 4 of arXiv:1901.01753; the novelty by what agents score, PATA-EC, is of arXiv:2003.08536.
+Algorithm 4 of arXiv:1901.01753; PATA-EC, novelty by agents' scores, is of arXiv:2003.08536.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,37 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, keyed_generator
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, EvaluationResult, best_candidate
 from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.learning.flow import Job, Together
 from paddock.envs.family import Encoding
 
 Niches = Mapping[int, Niche]
-Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own
+Make = Callable[[Niche, Encoding], Niche]  # makes a child of a parent, with this encoding
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a child."""
+class ChildResult:
+    """Decision on a child: admitted or rejected."""
 
     child: Niche  # with its parent's agent
     reason: str
-    score: float | None = None  # of the agent that decided it; None: not played
+    score: float | None = None  # the score that decided; None: not evaluated
     novelty: float | None = None
-    source: int | None = None  # of the agent that it is admitted with; None: rejected
-    offer: Candidate | None = None
-    passed: bool = False  # admitted, and meets the criterion against the archived agents too
+    source: int | None = None  # niche of the agent that it is admitted with; None: rejected
+    candidate: Candidate | None = None
+    passed: bool = False  # admitted, and meets the criterion against archived agents too
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """How environments come in."""
+    """Reproduction step: creates, evaluates and admits children."""
 
     jobs: AgentJobs
-    settings: Any  # POET's own, which conf/algo/poet.yaml explains
+    settings: Any  # the POET algorithm's, see conf/algo/poet.yaml
 
-    def judge(
+    def evaluate_children(
         self,
         together: Together[Any, Any],
         t: int,
@@ -49,21 +49,21 @@ class Reproduction:
         active: Niches,
         archive: Niches,
         make: Make,
-    ) -> tuple[list[Verdict], int]:
-        """What became of each child of iteration t, in the order of decision, and the environment steps it took."""
-        verdicts: list[Verdict] = []
-        children = self._mutate(t, parents, active, make, verdicts)
-        scored: dict[int, Scored] = together.gather(
+    ) -> tuple[list[ChildResult], int]:
+        """Return the children's results of iteration t, in the order of decision, and the environment steps played."""
+        results: list[ChildResult] = []
+        children = self._mutate(t, parents, active, make, results)
+        scored: dict[int, EvaluationResult] = together.gather(
             {k: self.jobs.score(child, child.mean, t) for k, child in enumerate(children)}
         )
         steps = sum(end.steps for end in scored.values())
         fit: list[tuple[Niche, float]] = []
         for k, child in enumerate(children):
-            score, reason = scored[k].score, self._misfit(scored[k].score)
+            score, reason = scored[k].score, self._criterion_failure(scored[k].score)
             if reason is None:
                 fit.append((child, score))
             else:
-                verdicts.append(Verdict(child, f"{reason} with its parent's agent", score))
+                results.append(ChildResult(child, f"{reason} with its parent's agent", score))
         distances, more = self._distances(
             together, t, [child for child, _ in fit], [*archive.values(), *active.values()]
         )
@@ -75,25 +75,25 @@ class Reproduction:
         admitted = 0
         for child, score, new in sorted(ranked, key=lambda entry: entry[2], reverse=True):
             if admitted == self.settings.max_admitted:
-                verdicts.append(Verdict(child, f"newer ones were admitted, and max_admitted={admitted}", score, new))
+                results.append(ChildResult(child, f"less novel than max_admitted={admitted} others", score, new))
                 continue
-            verdict, more = self._welcome(together, t, child, new, active, archive)
-            verdicts.append(verdict)
-            admitted += verdict.source is not None
+            result, more = self._try_to_admit(together, t, child, new, active, archive)
+            results.append(result)
+            admitted += result.source is not None
             steps += more
-        return verdicts, steps
+        return results, steps
 
     def _mutate(
-        self, t: int, parents: Sequence[Niche], active: Niches, make: Make, verdicts: list[Verdict]
+        self, t: int, parents: Sequence[Niche], active: Niches, make: Make, results: list[ChildResult]
     ) -> list[Niche]:
-        """Children of random parents; one that is there already gets its verdict at once."""
+        """Mutate random parents; add the results of children whose environment exists already."""
         children: list[Niche] = []
         for k in range(self.settings.max_children):
             generator = keyed_generator(self.settings.seed, Stream.MUTATION, t, k)
             parent = parents[int(generator.integers(len(parents)))]
             child = make(parent, self.settings.family.mutate(parent.encoding, generator))
             if any(child.encoding == other.encoding for other in [*active.values(), *children]):
-                verdicts.append(Verdict(child, "the same environment is there already"))
+                results.append(ChildResult(child, "this environment exists already"))
             else:
                 children.append(child)
         return children
@@ -101,12 +101,12 @@ class Reproduction:
     def _distances(
         self, together: Together[Any, Any], t: int, children: Sequence[Niche], known: Sequence[Niche]
     ) -> tuple[list[list[float]], int]:
-        """How far each child is from every environment so far."""
+        """Return each child's distances to all environments so far, and the environment steps played."""
         if self.settings.novelty == "encoding" or not children:
             distance = self.settings.family.distance
             return [[distance(child.encoding, other.encoding) for other in known] for child in children], 0
         grounds = [*known, *children]
-        scored: dict[tuple[int, int], Scored] = together.gather(
+        scored: dict[tuple[int, int], EvaluationResult] = together.gather(
             {
                 (ground.number, agent.number): self.jobs.score(ground, agent.mean, t)
                 for ground in grounds
@@ -126,10 +126,10 @@ class Reproduction:
         ]
         return distances, sum(end.steps for end in scored.values())
 
-    def _welcome(
+    def _try_to_admit(
         self, together: Together[Any, Any], t: int, child: Niche, new: float, active: Niches, archive: Niches
-    ) -> tuple[Verdict, int]:
-        """Let every agent try the child; it comes in with the best one if that meets the criterion again."""
+    ) -> tuple[ChildResult, int]:
+        """Evaluate every agent in the child; admit it with the best one, if that meets the criterion again."""
         fresh = Adam.fresh(child.mean.size)
         jobs: dict[int, Job[Any]] = {
             number: self.jobs.attempt(child, niche.mean, fresh, t, LOST, self.settings.child_proposal)
@@ -138,18 +138,19 @@ class Reproduction:
         former = {number: self.jobs.score(child, niche.mean, t) for number, niche in archive.items()}
         ends = together.gather(jobs | former)
         steps = sum(end.steps for end in ends.values())
-        offers = {number: best_candidate(ends[number].offers) for number in jobs}
-        source = max(offers, key=lambda number: offers[number].score)
-        best = offers[source]
-        reason = self._misfit(best.score)
+        candidates = {number: best_candidate(ends[number].candidates) for number in jobs}
+        source = max(candidates, key=lambda number: candidates[number].score)
+        best = candidates[source]
+        reason = self._criterion_failure(best.score)
         if reason is not None:
-            return Verdict(child, f"{reason} after transfer", best.score, new), steps
+            return ChildResult(child, f"{reason} after transfer", best.score, new), steps
         highest = max([best.score, *(ends[number].score for number in former)])
-        passed = self._misfit(highest) is None
-        return Verdict(child, f"the agent of niche {source}, {best.way}", best.score, new, source, best, passed), steps
+        passed = self._criterion_failure(highest) is None
+        reason = f"the agent of niche {source}, {best.how}"
+        return ChildResult(child, reason, best.score, new, source, best, passed), steps
 
-    def _misfit(self, score: float) -> str | None:
-        """Why a score does not meet the minimal criterion; None if it does."""
+    def _criterion_failure(self, score: float) -> str | None:
+        """Return the reason why a score fails the minimal criterion; None if it passes."""
         if score == LOST:
             return "every evaluation was lost"
         if score < self.settings.criterion_low:
@@ -162,5 +163,5 @@ class Reproduction:
 
 
 def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Euclidean; NumPy's norm is a product of BLAS, whose last bits depend on the processor."""
+    """Return the Euclidean distance; NumPy's norm uses BLAS, whose last bits depend on the processor."""
     return float(np.sqrt(((one - other) ** 2).sum()))

@@ -1,6 +1,6 @@
-"""A step of the evolution strategy (Salimans et al. 2017, arXiv:1703.03864), and the evaluation of its mean, on a pool.
+"""One step of the evolution strategy (Salimans et al. 2017, arXiv:1703.03864), and the evaluation of its mean, on a pool.
 
-Pairs are played as tasks; their returns are put in order and ranked, and an optimizer follows the estimated gradient.
+Tasks play mirrored pairs; their returns are ranked in index order, and an optimizer follows the estimated gradient.
 """
 
 import logging
@@ -32,12 +32,12 @@ Floats = NDArray[np.float64]
 MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
 PopulationSize = Annotated[int, MEMBERS]
 PairsPerTask = Annotated[int | None, Range("must be at least 1, or null for as many as keep workers busy", low=1)]
-NATIVE_PAIRS = 32  # of a task at most: 64 episodes, so that lanes whose episode ends early have another
-WORTH_A_WORKER = 4  # pairs
+NATIVE_PAIRS = 32  # maximum per task: 64 episodes, so that a SIMD lane whose episode ends early gets another one
+WORTH_A_WORKER = 4  # minimum pairs per worker
 
 
 class StrategySettings(Protocol):
-    """What an algorithm says of its evolution strategy; conf/algo/es.yaml explains each."""
+    """Settings of an evolution strategy; conf/algo/es.yaml explains each."""
 
     pool: Pool
     population: int
@@ -53,35 +53,39 @@ class StrategySettings(Protocol):
 
     @property
     def vec(self) -> Vec:
-        """What steps the environments of one task."""
+        """The vectorization of one task's environments."""
         ...
 
     @property
     def searches(self) -> int:
-        """How many populations are played side by side."""
+        """Number of populations played concurrently."""
         ...
 
 
 def check_strategy(settings: StrategySettings, name: str) -> None:
-    """Raise ConfigError where settings do not go together, or such environments cannot be played in.
+    """Check settings that depend on each other, and the vectorization.
 
     Args:
-        name: of the algorithm.
+        settings: of the algorithm.
+        name: of the algorithm, for messages.
+
+    Raises:
+        ConfigError: a check fails.
     """
     vec = settings.vec
     check_unshared(vec, f"algo={name} plays on every worker")
-    require(vec.seeded_slots, f"{name} restarts single environments, and {type(vec).__name__} cannot; use vec=serial")
+    require(vec.seeded_slots, f"{name} must reset single environments; {type(vec).__name__} cannot, use vec=serial")
     n = settings.population
-    require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
+    require(n % 2 == 0, f"population={n} is odd, but members come in mirrored pairs; try {n + 1}")
     for key, floor in (("sigma", settings.sigma_floor), ("learning_rate", settings.learning_rate_floor)):
         value = getattr(settings, key)
         require(0 <= floor <= value, f"{key}_floor={floor} must lie in [0, {key}={value}]")
 
 
 def pairs_of_task(settings: StrategySettings) -> int:
-    """Return how many mirrored pairs travel together: as is said, or by how many threads workers have.
+    """Return the number of mirrored pairs per task: `pairs_per_task`, or one that balances the workers' threads.
 
-    Then tasks are as large as pays, all alike, and as many for one thread as for another. No number depends on it.
+    Results do not depend on it.
     """
     if settings.pairs_per_task is not None:
         return settings.pairs_per_task
@@ -93,40 +97,40 @@ def pairs_of_task(settings: StrategySettings) -> int:
 
 
 def count_useful_workers(settings: StrategySettings) -> int:
-    """Return how many workers would have work."""
+    """Return the number of workers that the population can keep busy."""
     return math.ceil(_count_pairs(settings) / (settings.pairs_per_task or WORTH_A_WORKER))
 
 
 def _count_pairs(settings: StrategySettings) -> int:
-    """Return how many pairs of all searches are played side by side."""
+    """Return the number of pairs of all concurrent searches."""
     return settings.population // 2 * settings.searches
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What one population's episodes gave."""
+    """Results of one population's episodes."""
 
     distribution: SearchDistribution
     sigma: float
     returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
     lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
     moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
-    env_metrics: Floats  # [n, 2, episodes, M], the environment's own numbers, of pairs that were not lost
+    env_metrics: Floats  # [n, 2, episodes, M], the environment's metrics, of pairs that were not lost
     ends: list[Done]  # of its tasks
 
     @property
     def lost(self) -> bool:
-        """Whether there is not one pair left."""
+        """Whether all pairs were lost."""
         return bool(np.isnan(self.returns).all())
 
 
 @dataclass(frozen=True)
 class ESUpdate:
-    """A step of the mean."""
+    """Update of the mean."""
 
-    gradient: Floats  # [P], before the decay of weights
-    update: Floats  # [P], the change of the mean
-    optimizer: Optimizer  # after it
+    gradient: Floats  # [P], without weight decay
+    update: Floats  # [P], change of the mean
+    optimizer: Optimizer  # after the update
     rate: float  # the step size
 
 
@@ -138,16 +142,16 @@ def play_population(
     iteration: int,
     *,
     normalizer: Normalizer | None = None,
-    lane: int = 0,
+    niche_index: int = 0,
 ) -> Job[Generation]:
-    """Play every pair around a mean [P] after a number of updates, as tasks of `play_members`."""
+    """Play all pairs around a mean [P] as tasks of `play_members`; `updates` sets the decay of sigma."""
     sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, updates)
-    distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
+    distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, niche_index)
     pairs, size = settings.population // 2, pairs_of_task(settings)
     shared = settings.pool.broadcast(distribution)
     tasks = [(shared, start, min(start + size, pairs)) for start in range(0, pairs, size)]
     played = list(zip(tasks, (yield tasks), strict=True))
-    # A pair is lost by itself, whoever it travelled with: how the work is cut decides nothing.
+    # Retry the pairs of a lost task one by one, so that losses do not depend on the task size.
     alone = [
         (shared, pair, pair + 1)
         for (_, start, stop), end in played
@@ -165,7 +169,7 @@ def play_population(
             returns[start:stop], lengths[start:stop], sampled, numbers = end.value
             moments += sampled
             env_metrics.append(numbers)
-    # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
+    # Drop both signs of a pair if one was lost; a single sign would bias the gradient.
     returns[~np.isfinite(returns).all(axis=1)] = np.nan
     shape = (0, 2, problem.episodes_per_member, len(problem.env.metrics))
     return Generation(
@@ -187,13 +191,17 @@ def es_update(
     *,
     plain: bool = False,
 ) -> ESUpdate:
-    """Return the step from the mean [P] of a generation along its ranked noise.
+    """Compute the update of a generation's mean [P] from its ranked noise.
 
     Args:
-        plain: follow the gradient itself; the optimizer's state is updated all the same.
+        settings: of the strategy.
+        generation: its results.
+        mean: [P], which the population was sampled around.
+        optimizer: before the update.
+        plain: follow the plain gradient; the optimizer's state is updated anyway.
 
     Raises:
-        Diverged: the policies there would have parameters that are no finite numbers.
+        Diverged: a parameter would not be finite.
     """
     distribution, sigma = generation.distribution, generation.sigma
     noise = distribution.problem.make_noise()
@@ -204,7 +212,7 @@ def es_update(
         settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, optimizer.updates
     )
     pulled = gradient - settings.weight_decay * mean
-    with np.errstate(over="ignore", invalid="ignore"):  # which is found out below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         update, after = optimizer.step(pulled, rate)
         update = rate * pulled if plain else update
         parameters = (mean + update).astype(np.float32)
@@ -214,10 +222,10 @@ def es_update(
 
 
 def play_evaluation(settings: StrategySettings, distribution: SearchDistribution) -> Job[tuple[Episodes, list[Done]]]:
-    """Play the episodes of a mean's evaluation, as tasks of `play_members`.
+    """Play the evaluation episodes of a mean as tasks of `play_members`.
 
     Returns:
-        Those that were not lost, in order; and the ends of the tasks.
+        The episodes that were not lost, in order, and the ends of the tasks.
     """
     episodes, size = settings.eval_episodes, settings.vec.num_envs
     shared = settings.pool.broadcast(distribution)
@@ -227,8 +235,8 @@ def play_evaluation(settings: StrategySettings, distribution: SearchDistribution
 
 
 def report_lost(ends: Sequence[Done], what: str) -> None:
-    """Warn of lost tasks without which something goes on."""
+    """Warn about lost tasks; `what` names the work that continues without them."""
     lost = [end for end in ends if end.error is not None]
     if lost:
         first = lost[0].error
-        log.warning("%s goes on without %d lost tasks; the first: %s: %s", what, len(lost), type(first).__name__, first)
+        log.warning("%s: %d tasks were lost; the first: %s: %s", what, len(lost), type(first).__name__, first)

@@ -1,37 +1,36 @@
-"""How agents of POET try to replace each other: every one tries every other niche, and the best may take over there.
+"""POET's transfer: every agent tries every other niche, and the best may replace the agent there.
 
-Algorithm 2 of arXiv:1901.01753; the test that both scores must pass, before and after a step of learning, is of
-arXiv:2003.08536.
+Algorithm 2 of arXiv:1901.01753; the enhanced test, of the scores before and after one ES step, is of arXiv:2003.08536.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, Trial, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, TransferAttempt, best_candidate
 from paddock.algos.evolution.niche import Niche
 from paddock.algos.learning.flow import Together
 
 
 @dataclass(frozen=True)
 class Rival:
-    """An agent in another niche than its own, and whether it takes over there."""
+    """Agent that tried to transfer from niche `source`, and whether it was accepted."""
 
     source: int
-    trial: Trial
-    bound: float  # that its score had to beat
-    offer: Candidate | None  # its best; None: it was not even let in
+    trial: TransferAttempt
+    bound: float  # score to beat
+    candidate: Candidate | None  # its best; None: rejected at the first test
     accepted: bool
 
     @property
     def reason(self) -> str:
-        """Why it was accepted or not."""
-        if self.offer is None:
-            return "as it was, it does not beat the bound"
+        """The reason for accepting or rejecting it, for the event log."""
+        if self.candidate is None:
+            return "unchanged, it does not beat the bound"
         if self.accepted:
-            return f"the best of all, {self.offer.way}"
-        beaten = self.offer.score <= self.bound
-        return f"{self.offer.way}, it does not beat the bound" if beaten else "another agent is better"
+            return f"best score of all, {self.candidate.how}"
+        beaten = self.candidate.score <= self.bound
+        return f"{self.candidate.how}, it does not beat the bound" if beaten else "another agent scores higher"
 
 
 def compete(
@@ -43,15 +42,19 @@ def compete(
     enhanced: bool,
     proposal: Proposal,
 ) -> dict[int, list[Rival]]:
-    """Let every agent try every other niche in iteration t; return the rivals of each niche's own agent, by niche.
+    """Evaluate every agent in every other niche in iteration t; return the rivals of each niche's agent, by niche.
 
     Args:
-        enhanced: a rival's score has to beat the best of late, as it is and after a step of learning; else the last,
-            either way.
-        proposal: how it learns in that step.
+        together: runs jobs concurrently.
+        jobs: makes jobs.
+        niches: active niches by number.
+        t: iteration.
+        enhanced: a rival must beat the niche's best recent score both unchanged and after one ES step; otherwise, one
+            of its scores must beat the niche's last score.
+        proposal: optimizer of that step.
     """
     bounds = {number: max(niche.recent) if enhanced else niche.score for number, niche in niches.items()}
-    trials: dict[tuple[int, int], Trial] = together.gather(
+    trials: dict[tuple[int, int], TransferAttempt] = together.gather(
         {
             (source, target): jobs.attempt(
                 there, here.mean, there.adam, t, bounds[target] if enhanced else LOST, proposal
@@ -64,9 +67,9 @@ def compete(
     rivals: dict[int, list[Rival]] = {}
     for target, bound in bounds.items():
         tried = {source: trials[source, target] for source in niches if source != target}
-        # Enhanced: what an agent scores as it is only opens the door; what a step of learning makes of it counts.
-        offers = {source: trial.offers[1:] if enhanced else trial.offers for source, trial in tried.items()}
-        best = {source: best_candidate(offer) for source, offer in offers.items() if offer}
+        # Enhanced: the unchanged agent only qualifies; the score after one ES step decides.
+        candidates = {source: trial.candidates[1:] if enhanced else trial.candidates for source, trial in tried.items()}
+        best = {source: best_candidate(candidate) for source, candidate in candidates.items() if candidate}
         winner = max(best, key=lambda source: best[source].score, default=None)
         if winner is not None and best[winner].score <= bound:
             winner = None

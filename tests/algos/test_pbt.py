@@ -162,20 +162,20 @@ def test_a_choice_moves_to_a_neighbour() -> None:
 
 
 def test_draws_fill_their_range() -> None:
-    decades = [RangeDimension(1e-5, 1e-1, log=True, whole=False).draw(generator(k)) for k in range(400)]
+    decades = [RangeDimension(1e-5, 1e-1, log=True, whole=False).sample(generator(k)) for k in range(400)]
     assert min(decades) >= 1e-5 and max(decades) <= 1e-1
     assert 150 < sum(value < 1e-3 for value in decades) < 250  # half of the decades
-    even = [RangeDimension(0.0, 4.0, log=False, whole=False).draw(generator(k)) for k in range(400)]
+    even = [RangeDimension(0.0, 4.0, log=False, whole=False).sample(generator(k)) for k in range(400)]
     assert min(even) >= 0 and max(even) <= 4 and 150 < sum(value < 2 for value in even) < 250
-    assert {RangeDimension(1, 4, log=False, whole=True).draw(generator(k)) for k in range(100)} == {1, 2, 3, 4}
-    assert {ChoiceDimension((1, 5)).draw(generator(k)) for k in range(50)} == {1, 5}
+    assert {RangeDimension(1, 4, log=False, whole=True).sample(generator(k)) for k in range(100)} == {1, 2, 3, 4}
+    assert {ChoiceDimension((1, 5)).sample(generator(k)) for k in range(50)} == {1, 5}
 
 
 def test_what_is_resampled_has_nothing_to_do_with_the_source() -> None:
     settings = {"learning_rate": 1e-3, "entropy_coef": 1e-2, "epochs": 4, "gamma": 0.95}
     always, never = algorithm(*TINY, "algo.resample=1"), algorithm(*TINY, "algo.resample=0")
-    drawn = [always._explored(settings, generator(k))["learning_rate"] for k in range(50)]
-    moved = [never._explored(settings, generator(k))["learning_rate"] for k in range(50)]
+    drawn = [always._perturb(settings, generator(k))["learning_rate"] for k in range(50)]
+    moved = [never._perturb(settings, generator(k))["learning_rate"] for k in range(50)]
     assert len(set(drawn)) == 50 and 1e-5 <= min(drawn) < 1e-4 and 1e-2 < max(drawn) <= 0.1
     assert set(moved) == {0.8e-3, 1.25e-3}
 
@@ -321,7 +321,7 @@ def test_a_lost_member_leads_nobody_by_the_score_of_another() -> None:
 
 
 def test_without_any_member_left_the_run_ends() -> None:
-    with pytest.raises(MembersLost, match="every member was lost; the first: WorkerLost: its worker died"):
+    with pytest.raises(MembersLost, match="all members were lost; the first: WorkerLost: its worker died"):
         advance(algorithm(*TINY, pool=Losing(0, 1, 2, 3)), 1)
 
 
@@ -345,7 +345,7 @@ def test_without_any_member_left_the_run_ends() -> None:
         ),
         (
             "+algo.explore.clip_coef={choices: [0.1]}",
-            r"algo.explore: clip_coef.choices=\[0.1\] must list two numbers or more",
+            r"algo.explore: clip_coef.choices=\[0.1\] must list at least two",
         ),
         (
             "+algo.member.learning_rat=1",
@@ -374,7 +374,7 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
     settings: dict[str, Any] = {"members": 2, "interval": 1, "quantile": 0.5, "factors": (0.8, 1.25), "resample": 0.0}
     parts = {name: getattr(algorithm(*ONE), name) for name in ("env", "vec", "pool", "seed", "folder")}
     explore = {"width": {"low": 1.0, "high": 2.0, "log": False}}
-    with pytest.raises(ConfigError, match=r"explore: width=2.0 changes the shape .*: algo.member.width="):
+    with pytest.raises(ConfigError, match=r"explore: width=2.0 changes the shapes .*: algo.member.width="):
         PBT(
             **parts,
             **settings,
@@ -451,7 +451,7 @@ def test_a_late_copy_of_a_round_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_what_all_updates_are_counted_by_is_not_explored() -> None:
-    with pytest.raises(ConfigError, match="explore: updates_per_step is not a number that may change while a member"):
+    with pytest.raises(ConfigError, match="explore: updates_per_step is not a number that may change during"):
         algorithm(*DQN, "+algo.explore.updates_per_step={choices: [0.1, 0.2]}")
 
 

@@ -15,7 +15,7 @@ from conftest import deterministic
 from poets import settings
 
 from paddock.algos.common.keys import PhiloxNoise
-from paddock.algos.evolution.jobs import LOST, AgentJobs, Scored, Stepped, best_candidate
+from paddock.algos.evolution.jobs import LOST, AgentJobs, EvaluationResult, StepResult, best_candidate
 from paddock.algos.evolution.niche import Niche
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
@@ -84,7 +84,7 @@ class _Shuffled:
 
 def jobs(pool: Any, **changes: Any) -> tuple[AgentJobs, Niche, POET]:
     poet = POET(**settings(pool=pool, **changes))
-    poet._found()
+    poet._create_first_niche()
     return poet.jobs, poet.niches[0], poet
 
 
@@ -114,7 +114,7 @@ def test_a_step_follows_the_ranked_noise() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
     here, niche, _ = jobs(pool, population=4, weight_decay=0.0)
     mean = niche.mean
-    stepped: Stepped = finish(pool, here.step(niche, mean, Adam.fresh(mean.size), 3, "sgd"))
+    stepped: StepResult = finish(pool, here.step(niche, mean, Adam.fresh(mean.size), 3, "sgd"))
     noise = PhiloxNoise(1, mean.size)
     # Ranks of 1 4 / 3 2 are -0.5 0.5 / 1/6 -1/6: differences -1 and 1/3, over 2 pairs and sigma 0.1; rate 0.05.
     gradient = (-noise(3, 0).astype(float) + noise(3, 1).astype(float) / 3) / (2 * 0.1)
@@ -160,7 +160,7 @@ def test_an_episode_without_a_return_counts_for_no_score(
     monkeypatch.setattr("paddock.algos.evolution.jobs.play_evaluation", play)
     here, niche, _ = jobs(SerialPool())
     # A score of NaN is above and below none: it would win a niche over those that come after it; so would infinity.
-    assert finish(SerialPool(), here.score(niche, niche.mean, 0)) == Scored(score, 5 * len(returns))
+    assert finish(SerialPool(), here.score(niche, niche.mean, 0)) == EvaluationResult(score, 5 * len(returns))
 
 
 def test_evaluations_that_come_to_their_cap_are_counted() -> None:
@@ -179,7 +179,7 @@ def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
     assert open_.direct.score == shut.direct.score  # the same episodes
     assert open_.proposal is not None
     assert open_.steps > shut.steps
-    assert best_candidate(open_.offers).score == max(open_.direct.score, open_.proposal.score)
+    assert best_candidate(open_.candidates).score == max(open_.direct.score, open_.proposal.score)
 
 
 # Laws
@@ -236,7 +236,7 @@ def test_a_niche_is_at_most_so_far_ahead_and_never_beyond_a_meeting(monkeypatch:
 
     def spy(
         self: AgentJobs, niche: Niche, mean: Any, adam: Adam, iteration: int, optimizer: Any = "adam"
-    ) -> Job[Stepped]:
+    ) -> Job[StepResult]:
         began.append((iteration, poet.iteration))
         return step(self, niche, mean, adam, iteration, optimizer)
 
@@ -309,7 +309,7 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"population": 7}, "population=7 is odd, and members come in mirrored pairs; try 8"),
+        ({"population": 7}, "population=7 is odd, but members come in mirrored pairs; try 8"),
         ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must lie in \[0, sigma=0.1\]"),
         ({"criterion_low": 70.0}, "criterion_low=70.0 must not be above criterion_high=59.0"),
     ],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from poets import POLES, settings
 
-from paddock.algos.evolution.jobs import LOST, Candidate, Scored, Stepped, Trial
+from paddock.algos.evolution.jobs import LOST, Candidate, EvaluationResult, StepResult, TransferAttempt
 from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
@@ -25,18 +25,20 @@ class ScriptedJobs:
         self.direct, self.proposed = direct, proposal or {}
         self.tried: list[tuple[int, int]] = []
 
-    def score(self, niche: Niche, mean: Any, iteration: int) -> Job[Scored]:
-        return Scored(self.direct[int(mean[0]), niche.number], 10)
+    def score(self, niche: Niche, mean: Any, iteration: int) -> Job[EvaluationResult]:
+        return EvaluationResult(self.direct[int(mean[0]), niche.number], 10)
         yield
 
-    def attempt(self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str) -> Job[Trial]:
+    def attempt(
+        self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str
+    ) -> Job[TransferAttempt]:
         key = int(mean[0]), niche.number
-        direct = Candidate(self.direct[key], mean, 0, "as it was")
+        direct = Candidate(self.direct[key], mean, 0, "unchanged")
         if not direct.score > bound or key not in self.proposed:
-            return Trial(direct, None, 10)
+            return TransferAttempt(direct, None, 10)
         self.tried.append(key)
-        proposal = Candidate(self.proposed[key], mean + 0.5, 7, "after a step here")
-        return Trial(direct, proposal, 27)
+        proposal = Candidate(self.proposed[key], mean + 0.5, 7, "after one step here")
+        return TransferAttempt(direct, proposal, 27)
         yield
 
 
@@ -112,9 +114,9 @@ def test_the_enhanced_transfer_asks_both_to_beat_the_best_of_late() -> None:
     assert (poet.niches[0].mean[0], poet.niches[0].score) == (1.5, 82.0)
     assert poet.niches[1].mean[0] == 1.0  # 95 opened the door, 90 after a step does not beat 90
     reasons = {(e["source"], e["target"]): e["reason"] for e in told(poet, "transfer")}
-    assert reasons[1, 0] == "the best of all, after a step here"
-    assert reasons[2, 0] == "as it was, it does not beat the bound"
-    assert reasons[0, 1] == "after a step here, it does not beat the bound"
+    assert reasons[1, 0] == "best score of all, after one step here"
+    assert reasons[2, 0] == "unchanged, it does not beat the bound"
+    assert reasons[0, 1] == "after one step here, it does not beat the bound"
 
 
 def test_all_transfers_happen_at_the_same_moment() -> None:
@@ -198,7 +200,7 @@ def test_the_newest_child_is_admitted_first_and_the_rest_is_not_played() -> None
     poet = reproduce([60, 60, 60, 60], [70, 70, 70, 70])
     assert list(poet.niches) == [0, 13]
     assert told(poet, "birth")[0]["novelty"] == pytest.approx(1.5)
-    assert set(reasons(poet).values()) == {"newer ones were admitted, and max_admitted=1"}
+    assert set(reasons(poet).values()) == {"less novel than max_admitted=1 others"}
 
 
 def test_a_child_too_easy_after_transfer_gives_its_place_to_the_next() -> None:
@@ -216,7 +218,7 @@ def test_a_child_starts_with_the_best_agent_and_what_it_learned_from() -> None:
 
 def test_an_environment_that_is_there_already_is_not_played() -> None:
     poet = reproduce([60, 60, 60], [70, 70, 70], lengths=(0.5, 0.8, 0.8))
-    same = "the same environment is there already"
+    same = "this environment exists already"
     assert reasons(poet) == {10: same, 12: same}
     assert list(poet.niches) == [0, 11]
 
@@ -269,8 +271,8 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
 
     def settle(*ends: tuple[float, float]) -> dict[str, float]:
         poet.niches = dict(niches)
-        given = [(Stepped(np.zeros(1), fresh, 10, trained), Scored(score, 5)) for trained, score in ends]
-        return poet._settle(dict(enumerate(given))) | poet._summary()
+        given = [(StepResult(np.zeros(1), fresh, 10, trained), EvaluationResult(score, 5)) for trained, score in ends]
+        return poet._record_results(dict(enumerate(given))) | poet._summary()
 
     row = settle((float("nan"), LOST), (10.0, 40.0), (14.0, LOST))
     assert (row["train/return_mean"], row["eval/return_mean"], row["eval/return_max"]) == (12.0, 35.0, 40.0)

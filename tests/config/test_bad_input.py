@@ -190,7 +190,7 @@ def test_help_and_errors_do_not_import_heavy_libraries(tmp_path: Path) -> None:
 def test_the_command_itself_answers_in_one_line_with_exit_code_2(start: Callable[..., Command], tmp_path: Path) -> None:
     code, out, err = start("algo.population=7", f"run.dir={tmp_path}/run").wait()
     assert (code, out) == (2, "")
-    assert err == "paddock: algo.population=7 is odd, and members come in mirrored pairs; try 8\n"
+    assert err == "paddock: algo.population=7 is odd, but members come in mirrored pairs; try 8\n"
     assert not any(tmp_path.iterdir())
 
 
