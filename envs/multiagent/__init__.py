@@ -1,1 +1,1 @@
-"""Worlds: environments of several agents, in one form whatever interface they have."""
+"""Multi-agent environments behind one interface, `MultiAgentEnv`, whatever their API."""

@@ -1,4 +1,4 @@
-"""Environments that adapt or wrap a multi-agent environment, and their attributes."""
+"""Base classes of adapters and wrappers of multi-agent environments, and access to wrapped attributes."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,19 @@ from paddock.envs.multiagent.env import MultiAgentEnv, takes_turns
 
 
 class Adapter:
-    """Base of environments that adapt another; with its `reset` and `step` it is a `TakesTurns`.
+    """Base of adapters, which add `reset` and `step` and so implement `TakesTurns`.
 
     Attributes:
-        env: the environment that it plays.
-        agents: those that live.
-        acting: those whose action the next step takes.
+        env: the adapted environment.
+        agents: living agents.
+        acting: agents whose actions the next step takes.
     """
 
     agents: Sequence[str]
     acting: Sequence[str]
 
     def __init__(self, env: Any, possible_agents: Sequence[str]) -> None:
+        """Adapt an environment."""
         self.env = env
         self.possible_agents = list(possible_agents)
         self.agents, self.acting = [], []
@@ -41,11 +42,11 @@ class Adapter:
 
     @property
     def unwrapped(self) -> "Adapter":
-        """The world itself, as PettingZoo has it of wrappers."""
+        """Return the adapter itself, as PettingZoo's wrappers do."""
         return self
 
     def render(self) -> Any:
-        """Draw the world."""
+        """Render the environment."""
         return self.env.render()
 
     def close(self) -> None:
@@ -54,10 +55,11 @@ class Adapter:
 
 
 class Wrapper(Adapter):
-    """Base of environments that wrap another multi-agent environment."""
+    """Base of wrappers of multi-agent environments."""
 
-    def __init__(self, world: MultiAgentEnv) -> None:
-        super().__init__(world, world.possible_agents)
+    def __init__(self, env: MultiAgentEnv) -> None:
+        """Wrap an environment."""
+        super().__init__(env, env.possible_agents)
 
     def _update(self) -> None:
         """Update the living and the acting agents."""
@@ -66,16 +68,16 @@ class Wrapper(Adapter):
 
 
 class SingleAgentEnv(gymnasium.Env[Any, Any]):
-    """The one agent's environment; where the world ends and says nothing of the agent, its episode is truncated."""
+    """Gymnasium environment of a multi-agent environment's only agent; an end without flags truncates its episode."""
 
-    def __init__(self, world: MultiAgentEnv) -> None:
-        """Take over a world of one agent."""
-        self.env = world
-        (self._agent,) = world.possible_agents
-        self.metadata = dict(getattr(world, "metadata", {}))
-        self.render_mode = getattr(world, "render_mode", None)
-        self.observation_space = world.observation_space(self._agent)
-        self.action_space = world.action_space(self._agent)
+    def __init__(self, env: MultiAgentEnv) -> None:
+        """Adapt a multi-agent environment of one agent."""
+        self.env = env
+        (self._agent,) = env.possible_agents
+        self.metadata = dict(getattr(env, "metadata", {}))
+        self.render_mode = getattr(env, "render_mode", None)
+        self.observation_space = env.observation_space(self._agent)
+        self.action_space = env.action_space(self._agent)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -92,30 +94,30 @@ class SingleAgentEnv(gymnasium.Env[Any, Any]):
         return observations[agent], float(rewards.get(agent, 0.0)), ended, cut, dict(infos.get(agent, {}))
 
     def render(self) -> Any:
-        """Draw the world."""
+        """Render the environment."""
         return self.env.render()
 
     def close(self) -> None:
-        """Close the world."""
+        """Close the environment."""
         self.env.close()
 
 
 def find_owner(env: Any, name: str) -> Any:
-    """Return an environment, or what it wraps, whichever has an attribute of this name first; None if none has."""
+    """Return the outermost layer of an environment that has an attribute; None if no layer has it."""
     return next((layer for layer in layers(env) if hasattr(layer, name)), None)
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute where `find_owner` finds it, or of the innermost environment where none has it."""
+    """Set an attribute of the layer that `find_owner` returns, or else of the innermost environment."""
     *_, innermost = layers(env)
     owner = find_owner(env, name) or innermost
-    if inspect.getattr_static(owner, name, layers) is layers:  # PettingZoo's wrappers pass on what they have not
+    if inspect.getattr_static(owner, name, layers) is layers:  # PettingZoo's wrappers forward missing attributes
         owner = getattr(owner, "unwrapped", owner)
     setattr(owner, name, value)
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """Yield an environment and what it wraps, one inside the other."""
+    """Yield an environment and the environments it wraps, from the outside in."""
     yield env
     while isinstance(env, gymnasium.Wrapper | Adapter | SingleAgentEnv):
         env = env.env

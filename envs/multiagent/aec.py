@@ -1,4 +1,4 @@
-"""PettingZoo's other form, in which one agent acts at a time (AECEnv), as a world that takes turns."""
+"""Adapter of PettingZoo's agent-environment-cycle API (AECEnv), in which one agent acts at a time."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -7,38 +7,41 @@ from typing import Any, final
 from paddock.envs.multiagent.adapter import Adapter
 from paddock.envs.multiagent.env import ByAgent, Step
 
-CYCLE = ("possible_agents", "agent_iter", "observe", "last")  # what tells an AECEnv
+CYCLE = ("possible_agents", "agent_iter", "observe", "last")  # attributes that identify an AECEnv
 
 
 @final
 class AECAdapter(Adapter):
-    """A world of turns: a step takes the action of one agent, and pays all of them what that step is worth to them.
+    """Adapter of an AECEnv: a step takes the action of one agent and returns the rewards of all.
 
-    Agents that ended are stepped once more without an action, as that form has it, before the next one's turn.
+    As the API requires, agents that terminated are stepped once more with None before the next agent's turn.
     """
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Start an episode."""
         self.env.reset(seed=seed, options=options)
-        self._look()
-        return self._seen(self.agents), self._of(self.env.infos, self.agents, {})
+        self._update()
+        return self._observe(self.agents), self._select(self.env.infos, self.agents, {})
 
     def step(self, actions: dict[str, Any]) -> Step:
         """Take the action of the agent whose turn it is."""
         env, lived = self.env, self.agents
         env.step(actions[self.acting[0]])
-        terminated, truncated = self._of(env.terminations, lived, False), self._of(env.truncations, lived, False)
-        rewards, infos = dict(env.rewards), self._of(env.infos, lived, {})
-        observations = self._seen(env.agents)
-        self._look()
+        terminated, truncated = (
+            self._select(env.terminations, lived, False),
+            self._select(env.truncations, lived, False),
+        )
+        rewards, infos = dict(env.rewards), self._select(env.infos, lived, {})
+        observations = self._observe(env.agents)
+        self._update()
         return observations, rewards, terminated, truncated, infos
 
-    def _seen(self, agents: Sequence[str]) -> ByAgent:
-        """What they observe; an environment may fill one array for all."""
+    def _observe(self, agents: Sequence[str]) -> ByAgent:
+        """Return observations; copies, since an environment may reuse one array."""
         return {agent: deepcopy(self.env.observe(agent)) for agent in agents}
 
-    def _look(self) -> None:
-        """See who lives and whose turn it is, past those who ended."""
+    def _update(self) -> None:
+        """Update the living agents and the next to act; step agents that have ended."""
         env = self.env
         self.agents = [agent for agent in env.agents if not self._ended(agent)]
         while self.agents and self._ended(env.agent_selection):
@@ -48,5 +51,5 @@ class AECAdapter(Adapter):
     def _ended(self, agent: str) -> bool:
         return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
-    def _of(self, told: Mapping[str, Any], agents: Sequence[str], nothing: Any) -> dict[str, Any]:
-        return {agent: told.get(agent, nothing) for agent in agents}
+    def _select(self, values: Mapping[str, Any], agents: Sequence[str], default: Any) -> dict[str, Any]:
+        return {agent: values.get(agent, default) for agent in agents}

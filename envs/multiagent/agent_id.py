@@ -1,4 +1,4 @@
-"""A world whose agents see which seat they have, for those that share a policy and are to do different things."""
+"""Wrapper that adds an agent's index to its observations, so that agents sharing a policy can differ."""
 
 from typing import Any, final
 
@@ -13,17 +13,17 @@ KEY = "seat"
 
 @final
 class AgentIdFeature(Wrapper):
-    """A world whose observations tell the seat.
+    """Wrapper that adds the agent's seat to observations.
 
-    A vector of floats has one number more for each seat: 1 for the agent's own, 0 for the others. A Dict has one key
-    more, `seat`; anything else becomes a Dict of `observation` and `seat`.
+    Vectors of floats are extended by a one-hot encoding, a Dict by the key `seat`; other observations become a Dict of
+    `observation` and `seat`.
     """
 
-    def __init__(self, world: MultiAgentEnv) -> None:
-        """Take over a world."""
-        super().__init__(world)
+    def __init__(self, env: MultiAgentEnv) -> None:
+        """Wrap an environment."""
+        super().__init__(env)
         self._seat = {agent: seat for seat, agent in enumerate(self.possible_agents)}
-        self._spaces = {agent: self._widen(world.observation_space(agent)) for agent in self._seat}
+        self._spaces = {agent: self._extend_space(env.observation_space(agent)) for agent in self._seat}
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
@@ -33,15 +33,15 @@ class AgentIdFeature(Wrapper):
         """Start an episode."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._update()
-        return self._tell(observations), infos
+        return self._extend(observations), infos
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step the world."""
+        """Step the environment."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._update()
-        return self._tell(observations), rewards, terminated, truncated, infos
+        return self._extend(observations), rewards, terminated, truncated, infos
 
-    def _widen(self, space: Space) -> Space:
+    def _extend_space(self, space: Space) -> Space:
         seats = len(self._seat)
         if isinstance(space, spaces.Dict):
             return spaces.Dict({**space.spaces, KEY: spaces.Discrete(seats)})
@@ -51,19 +51,19 @@ class AgentIdFeature(Wrapper):
         low, high = np.append(space.low, np.zeros(seats)), np.append(space.high, np.ones(seats))
         return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=np.dtype(space.dtype).type)
 
-    def _tell(self, observations: ByAgent) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+    def _extend(self, observations: ByAgent) -> dict[str, Any]:
+        extended: dict[str, Any] = {}
         for agent, seen in observations.items():
             inner, seat = self.env.observation_space(agent), self._seat[agent]
             if isinstance(inner, spaces.Dict):
-                told[agent] = {**seen, KEY: seat}
+                extended[agent] = {**seen, KEY: seat}
             elif _is_vector(inner):
                 own = np.zeros(len(self._seat), inner.dtype)
                 own[seat] = 1
-                told[agent] = np.concatenate([seen, own])
+                extended[agent] = np.concatenate([seen, own])
             else:
-                told[agent] = {"observation": seen, KEY: seat}
-        return told
+                extended[agent] = {"observation": seen, KEY: seat}
+        return extended
 
 
 def _is_vector(space: Space) -> bool:

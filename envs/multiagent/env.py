@@ -1,4 +1,4 @@
-"""The form that every environment of several agents has here: PettingZoo's ParallelEnv, with turns said beside it."""
+"""Interface of multi-agent environments: PettingZoo's ParallelEnv, plus the list of acting agents."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
@@ -10,20 +10,19 @@ Step = tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]  # observations, rewar
 
 
 class MultiAgentEnv(Protocol):
-    """An environment of several agents, as `pettingzoo.ParallelEnv` has it (Terry et al. 2021, arXiv:2009.14471).
+    """Multi-agent environment like `pettingzoo.ParallelEnv` (Terry et al. 2021, arXiv:2009.14471).
 
-    An agent's seat is its place in `possible_agents`. It lives from the step that first lists it in `agents` and gives
-    it an observation, to the one that says it terminated or was truncated, or to the world's end: when `agents` is
-    empty. The same name may live again.
+    An agent's seat is its index in `possible_agents`. An agent lives from the step that first lists it in `agents` with
+    an observation until it is terminated or truncated or the episode ends (`agents` is empty). It may live again.
     """
 
     @property
     def possible_agents(self) -> Sequence[str]:
-        """All agents that there may be, in the order of seats."""
+        """Return all agents that may appear, in the order of seats."""
 
     @property
     def agents(self) -> Sequence[str]:
-        """Those that live, in any order; known once an episode has begun."""
+        """Return the living agents, in any order; available once an episode has started."""
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent."""
@@ -32,31 +31,31 @@ class MultiAgentEnv(Protocol):
         """Return the action space of an agent."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Start an episode of the whole world; observations and infos of the agents that live."""
+        """Start an episode; return observations and infos of the living agents."""
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step by the actions of the acting agents; return results of agents that lived or were born."""
+        """Step with the actions of the acting agents; return results of agents that lived or appeared."""
 
     def close(self) -> None:
         """Release resources."""
 
     def render(self) -> Any:
-        """Draw the world."""
+        """Render the environment."""
 
 
 class TakesTurns(MultiAgentEnv, Protocol):
-    """A world in which not every living agent acts in every step."""
+    """Multi-agent environment in which only some living agents act in a step."""
 
     @property
     def acting(self) -> Sequence[str]:
-        """The agents whose action the next step takes."""
+        """Return the agents whose actions the next step takes."""
 
 
 def offers(env: Any, *names: str) -> bool:
-    """Return whether an environment, or the one it wraps, has all of these attributes."""
+    """Return whether an environment has all of these attributes."""
     return all(hasattr(env, name) for name in names)
 
 
-def takes_turns(world: MultiAgentEnv) -> TypeGuard[TakesTurns]:
-    """Return whether an environment whose episode has begun lists its acting agents itself."""
-    return offers(world, "acting")
+def takes_turns(env: MultiAgentEnv) -> TypeGuard[TakesTurns]:
+    """Return whether an environment, after a reset, lists its acting agents."""
+    return offers(env, "acting")

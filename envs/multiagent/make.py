@@ -1,4 +1,4 @@
-"""Make an environment by `module:factory`, and bring it into the form that worlds have."""
+"""Adapt environments of any supported API to `gymnasium.Env` or `MultiAgentEnv`."""
 
 import re
 from typing import Any
@@ -15,47 +15,49 @@ from paddock.envs.multiagent.rllib import BY_AGENT, RLlibAdapter
 from paddock.envs.multiagent.time_limit import MultiAgentTimeLimit
 from paddock.envs.multiagent.tuples import TupleAdapter
 
-FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # without the version that an id of Gymnasium's ends in
-PARALLEL = ("possible_agents", "observation_space", "action_space", "reset", "step")  # what tells a ParallelEnv
+FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # Gymnasium's ids end in a version
+PARALLEL = ("possible_agents", "observation_space", "action_space", "reset", "step")  # of a ParallelEnv
 VERSION = re.compile(r"-v\d+$")
 
 
 def names_factory(id: str) -> bool:
-    """Return whether an id is `module:factory`, and not one of Gymnasium's such as `package:Name-v0`."""
+    """Return whether an id is `module:factory` instead of a Gymnasium id such as `package:Name-v0`."""
     return FACTORY.fullmatch(id) is not None and VERSION.search(id) is None
 
 
 def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, agent_id_feature: bool = False) -> Any:
-    """Return a made environment as a `gymnasium.Env` of one agent or a `MultiAgentEnv` of several, truncated at a limit.
+    """Return an environment as a `gymnasium.Env` of one agent or a `MultiAgentEnv`, with a time limit.
 
     Args:
-        agents: how many agents a Gymnasium environment has, if not one.
+        env: the environment.
+        id: its id, for messages.
+        agents: number of agents of a Gymnasium environment; None: one.
         max_episode_steps: None: no further limit.
-        agent_id_feature: whether agents observe their indices.
+        agent_id_feature: add the agent's index to observations.
 
     Raises:
-        ConfigError: it has no supported form.
+        ConfigError: its API is not supported.
     """
     if isinstance(env, gymnasium.Env) and not offers(env, *BY_AGENT):
-        # Those that Gymnasium knows by name are limited already, before any wrapper.
+        # `gymnasium.make` has already limited registered environments.
         limit = max_episode_steps if names_factory(id) else None
         if agents in (None, 1):
             return env if limit is None else TimeLimit(env, limit)
-        world: Any = TupleAdapter(env, agents, id)
+        adapted: Any = TupleAdapter(env, agents, id)
     else:
-        limit, world = max_episode_steps, _find_form(env, id)
-        known = len(world.possible_agents)
+        limit, adapted = max_episode_steps, _adapt_multiagent(env, id)
+        known = len(adapted.possible_agents)
         require(known > 0, f"env.id={id}: its possible_agents are empty; name an environment that has agents")
         own = f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
         require(agents in (None, known), own)
         if known == 1:
-            return SingleAgentEnv(world) if limit is None else TimeLimit(SingleAgentEnv(world), limit)
-    world = AgentIdFeature(world) if agent_id_feature else world
-    return world if limit is None else MultiAgentTimeLimit(world, limit)
+            return SingleAgentEnv(adapted) if limit is None else TimeLimit(SingleAgentEnv(adapted), limit)
+    adapted = AgentIdFeature(adapted) if agent_id_feature else adapted
+    return adapted if limit is None else MultiAgentTimeLimit(adapted, limit)
 
 
-def _find_form(env: Any, id: str) -> MultiAgentEnv:
-    """Return an environment of several agents in the form that all have here."""
+def _adapt_multiagent(env: Any, id: str) -> MultiAgentEnv:
+    """Return a multi-agent environment behind `MultiAgentEnv`."""
     if offers(env, *CYCLE):
         return AECAdapter(env, env.possible_agents)
     if isinstance(env, gymnasium.Env):
@@ -63,5 +65,5 @@ def _find_form(env: Any, id: str) -> MultiAgentEnv:
     if not offers(env, *PARALLEL):
         forms = "a gymnasium.Env, nor PettingZoo's ParallelEnv or AECEnv, nor RLlib's MultiAgentEnv"
         raise ConfigError(f"env.id={id} gives a {type(env).__name__}, which is neither {forms}; name a factory of one")
-    world: Any = env
-    return world
+    parallel: MultiAgentEnv = env
+    return parallel

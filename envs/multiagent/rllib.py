@@ -1,4 +1,4 @@
-"""Environments in the form of RLlib's MultiAgentEnv: dictionaries by agent, with `__all__` for the end of the world."""
+"""Adapter of RLlib's MultiAgentEnv: dictionaries by agent, with `__all__` at the end of an episode."""
 
 from typing import Any, final
 
@@ -8,14 +8,15 @@ from paddock.envs.multiagent.adapter import Adapter
 from paddock.envs.multiagent.env import ByAgent, Step
 
 ALL = "__all__"
-BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # what tells a MultiAgentEnv
+BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # attributes that identify a MultiAgentEnv
 
 
 @final
 class RLlibAdapter(Adapter):
-    """An environment in which the agents that received an observation act next."""
+    """Adapter of an RLlib environment, in which the agents that received an observation act next."""
 
     def __init__(self, env: Any) -> None:
+        """Adapt an environment."""
         super().__init__(env, env.possible_agents)
 
     def observation_space(self, agent: str) -> Space:
@@ -35,15 +36,15 @@ class RLlibAdapter(Adapter):
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step by the actions of the acting agents."""
+        """Step with the actions of the acting agents."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         lived = list(dict.fromkeys([*self.agents, *observations]))
-        ended, cut = ({agent: bool(told.get(agent, False)) for agent in lived} for told in (terminated, truncated))
-        unsaid = [agent for agent in lived if not (ended[agent] or cut[agent])]
+        ended, cut = ({agent: bool(flags.get(agent, False)) for agent in lived} for flags in (terminated, truncated))
+        running = [agent for agent in lived if not (ended[agent] or cut[agent])]
         if terminated.get(ALL, False):
-            ended.update(dict.fromkeys(unsaid, True))
+            ended.update(dict.fromkeys(running, True))
         elif truncated.get(ALL, False):
-            cut.update(dict.fromkeys(unsaid, True))
+            cut.update(dict.fromkeys(running, True))
         self.agents = [agent for agent in lived if not (ended[agent] or cut[agent])]
         self.acting = [agent for agent in self.agents if agent in observations]
         infos = {agent: info for agent, info in infos.items() if agent in lived}

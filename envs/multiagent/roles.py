@@ -1,4 +1,4 @@
-"""Roles: the seats of a world that see and do things of the same kind, and how rows of several roles lie together."""
+"""Roles, the groups of seats with equal spaces, and the layout of rows of several roles."""
 
 import re
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from paddock.envs.errors import ConfigError, one_line
 from paddock.envs.spaces.layout import Layout
 
-ALIGNMENT = 8  # bytes, so that a row of any layout may start wherever a row of several roles does
+ALIGNMENT = 8  # bytes, suitable for a row of any layout
 
 
 @dataclass(frozen=True)
 class Seat:
-    """An agent's place in an environment."""
+    """Agent of an environment, with its spaces."""
 
     agent: str
     observation_space: Space
@@ -29,35 +29,35 @@ Seats = tuple[Seat, ...]  # of an environment, in order
 
 
 def seats_of(env: Any, id: str) -> Seats:
-    """Return who sits in an environment, and what each sees and does.
+    """Return the agents of an environment and their spaces.
 
     Raises:
-        ConfigError: it does not say so.
+        ConfigError: the environment lacks them.
     """
-    alone = isinstance(env, gymnasium.Env)
+    single = isinstance(env, gymnasium.Env)
     try:
-        if alone:
+        if single:
             return (Seat("agent", env.observation_space, env.action_space),)
         spaces_of = [(agent, env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents]
     except Exception as error:
-        what = f"env.id={id} does not say its spaces ({type(error).__name__}: {one_line(error)})"
-        where = "in its constructor" if alone else "as methods, for each of possible_agents"
+        what = f"env.id={id} does not define its spaces ({type(error).__name__}: {one_line(error)})"
+        where = "in its constructor" if single else "as methods, for each of possible_agents"
         raise ConfigError(f"{what}; give it observation_space and action_space {where}") from error
     return tuple(Seat(*one) for one in spaces_of)
 
 
 @dataclass(frozen=True)
 class Role:
-    """All seats with the same two spaces.
+    """All seats with the same observation and action space.
 
     Attributes:
-        name: what their agents' names have in common, as `adversary` of `adversary_0` and `adversary_1`.
-        seats: their numbers in a world, in order.
-        agents: their agents' names.
-        observation_space: of each, without the parts that are left out.
-        action_space: what each may do.
-        observations: how an observation lies in a row.
-        actions: how an action lies in a row.
+        name: common stem of the agents' names, such as `adversary` for `adversary_0` and `adversary_1`.
+        seats: indices of the seats, in order.
+        agents: names of the agents.
+        observation_space: of each agent, without the parts that are left out.
+        action_space: of each agent.
+        observations: layout of observations.
+        actions: layout of actions.
     """
 
     name: str
@@ -70,17 +70,17 @@ class Role:
 
 
 def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
-    """Return the observation and action spaces of roles, each a Dict by role."""
+    """Return Dicts of the roles' observation and action spaces."""
     seen = spaces.Dict([(role.name, role.observation_space) for role in roles])
     return seen, spaces.Dict([(role.name, role.action_space) for role in roles])
 
 
 @dataclass(frozen=True)
 class SeatRows:
-    """Rows of a world's seats where they have several roles: each as wide as the widest role's.
+    """Layout of the rows of several roles, each as wide as the widest role's row.
 
     Attributes:
-        layouts: of each role, whose row lies at the start of the seat's.
+        layouts: of each role; its row is at the start of the seat's row.
         seats: of each role.
         itemsize: bytes of a row.
     """
@@ -92,17 +92,17 @@ class SeatRows:
 
     @classmethod
     def of(cls, layouts: Sequence[Layout], seats: Sequence[tuple[int, ...]]) -> "SeatRows":
-        """Lay several roles' rows together."""
+        """Return the layout of rows of several roles."""
         widest = max(layout.itemsize for layout in layouts)
         return cls(tuple(layouts), tuple(seats), -(-widest // ALIGNMENT) * ALIGNMENT)
 
     @property
     def row(self) -> np.dtype[Any]:
-        """What an array of rows is made of."""
+        """Return the dtype of an array of rows."""
         return np.dtype(f"V{self.itemsize}")
 
     def view(self, role: int, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return all rows [N] as one role's layout has them, without a copy: [N, *shape] of a Box, else voids [N]."""
+        """View rows [N] in a role's layout: [N, *shape] for a Box, else voids [N]."""
         layout = self.layouts[role]
         part = rows.view(np.uint8).reshape(len(rows), self.itemsize)[:, : layout.itemsize]
         if not layout.plain:
@@ -110,13 +110,13 @@ class SeatRows:
         return part.view(layout.row.base).reshape(len(rows), *layout.row.shape)
 
     def split(self, rows: NDArray[np.intp]) -> "list[NDArray[np.intp]]":
-        """Return for each role where among these rows of worlds its own are."""
+        """Return each role's positions among these row indices."""
         seat = rows % sum(map(len, self.seats))
         return [np.flatnonzero(np.isin(seat, seats)) for seats in self.seats]
 
 
 def narrow(rows: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Return rows [B] of several roles, all of one role, as its own: [B, *shape] of a Box, else voids [B]; a copy."""
+    """Copy wide rows [B] of one role to its layout: [B, *shape] for a Box, else voids [B]."""
     part = np.ascontiguousarray(rows.view(np.uint8).reshape(len(rows), -1)[:, : layout.itemsize])
     if not layout.plain:
         return part.view(layout.row)[:, 0]
@@ -124,7 +124,7 @@ def narrow(rows: NDArray[Any], layout: Layout) -> NDArray[Any]:
 
 
 def widen(rows: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> NDArray[Any]:
-    """Return one role's rows [B, ...] as rows [B] of several roles, with zeros behind."""
+    """Return one role's rows [B, ...] as wide rows [B], padded with zeros."""
     wide = np.zeros(len(rows), row)
     octets = wide.view(np.uint8).reshape(len(rows), -1)
     octets[:, : layout.itemsize] = layout.octets(np.asarray(rows, layout.row.base if layout.plain else layout.row))
@@ -132,18 +132,18 @@ def widen(rows: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> NDArray[Any
 
 
 def group(seats: Seats) -> dict[str, tuple[int, ...]]:
-    """Return the seats of each role by its name, in the order of each one's first seat."""
-    alike: list[list[int]] = []
+    """Return the seats of each role by its name, in the order of their first seats."""
+    groups: list[list[int]] = []
     for k, seat in enumerate(seats):
         both = seat.observation_space, seat.action_space
-        others = (role for role in alike if both == (seats[role[0]].observation_space, seats[role[0]].action_space))
+        others = (role for role in groups if both == (seats[role[0]].observation_space, seats[role[0]].action_space))
         role = next(others, None)
         if role is None:
-            alike.append([k])
+            groups.append([k])
         else:
             role.append(k)
     named: dict[str, tuple[int, ...]] = {}
-    for role in alike:
+    for role in groups:
         name = _common([seats[k].agent for k in role])
         while name in named:
             name += "_"
@@ -152,6 +152,6 @@ def group(seats: Seats) -> dict[str, tuple[int, ...]]:
 
 
 def _common(agents: Sequence[str]) -> str:
-    """Return what names are without their numbers, where that is the same of all; else "agents"."""
+    """Return the common stem of names without their numbers, or "agents"."""
     stems = {re.sub(r"[\W_]*\d*$", "", str(agent)) for agent in agents}
     return stems.pop() or "agents" if len(stems) == 1 else "agents"

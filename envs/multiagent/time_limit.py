@@ -1,4 +1,4 @@
-"""A multi-agent environment whose episodes are truncated after a number of steps."""
+"""Time limit of multi-agent environments."""
 
 from typing import Any, final
 
@@ -8,10 +8,11 @@ from paddock.envs.multiagent.env import ByAgent, MultiAgentEnv, Step
 
 @final
 class MultiAgentTimeLimit(Wrapper):
-    """Truncates all living agents after `steps` steps, as Gymnasium's TimeLimit does; the episode ends then."""
+    """Wrapper that truncates all living agents after `steps` steps, like Gymnasium's TimeLimit."""
 
-    def __init__(self, world: MultiAgentEnv, steps: int) -> None:
-        super().__init__(world)
+    def __init__(self, env: MultiAgentEnv, steps: int) -> None:
+        """Wrap an environment."""
+        super().__init__(env)
         self.steps = steps
         self._passed = 0
 
@@ -23,7 +24,7 @@ class MultiAgentTimeLimit(Wrapper):
         return started
 
     def step(self, actions: dict[str, Any]) -> Step:
-        """Step, and truncate where it is time."""
+        """Step; truncate all agents at the limit."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._passed += 1
         self._update()

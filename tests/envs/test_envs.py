@@ -190,6 +190,6 @@ def test_an_environment_without_spaces_is_one_line(
     monkeypatch.delattr(owner, "action_space")
     if owner is Skirmish:
         monkeypatch.setattr(owner, "action_space", {}.__getitem__, raising=False)
-    with pytest.raises(ConfigError, match=rf"^env\.id={id} does not say its spaces \({line}") as caught:
+    with pytest.raises(ConfigError, match=rf"^env\.id={id} does not define its spaces \({line}") as caught:
         env_spec(id).spaces  # noqa: B018
     assert "\n" not in str(caught.value)
