@@ -56,7 +56,7 @@ FEW_UPDATES = [
 ]
 PPO = re.compile("ppo(?!nents)")  # and no opponents
 SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4", "algo.learning_starts=128"]
-ONE_TRIAL = ["budget.iterations=1", "algo.eval_every_iterations=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
+ONE_TRIAL = ["budget.iterations=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden_sizes=[4]", "algo.reproduce_every=1"]
 ONE_TASK = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
@@ -100,7 +100,12 @@ def shrunk(words: Sequence[str]) -> list[str]:
     if "slurm" in said:
         return ["dry_run=true"]
     if re.search("sweep", said):
-        return [*ONE_TRIAL, *(["vec.num_envs=2"] if PPO.search(said) else ["algo.eval_max_steps=20"])]
+        unit = "steps" if re.search("algo=(dqn|sac|td3)", said) else "iterations"
+        return [
+            *ONE_TRIAL,
+            f"algo.eval_every_{unit}=1",
+            *(["vec.num_envs=2"] if PPO.search(said) else ["algo.eval_max_steps=20"]),
+        ]
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in said else []
     place += ["vec=serial"] if "niche" in said else []
