@@ -71,7 +71,7 @@ class A2C(OnPolicy):
     def _update(self, learner: Learner, rollout: Rollout, weights: Weights, step: int) -> dict[str, float]:
         """Take one step of Adam along the gradient of a rollout."""
         values, ends = learner.evaluate_batch(rollout, weights), (rollout.terminated, rollout.truncated)
-        learned = rollout.learned_from()
+        learned = rollout.learned_mask()
         check_values(values, learned)
         target = n_step(rollout.reward, values.next_value, *ends, self.gamma, rollout.acts)
         advantage = target - values.value

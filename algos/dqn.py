@@ -20,7 +20,7 @@ from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
-from paddock.algos.learning.offpolicy.q_learning import QLearning, one_choice
+from paddock.algos.learning.offpolicy.q_learning import QLearning, make_discrete_head
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.support import Support
 from paddock.envs.errors import require
@@ -48,7 +48,7 @@ class DQN(QLearning):
 
     def __post_init__(self) -> None:
         self.assemble_with_replay(
-            lambda actions: one_choice(actions, self.group),
+            lambda actions: make_discrete_head(actions, self.group),
             self.exploration,
             self._team,
             priorities=self.priorities,

@@ -32,7 +32,7 @@ from paddock.algos.evolution.strategy import (
 )
 from paddock.algos.learning.episode_metrics import format_evaluation, mean_env_metrics, summarize
 from paddock.algos.learning.episodes import Moments
-from paddock.algos.learning.flow import run_alone
+from paddock.algos.learning.flow import run_job
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
 from paddock.algos.networks.initial import Initial, InitialPolicy
 from paddock.algos.networks.inputs import spaces_of, with_agent_ids
@@ -128,7 +128,7 @@ class ES:
             job = play_population(
                 self, self.problem, self.mean, self.ascent.updates, self.iteration, normalizer=normalizer
             )
-            generation = run_alone(self.pool, play_members, job)
+            generation = run_job(self.pool, play_members, job)
             self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
@@ -305,7 +305,7 @@ class ES:
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
         description = format_evaluation(self.env, self.iteration, self.eval_episodes, self.eval_max_steps)
         with self._interrupts.waiting(description):
-            played, ends = run_alone(self.pool, play_members, play_evaluation(self, distribution))
+            played, ends = run_job(self.pool, play_members, play_evaluation(self, distribution))
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)

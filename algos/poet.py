@@ -33,7 +33,7 @@ from paddock.algos.evolution.strategy import (
 )
 from paddock.algos.evolution.transfer import compete
 from paddock.algos.learning.episode_metrics import cut_metric
-from paddock.algos.learning.flow import Together
+from paddock.algos.learning.flow import ConcurrentJobs
 from paddock.algos.networks.flat import MLP, Activation, FlatPolicy
 from paddock.algos.networks.initial import Initial, InitialPolicy
 from paddock.algos.pool.protocol import Pool
@@ -112,7 +112,7 @@ class POET:
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Take one step in every niche per iteration, indefinitely; the state is complete at every yield."""
-        with closing(Together[Any, Any](self.pool, play_members)) as together:
+        with closing(ConcurrentJobs[Any, Any](self.pool, play_members)) as together:
             while True:
                 t = self.iteration
                 clock = WorkClock(together)
@@ -159,7 +159,7 @@ class POET:
             self._note("solved", niche=niche.number, score=score, age=self.iteration + 1 - niche.born)
         return replace(niche, score=score, best=max(niche.best, score), solved=solved)
 
-    def _transfer(self, together: Together[Any, Any]) -> None:
+    def _transfer(self, together: ConcurrentJobs[Any, Any]) -> None:
         """Let every agent try every other niche, then replace agents simultaneously."""
         before = dict(self.niches)
         enhanced, proposal = self.transfer_test == "enhanced", self.transfer_proposal
@@ -190,7 +190,7 @@ class POET:
         adam, learned = Adam.fresh(candidate.mean.size), source.learned + candidate.learned
         return self._with_score(replace(niche, mean=candidate.mean, adam=adam, learned=learned), candidate.score)
 
-    def _reproduce(self, together: Together[Any, Any]) -> None:
+    def _reproduce(self, together: ConcurrentJobs[Any, Any]) -> None:
         """Add novel environments of suitable difficulty; retire the oldest beyond `max_niches`."""
         parents = [niche for niche in self.niches.values() if niche.score >= self.reproduce_score]
         if not parents:

@@ -32,7 +32,7 @@ from paddock.algos.learning.onpolicy.normalize import NormalizedLearner
 from paddock.algos.learning.onpolicy.on_policy import Assembly, OnPolicy
 from paddock.algos.learning.returns import gae, vtrace
 from paddock.algos.learning.rollout_algorithm import Schedule
-from paddock.algos.learning.rollouts.actors import Staleness, check_shares
+from paddock.algos.learning.rollouts.actors import Staleness, check_thread_sharing
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense.shape import LossSettings
@@ -134,7 +134,7 @@ class PPO(OnPolicy):
             device=self.device,
         )
         self.assemble(assembly)
-        self._check_shares()
+        self._check_thread_sharing()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Play a rollout and learn from it in every iteration; the state is complete at every yield."""
@@ -143,7 +143,7 @@ class PPO(OnPolicy):
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
                     reward = policy.normalization.rewards(rollout, self.reward_clip)
-                    metrics |= policy.tell(self._learn(policy, rollout, reward))
+                    metrics |= prefix_metrics(policy.name, self._learn(policy, rollout, reward))
                     policy.normalization.observe(rollout)
                 yield self.end_iteration(played, metrics)
                 self.count.clock.lap("loop")
@@ -189,7 +189,7 @@ class PPO(OnPolicy):
             clip: epsilon.
         """
         values = learner.evaluate_batch(rollout, weights)
-        learned = rollout.learned_from()
+        learned = rollout.learned_mask()
         check_values(values, learned)
         batch, stale_kl = self._batch(rollout, reward, learned, values)
         settings = LossSettings(
@@ -270,9 +270,9 @@ class PPO(OnPolicy):
         make = functools.partial(TorchLearner, architecture, seed, choose_loss(self.loss, ppo_loss), **settings)
         return Learners(make, self._update, self.learners, self.device)
 
-    def _check_shares(self) -> None:
+    def _check_thread_sharing(self) -> None:
         if not isinstance(self.learner, DenseLearner):
-            check_shares(self.threads, self.rollouts, self.staleness, self.pool)
+            check_thread_sharing(self.threads, self.rollouts, self.staleness, self.pool)
         of_each = (
             self.actors.num_rows
             // self.policy_group.rows_per_env

@@ -24,7 +24,7 @@ from paddock.algos.learning.offpolicy.learners.dense_q import DenseQLearner
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL, OffPolicy, learn_in_torch
 from paddock.algos.learning.offpolicy.operators import TrainStep, Update
-from paddock.algos.learning.offpolicy.q_learning import one_choice
+from paddock.algos.learning.offpolicy.q_learning import make_discrete_head
 from paddock.algos.learning.replay.batch import Batch
 from paddock.algos.learning.returns import gae
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -60,7 +60,7 @@ class PQN(OffPolicy):
     def __post_init__(self) -> None:
         greedy = EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)
         self.assemble(
-            lambda actions: one_choice(actions, self.group),
+            lambda actions: make_discrete_head(actions, self.group),
             lambda rows: greedy,
             self._team,
             learns_values=True,
@@ -95,7 +95,7 @@ class PQN(OffPolicy):
 
     def _updates(self, k: int, policy: LearnedPolicy, rollout: Rollout) -> list[Update]:
         """Learn in epochs of shuffled minibatches from the steps of a rollout whose outcome was seen."""
-        learned = rollout.learned_from()
+        learned = rollout.learned_mask()
         rows = np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)
         target = self._targets(rollout, k)
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, policy.schedule.rollouts, k)
@@ -112,10 +112,10 @@ class PQN(OffPolicy):
 
     def _targets(self, rollout: Rollout, k: int = 0) -> NDArray[np.float32]:
         """Lambda-returns [T, N] of the best actions' values, by a policy's network as it is."""
-        seen, values = rollout.seen, self._values[k]
+        seen, values = rollout.all_obs, self._values[k]
         values.load(self.learning[k].learner.weights(0))
         scores, _ = values.act(seen, np.zeros((len(seen), 0), np.float32))
-        value, following = rollout.values_of(scores.max(axis=1))
+        value, following = rollout.split_values(scores.max(axis=1))
         ends = rollout.terminated, rollout.truncated
         reward = np.float32(self.reward_scale) * rollout.reward
         advantage = gae(reward, value, following, *ends, self.gamma, self.q_lambda, rollout.acts)

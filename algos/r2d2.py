@@ -11,7 +11,7 @@ from paddock.algos.dqn import huber
 from paddock.algos.learning.offpolicy.learners.objectives import RecurrentObjective
 from paddock.algos.learning.offpolicy.off_policy import learn_in_torch
 from paddock.algos.learning.offpolicy.operators import interleave, reprioritize, sample, store, train
-from paddock.algos.learning.offpolicy.q_learning import QLearning, one_choice
+from paddock.algos.learning.offpolicy.q_learning import QLearning, make_discrete_head
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.networks.architecture import Architecture
 from paddock.envs.errors import require
@@ -40,7 +40,7 @@ class R2D2(QLearning):
 
     def __post_init__(self) -> None:
         self.assemble_with_replay(
-            lambda actions: one_choice(actions, self.group),
+            lambda actions: make_discrete_head(actions, self.group),
             self.exploration,
             self._team,
             priorities=self.priorities,

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from paddock.algos.dqn import quantile_loss
 from paddock.algos.learning.custom_loss import Loss, choose_loss, needs_of_loss
-from paddock.algos.learning.offpolicy.exploration import OwnNoise
+from paddock.algos.learning.offpolicy.exploration import PolicyNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from paddock.algos.learning.offpolicy.off_policy import POSITIVE_OR_NULL
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
@@ -53,7 +53,7 @@ class SAC(FromReplay):
     loss: str | None
 
     def __post_init__(self) -> None:
-        self.assemble_with_replay(_head, lambda rows: OwnNoise(self.learning_starts), self._team)
+        self.assemble_with_replay(_head, lambda rows: PolicyNoise(self.learning_starts), self._team)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
-from paddock.algos.learning.offpolicy.exploration import AddedNoise
+from paddock.algos.learning.offpolicy.exploration import GaussianNoise
 from paddock.algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from paddock.algos.learning.offpolicy.operators import interleave, sample, store, train
 from paddock.algos.networks.architecture import Architecture
@@ -43,7 +43,7 @@ class TD3(FromReplay):
     def __post_init__(self) -> None:
         self.assemble_with_replay(
             lambda actions: Tanh.for_replay(actions, "td3"),
-            lambda rows: AddedNoise(self.learning_starts, self.sigma),
+            lambda rows: GaussianNoise(self.learning_starts, self.sigma),
             self._team,
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.common.keys import Stream, episode_seed
-from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy
 from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.envs.errors import ConfigError, PaddockError, install, require
 from paddock.envs.spaces.views import flatten
@@ -210,7 +210,7 @@ def _visit(policy: Any, own: Any, spec: EnvSpec) -> list[NDArray[Any]]:
     episode = 0
     while len(recorder.met) < COMPARED:
         seed, episode = episode_seed(0, Stream.FRESH, 0, episode), episode + 1
-        perform(Performance(spec, playing, COMPARED, stochastic=False), [seed])
+        evaluate_policy(EvaluationSpec(spec, playing, COMPARED, stochastic=False), [seed])
     return [np.concatenate(column) for column in zip(*recorder.met[:COMPARED], strict=True)]
 
 

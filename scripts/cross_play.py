@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import numpy as np  # noqa: E402
 
 from paddock.algos.common.keys import Stream, episode_seed  # noqa: E402
-from paddock.algos.learning.policy_episodes import Performance, perform  # noqa: E402
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy  # noqa: E402
 from paddock.algos.multiagent.joint_policy import make_joint_policy  # noqa: E402
 from paddock.algos.pool.serial import SerialPool  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
@@ -42,7 +42,7 @@ def main() -> None:
     for pair in itertools.product((drawn, trained), repeat=2):
         weights = [algorithm.weights()[k] for k, algorithm in enumerate(pair)]
         policy = make_joint_policy(trained.policy_group, trained.env, weights)
-        played = perform(Performance(trained.env, policy, 100_000, stochastic=True), seeds)
+        played = evaluate_policy(EvaluationSpec(trained.env, policy, 100_000, stochastic=True), seeds)
         each, whose = np.concatenate(played.lives), np.concatenate(played.rows)
         means = [each[np.isin(whose, spec.seats)].mean() for spec in trained.policy_group.specs]
         print(

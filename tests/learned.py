@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from conftest import deterministic
 
-from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.actors import play_inline
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -68,7 +68,7 @@ def assert_same(one: Rollout, other: Rollout) -> None:
 def followed(of: RolloutConfig, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
     """Some rollouts from the beginning, and the points between which they lie."""
     points = [ResumePoint.first(of.vec.num_envs, of.policy_group)]
-    source, rollouts = play_here(of, lambda k: [weights(of, k)], points[0], 0), []
+    source, rollouts = play_inline(of, lambda k: [weights(of, k)], points[0], 0), []
     for _ in range(count):
         (rollout,), end = next(source)
         rollouts.append(rollout)

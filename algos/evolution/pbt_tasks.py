@@ -23,7 +23,7 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.recipe import AlgorithmRecipe
 from paddock.algos.common.threads import one_thread
 from paddock.algos.evolution.hyperparameters import Value
-from paddock.algos.learning.policy_episodes import Performance, perform, threads_of
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy, threads_of
 from paddock.algos.learning.replay.disk_space import ReplayRefused
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
@@ -175,8 +175,8 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
             state = algorithm.state_dict()
         # All members are evaluated on the same episodes.
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
-        what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
-        played = perform(what, seeds, threads_of(rounds.vec))
+        what = EvaluationSpec(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, batched=True)
+        played = evaluate_policy(what, seeds, threads_of(rounds.vec))
         return RoundResult(state, metrics, played.returns, played.lengths, played.env_metrics, files)
 
 

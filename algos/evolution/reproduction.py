@@ -14,7 +14,7 @@ from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, EvaluationResult, best_candidate
 from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
-from paddock.algos.learning.flow import Job, Together
+from paddock.algos.learning.flow import ConcurrentJobs, Job
 from paddock.envs.family import Encoding
 
 Niches = Mapping[int, Niche]
@@ -43,7 +43,7 @@ class Reproduction:
 
     def evaluate_children(
         self,
-        together: Together[Any, Any],
+        together: ConcurrentJobs[Any, Any],
         t: int,
         parents: Sequence[Niche],
         active: Niches,
@@ -99,7 +99,7 @@ class Reproduction:
         return children
 
     def _distances(
-        self, together: Together[Any, Any], t: int, children: Sequence[Niche], known: Sequence[Niche]
+        self, together: ConcurrentJobs[Any, Any], t: int, children: Sequence[Niche], known: Sequence[Niche]
     ) -> tuple[list[list[float]], int]:
         """Return each child's distances to all environments so far, and the environment steps played."""
         if self.settings.novelty == "encoding" or not children:
@@ -127,7 +127,7 @@ class Reproduction:
         return distances, sum(end.steps for end in scored.values())
 
     def _try_to_admit(
-        self, together: Together[Any, Any], t: int, child: Niche, new: float, active: Niches, archive: Niches
+        self, together: ConcurrentJobs[Any, Any], t: int, child: Niche, new: float, active: Niches, archive: Niches
     ) -> tuple[ChildResult, int]:
         """Evaluate every agent in the child; admit it with the best one, if that meets the criterion again."""
         fresh = Adam.fresh(child.mean.size)

@@ -5,13 +5,13 @@ from typing import Any
 
 from paddock.algos.evolution.jobs import AgentJobs, EvaluationResult, StepResult
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.learning.flow import Together
+from paddock.algos.learning.flow import ConcurrentJobs
 
 AHEAD = 2  # maximum lead over the slowest niche, in iterations
 
 
 def learn_side_by_side(
-    together: Together[Any, Any], jobs: AgentJobs, niches: Mapping[int, Niche], start: int, stop: int
+    together: ConcurrentJobs[Any, Any], jobs: AgentJobs, niches: Mapping[int, Niche], start: int, stop: int
 ) -> Iterator[dict[int, tuple[StepResult, EvaluationResult]]]:
     """Train every niche for iterations start..stop-1.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.algos.evolution.jobs import LOST, AgentJobs, Candidate, Proposal, TransferAttempt, best_candidate
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.learning.flow import Together
+from paddock.algos.learning.flow import ConcurrentJobs
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Rival:
 
 
 def compete(
-    together: Together[Any, Any],
+    together: ConcurrentJobs[Any, Any],
     jobs: AgentJobs,
     niches: Mapping[int, Niche],
     t: int,

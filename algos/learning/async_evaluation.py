@@ -12,7 +12,14 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.episode_metrics import format_evaluation, summarize
 from paddock.algos.learning.episodes import Episodes
 from paddock.algos.learning.policy import Policy
-from paddock.algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
+from paddock.algos.learning.policy_episodes import (
+    BATCH_ENVS,
+    FULL_BATCH,
+    EvaluationSpec,
+    NativePlayer,
+    evaluate_policy,
+    threads_of,
+)
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.multiagent.evaluation import metrics_per_policy
 from paddock.algos.multiagent.joint_policy import make_joint_policy
@@ -208,7 +215,7 @@ class AsyncEvaluation:
             network = network_of(config.architecture) if self._policies.single else None
             anyway = isinstance(config.vec, Native)
             natively = not self._first and NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
-            size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
+            size = min(FULL_BATCH if natively else BATCH_ENVS, self._episodes)  # short tasks hold up few others
             shared, first = self._pool.broadcast((weights, self._first)), range(0, self._episodes, size)
             tasks = [(shared, k, start, min(start + size, self._episodes)) for k in self._games for start in first]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
@@ -241,5 +248,5 @@ def evaluate_on_worker(
         # Who does the same every time would play all games alike against another such.
         return play_against(MatchPlayers(config.env, two, (False, True), max_steps, native), seeds, first)
     policy = make_joint_policy(config.policy_group, config.env, weights)
-    what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
-    return perform(what, seeds, threads_of(config.vec))
+    what = EvaluationSpec(config.env, policy, max_steps, stochastic=False, batched=True, native=native)
+    return evaluate_policy(what, seeds, threads_of(config.vec))

@@ -68,10 +68,10 @@ class Learners:
         return f"{self.count}, on {first}" + (f" to {last}" if last != first else "")
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def training_context(self) -> Iterator[None]:
         """The others' processes run in this context, from the first learner's present state on."""
         try:
-            with self.first.at_work():
+            with self.first.training_context():
                 if self.count > 1:
                     self._start()
                 yield
@@ -212,7 +212,7 @@ def follow(connection: Connection) -> None:
         context = _context(post.rank, post.count, exchange)
         learner = post.make(device=post.device, context=context)
         learner.load_state_dict(post.state)
-        with learner.at_work():
+        with learner.training_context():
             connection.send(0)
             group = meet(post.meeting, post.rank, post.count, post.device)
             connection.send(0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.learner import Batch, BatchValues, Learner, Report, see
+from paddock.algos.learning.learner import Batch, BatchValues, Learner, Report, dense_inputs
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.dense import library
@@ -75,12 +75,12 @@ class DenseLearner(Learner):
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`."""
         T, N = rollout.reward.shape
-        every, sparse = see(self.architecture, rollout.seen, weights)
+        every, sparse = dense_inputs(self.architecture, rollout.all_obs, weights)
         obs, own = every[: T * N], None if sparse is None else sparse.head(T * N)
         action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
         slope = self.architecture.head.log_slope(action)
         following, _ = self.evaluate(every, None, sparse)
-        value, next_value = rollout.values_of(following)
+        value, next_value = rollout.split_values(following)
         # What these very weights did has the log-probabilities that they gave it.
         logprob = rollout.logprob
         if rollout.version != weights.version:

@@ -99,7 +99,7 @@ Result = TypeVar("Result")
 Job = Generator[list[Any], list[Done], Result]  # yields tasks, is sent their ends in that order, returns a result
 
 
-def run_alone(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
+def run_job(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
     """Run one job on a pool with nothing beside it, and return its result."""
     try:
         tasks = next(job)
@@ -109,7 +109,7 @@ def run_alone(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
         return stop.value
 
 
-class Together(Generic[Key, Result]):
+class ConcurrentJobs(Generic[Key, Result]):
     """Jobs in flight together on one pool: each goes on as soon as its own tasks have ended, whoever else waits.
 
     Jobs may be added while it is iterated; it gives (key, result) of each as it ends, in no order that may matter, and

@@ -119,7 +119,7 @@ class Learner(abc.ABC):
             max_norm: gradients are scaled down to it; None leaves them as they are.
         """
 
-    def at_work(self) -> AbstractContextManager[Any]:
+    def training_context(self) -> AbstractContextManager[Any]:
         """Return the context that it learns in."""
         return nullcontext()
 
@@ -181,7 +181,7 @@ def _warn_once(message: str) -> None:
     log.warning(message)
 
 
-def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
+def dense_inputs(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
     """Map rows of observations to what goes into a dense network: all, or what is legal and the numbers without zeros.
 
     See `DenseLearner`.
@@ -255,9 +255,9 @@ class SingleLearner:
         """How many, and where."""
         return f"1, on {self._device}"
 
-    def at_work(self) -> AbstractContextManager[Any]:
+    def training_context(self) -> AbstractContextManager[Any]:
         """Return the context that it learns in."""
-        return self.first.at_work()
+        return self.first.training_context()
 
     def learn(self, *batch: Any) -> Any:
         """Update the learner by a batch; returns what the update returns."""

@@ -1,6 +1,6 @@
 """Whole episodes of policies: natively where that gives the same numbers, else step by step.
 
-`perform` decides, for evaluations beside training, those of `paddock.evaluate`, and members of PBT. Beside training in
+`evaluate_policy` decides, for evaluations beside training, those of `paddock.evaluate`, and members of PBT. Beside training in
 native environments (`vec=native`), evaluations play in those. ES and POET, whose environments are those that `vec`
 says, play by `NativePlayer.of`.
 """
@@ -33,22 +33,22 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Native, Vec, VectorEnv
 from paddock.envs.vector.serial import SerialVectorEnv
 
-COMPANY = 4  # environments side by side where a policy acts on all rows at once
-LANES = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company
-FULL = 128  # episodes that keep native code's registers full for most of the time that they take
+BATCH_ENVS = 4  # environments side by side where a policy acts on all rows at once
+ROW_ENVS = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company
+FULL_BATCH = 128  # episodes that keep native code's registers full for most of the time that they take
 
 
 @dataclass(frozen=True, eq=False)
-class Performance:
+class EvaluationSpec:
     """Who plays where, and how."""
 
     env: EnvSpec
     policy: Any  # with `act`; with `drawing` too, if stochastic
     max_steps: int  # after which an episode is cut off
     stochastic: bool  # actions are drawn, from noise keyed by the episode's seed
-    # Where it plays step by step, whether it acts on COMPANY rows at once: faster in torch, whose last bits may then
+    # Where it plays step by step, whether it acts on BATCH_ENVS rows at once: faster in torch, whose last bits may then
     # depend on the rows beside. Else an episode depends on its seed alone.
-    in_company: bool = False
+    batched: bool = False
     native: bool = False  # in native environments, as `vec=native` has them, even where their numbers are others
 
 
@@ -129,18 +129,18 @@ def exact_task(spec: EnvSpec, native_anyway: bool = False) -> NativeTask | None:
     return task
 
 
-def goes_natively(what: Performance) -> bool:
+def runs_natively(what: EvaluationSpec) -> bool:
     """Whether native code plays it, if all that it does is finite; many episodes in a task then take little longer."""
     policy = None if what.stochastic else NativePolicy.of(what.policy)
     return policy is not None and NativePlayer.exact(what.env, policy.network, native_anyway=what.native) is not None
 
 
-def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episodes:
-    """Play one episode from each seed; see `perform_all`."""
-    return perform_all([what], seeds, threads)[0]
+def evaluate_policy(what: EvaluationSpec, seeds: Sequence[int], threads: int = 1) -> Episodes:
+    """Play one episode from each seed; see `evaluate_policies`."""
+    return evaluate_policies([what], seeds, threads)[0]
 
 
-def perform_all(what: Sequence[Performance], seeds: Sequence[int], threads: int = 1) -> list[Episodes]:
+def evaluate_policies(what: Sequence[EvaluationSpec], seeds: Sequence[int], threads: int = 1) -> list[Episodes]:
     """Play one episode from each seed in each performance.
 
     Those of one environment and one shape of network go natively in one call, if they go natively; which is where that
@@ -164,10 +164,10 @@ def perform_all(what: Sequence[Performance], seeds: Sequence[int], threads: int 
     return [played.get(k) or _step(one, seeds) for k, one in enumerate(what)]
 
 
-def perform_share(task: tuple[Broadcast[Sequence[Performance]], Sequence[int]]) -> list[Episodes]:
+def evaluate_share(task: tuple[Broadcast[Sequence[EvaluationSpec]], Sequence[int]]) -> list[Episodes]:
     """Play some of the episodes, on a worker."""
     shared, seeds = task
-    return perform_all(shared.value, seeds)
+    return evaluate_policies(shared.value, seeds)
 
 
 def _play_members(
@@ -184,17 +184,17 @@ def _play_members(
     return [None if np.isnan(part.returns).any() else part for part in parts]
 
 
-def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
+def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:
     """Play one episode from each seed, step by step.
 
     But in company, each row goes through the policy by itself and each slot has a memory of its own, so that an episode
     depends on its seed alone: not on the company it is played in, nor on where.
     """
     task, policy = exact_task(what.env, what.native), what.policy
-    slots = min(LANES, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
+    slots = min(ROW_ENVS, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
     players: Players
-    if what.in_company:
-        slots, players = COMPANY, EveryRow(what.env, policy)
+    if what.batched:
+        slots, players = BATCH_ENVS, EveryRow(what.env, policy)
     elif isinstance(policy, FlatPolicy):
         players = Members(
             Population(policy.mlp, slots * rows_per_env(what.env)), lambda _: policy.parameters, policy.normalizer
@@ -205,12 +205,12 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
         return play_episodes(venv, what.env, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
-def alone(what: Performance, seeds: Sequence[int], slots: int) -> RowByRow:
+def alone(what: EvaluationSpec, seeds: Sequence[int], slots: int) -> RowByRow:
     """Return who plays the episodes of these seeds in a performance, each as if it were alone."""
     return RowByRow(what.env, lambda episode, row: policy_of_episode(what, seeds[episode], row), slots)
 
 
-def policy_of_episode(what: Performance, seed: int, row: int = 0) -> Any:
+def policy_of_episode(what: EvaluationSpec, seed: int, row: int = 0) -> Any:
     """Return the policy as it plays the episode of a seed, in a row of its environment."""
     policy = policy_in_row(what.policy, row)
     return drawn_in_row(policy, seed, row) if what.stochastic else policy

@@ -9,7 +9,7 @@ from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.common.recipe import AlgorithmRecipe
 from paddock.algos.common.threads import one_thread
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
@@ -41,4 +41,4 @@ def train_and_evaluate(trial: SanityTrial) -> Episodes:
                     break
             policy = algorithm.policy()
         seeds = [episode_seed(trial.seed, Stream.FRESH, 0, k) for k in range(trial.episodes)]
-        return perform(Performance(trial.env, policy, MAX_EPISODE_STEPS, trial.drawn), seeds)
+        return evaluate_policy(EvaluationSpec(trial.env, policy, MAX_EPISODE_STEPS, trial.drawn), seeds)

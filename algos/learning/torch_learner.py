@@ -65,8 +65,8 @@ class TorchLearner(Learner):
         self._vector = ParameterVector(self.network, adam_epsilon)
         self.theta, self.gradient = self._vector.theta, self._vector.gradient
 
-    def at_work(self) -> AbstractContextManager[None]:
-        """See `Learner.at_work`: with its threads, and afterwards those there were."""
+    def training_context(self) -> AbstractContextManager[None]:
+        """See `Learner.training_context`: with its threads, and afterwards those there were."""
         return computing_with(self._threads, self.device)
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from paddock.algos.learning.rollouts.config import playable
+from paddock.algos.learning.rollouts.config import limit_episodes
 from paddock.algos.multiagent.policies import PolicyGroup, PolicySpec
 from paddock.algos.networks.architecture import Architecture
 from paddock.algos.networks.inputs import spaces_of, spaces_of_role, with_agent_ids
@@ -22,8 +22,8 @@ NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def prepare_env(env: EnvSpec, vec: Vec, agent_id_feature: bool) -> EnvSpec:
-    """Return the specification of training environments; see `playable` and `with_agent_ids`."""
-    return playable(with_agent_ids(env, agent_id_feature), vec)
+    """Return the specification of training environments; see `limit_episodes` and `with_agent_ids`."""
+    return limit_episodes(with_agent_ids(env, agent_id_feature), vec)
 
 
 def make_policy_group(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paddock.algos.common.keys import Stream, episode_seed
 from paddock.algos.learning.episode_metrics import cut_off
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy, evaluate_share, runs_natively
 from paddock.algos.pool.broadcast import Broadcast
 from paddock.algos.pool.protocol import value_of
 from paddock.algos.protocol import can_draw
@@ -115,7 +115,7 @@ def evaluate(
         spec = find_env(algorithm, run, target)
     reason = "has no action distribution to sample from; leave stochastic= out"
     require(not stochastic or can_draw(policy), f"stochastic=true: {type(algorithm).__name__} {reason}")
-    what = Performance(spec, policy, max_steps, stochastic)
+    what = EvaluationSpec(spec, policy, max_steps, stochastic)
     film = None if video is None else film_episode(what, seeds[0], video)
     started = time.perf_counter()
     played = _play_all(what, seeds, workers)
@@ -143,24 +143,24 @@ def evaluate(
     )
 
 
-def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> Episodes:
+def _play_all(what: EvaluationSpec, seeds: Sequence[int], workers: int | None) -> Episodes:
     """Play one episode from each seed."""
     if workers is None:
-        return perform(what, seeds, usable_cores())
+        return evaluate_policy(what, seeds, usable_cores())
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     try:
         cloudpickle.dumps(what)
     except Exception as error:  # pickling a policy's attributes may raise anything
         reason = f"{type(what.policy).__name__} cannot be pickled ({type(error).__name__}: {error})"
         raise ConfigError(f"workers={workers}: {reason}; leave workers= out") from error
-    size = -(-len(seeds) // (workers if goes_natively(what) else 4 * workers))
+    size = -(-len(seeds) // (workers if runs_natively(what) else 4 * workers))
     shares: dict[int, Any] = {}
     with closing(
         recipe.open({"paddock", what.env.id.partition(":")[0]} if ":" in what.env.id else {"paddock"})
     ) as pool:
-        shared: Broadcast[Sequence[Performance]] = pool.broadcast([what])
+        shared: Broadcast[Sequence[EvaluationSpec]] = pool.broadcast([what])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
-        for done in pool.imap_unordered(perform_share, tasks):
+        for done in pool.imap_unordered(evaluate_share, tasks):
             (shares[done.index],) = value_of(done)
     return Episodes.join([shares[index] for index in sorted(shares)], len(what.env.metrics))
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.learning.policy_episodes import FULL, Performance, goes_natively, perform_share
+from paddock.algos.learning.policy_episodes import FULL_BATCH, EvaluationSpec, evaluate_share, runs_natively
 from paddock.algos.pool.protocol import Pool
 from paddock.algos.protocol import KeepsNiches
 from paddock.envs.errors import require
@@ -129,17 +129,17 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     known = algorithm.archive | algorithm.niches
     niches = tuple(known[number] for number in sorted(known))
     agents = [algorithm.policy(niche.number) for niche in niches]
-    columns: list[Sequence[Performance]] = [
-        [Performance(niche.problem.env, agent, max_steps, stochastic=False) for agent in agents] for niche in niches
+    columns: list[Sequence[EvaluationSpec]] = [
+        [EvaluationSpec(niche.problem.env, agent, max_steps, stochastic=False) for agent in agents] for niche in niches
     ]
-    sizes = [max(1, FULL // len(seeds)) if goes_natively(column[0]) else 1 for column in columns]
+    sizes = [max(1, FULL_BATCH // len(seeds)) if runs_natively(column[0]) else 1 for column in columns]
     shares = [
         (env, slice(first, first + size)) for env, size in enumerate(sizes) for first in range(0, len(agents), size)
     ]
     scores, steps, lost, count = np.full((len(niches), len(niches)), np.nan), 0, [], 0
     tasks = [(pool.broadcast(columns[env][some]), seeds) for env, some in shares]
     with closing(LiveLine(sys.stderr)) as line:
-        for done in pool.imap_unordered(perform_share, tasks):
+        for done in pool.imap_unordered(evaluate_share, tasks):
             env, some = shares[done.index]
             if done.error is None:
                 scores[some, env] = [played.returns.mean() for played in done.value]

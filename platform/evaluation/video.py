@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from paddock.algos.common.threads import one_thread
-from paddock.algos.learning.policy_episodes import Performance, alone
+from paddock.algos.learning.policy_episodes import EvaluationSpec, alone
 from paddock.algos.multiagent.episodes import play_episodes
 from paddock.envs.errors import ConfigError, require
 from paddock.envs.vector.serial import SerialVectorEnv
@@ -73,7 +73,7 @@ def draw_without_screen() -> None:
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
-def film_episode(what: Performance, seed: int, path: Path) -> Film:
+def film_episode(what: EvaluationSpec, seed: int, path: Path) -> Film:
     """Record the episode of a seed, in a separate environment that renders.
 
     Args:

@@ -24,7 +24,7 @@ from paddock.algos.evolution.optimizers import OPTIMIZERS, SGD, ClipUp
 from paddock.algos.evolution.population import SearchDistribution, play_members, play_pairs
 from paddock.algos.evolution.strategy import ESUpdate, Generation, es_update, play_population
 from paddock.algos.learning.episodes import Moments
-from paddock.algos.learning.flow import run_alone
+from paddock.algos.learning.flow import run_job
 from paddock.algos.networks.flat import MLP, Population
 from paddock.algos.pool.protocol import Done
 from paddock.algos.pool.serial import SerialPool
@@ -154,7 +154,7 @@ def test_both_members_of_a_pair_mirror_each_other(monkeypatch: pytest.MonkeyPatc
         return play(distribution, load, member, seeds, *rest)
 
     monkeypatch.setattr(population, "_play", watch)
-    generation = run_alone(es.pool, play_members, job)
+    generation = run_job(es.pool, play_members, job)
     assert len(played) == es.population // 2
     noise = es.problem.make_noise()
     for pair, direction in played.items():

@@ -21,7 +21,7 @@ from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
 from paddock.algos.evolution.side_by_side import AHEAD
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.flow import Job, Together
+from paddock.algos.learning.flow import ConcurrentJobs, Job
 from paddock.algos.poet import POET
 from paddock.algos.pool.protocol import Done, End, PoolError
 from paddock.algos.pool.serial import SerialPool
@@ -89,7 +89,7 @@ def jobs(pool: Any, **changes: Any) -> tuple[AgentJobs, Niche, POET]:
 
 
 def finish(pool: Any, job: Job[Any]) -> Any:
-    together: Together[int, Any] = Together(pool, play_members)
+    together: ConcurrentJobs[int, Any] = ConcurrentJobs(pool, play_members)
     return together.gather({0: job})[0]
 
 

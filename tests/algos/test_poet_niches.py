@@ -12,7 +12,7 @@ from paddock.algos.evolution.jobs import LOST, Candidate, EvaluationResult, Step
 from paddock.algos.evolution.niche import Niche, characterize, novelty
 from paddock.algos.evolution.optimizers import Adam
 from paddock.algos.evolution.population import play_members
-from paddock.algos.learning.flow import Job, Together
+from paddock.algos.learning.flow import ConcurrentJobs, Job
 from paddock.algos.poet import POET
 from paddock.algos.pool.serial import SerialPool
 from paddock.envs.tasks.poles import Poles
@@ -42,7 +42,7 @@ class ScriptedJobs:
         yield
 
 
-def scripted(jobs: ScriptedJobs, scores: dict[int, float], **changes: Any) -> tuple[POET, Together[Any, Any]]:
+def scripted(jobs: ScriptedJobs, scores: dict[int, float], **changes: Any) -> tuple[POET, ConcurrentJobs[Any, Any]]:
     """A POET with one niche for each score, whose agent is the vector [number]."""
     poet = POET(**settings(**changes))
     for number, score in scores.items():
@@ -52,7 +52,7 @@ def scripted(jobs: ScriptedJobs, scores: dict[int, float], **changes: Any) -> tu
     poet.numbers = 10
     poet.jobs = jobs  # type: ignore[assignment]
     poet.reproduction = replace(poet.reproduction, jobs=jobs)  # type: ignore[arg-type]
-    return poet, Together(SerialPool(), play_members)
+    return poet, ConcurrentJobs(SerialPool(), play_members)
 
 
 def told(poet: POET, event: str) -> list[dict[str, Any]]:

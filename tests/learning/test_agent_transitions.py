@@ -112,7 +112,7 @@ def test_a_transition_spans_from_one_turn_to_the_next(n_step: int, expected: lis
 @pytest.mark.parametrize("id", ["agents:Mortals", "agents:Turns", "toy_worlds:Skirmish", "toy_worlds:Table"])
 def test_turns_are_those_that_rollouts_are_learned_from(id: str) -> None:
     (rollout,) = play(config(id, 60, worlds=3), 1)
-    finished, nothing = rollout.learned_from(), np.zeros_like(rollout.reward)
+    finished, nothing = rollout.learned_mask(), np.zeros_like(rollout.reward)
     assert finished is not None and rollout.acts is not None and finished.sum() > 30
     ends = rollout.terminated, rollout.truncated
     summed = gae(rollout.reward, nothing, nothing, *ends, 0.0, 0.0, rollout.acts)

@@ -66,7 +66,7 @@ class EpsilonGreedy:
 
 
 @dataclass(frozen=True)
-class AddedNoise:
+class GaussianNoise:
     """Gaussian noise onto actions in [-1, 1]; in the warm-up, where the weights are 0, actions are uniform."""
 
     learning_starts: int
@@ -80,7 +80,7 @@ class AddedNoise:
 
 
 @dataclass(frozen=True)
-class OwnNoise:
+class PolicyNoise:
     """The policy's own; in the warm-up, where the weights are 0, that of which actions become uniform.
 
     Choices are uniform then by their own.

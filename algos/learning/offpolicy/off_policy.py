@@ -24,7 +24,7 @@ from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.offpolicy.operators import TrainStep, count, report
 from paddock.algos.learning.offpolicy.update_schedule import UpdateSchedule
 from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
-from paddock.algos.learning.rollouts.actors import WHERE, Actors, Staleness, check_shares, count_actors
+from paddock.algos.learning.rollouts.actors import MODE_NAMES, Actors, Staleness, check_thread_sharing, count_actors
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
@@ -162,7 +162,7 @@ class OffPolicy(RolloutAlgorithm):
                 one.clock = clock
                 if one.replay is not None:
                     stack.enter_context(closing(one.replay))
-                stack.enter_context(one.team.at_work())
+                stack.enter_context(one.team.training_context())
             stack.enter_context(closing(self.evaluation))
             yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
@@ -231,7 +231,7 @@ class OffPolicy(RolloutAlgorithm):
         actors, every = self.actors, self.actors.sync_every
         renewals = f", renewed every {every} rollouts" if every > 1 else ""
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {WHERE[self.rollouts]}, "
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {MODE_NAMES[self.rollouts]}, "
             f"{actors.staleness} rollouts behind{renewals}",
             **{f"policy {one.name}".strip(): one.learner.architecture.describe() for one in self.learning},
         }
@@ -267,7 +267,7 @@ def learn_in_torch(
     from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
     from paddock.algos.learning.torch_learner import check_device
 
-    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    check_thread_sharing(settings.threads, settings.rollouts, settings.staleness, settings.pool)
     check_device(settings.device)
     check_learners(learners, settings.device)
     make = partial(

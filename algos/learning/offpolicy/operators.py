@@ -23,7 +23,7 @@ from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.offpolicy.learned_policy import LearnedPolicy
 from paddock.algos.learning.offpolicy.learners.learner import Metrics
 from paddock.algos.learning.replay.batch import Floats
-from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from paddock.algos.learning.rollouts.rollout import Rollout, RolloutStats, episode_metrics, world_metrics
 from paddock.envs.errors import require
 
 Policies = Sequence[LearnedPolicy]
@@ -118,7 +118,7 @@ def interleave(
 
 def report(
     steps: Generator[TrainStep, None, None], policies: Policies, every: int, group: str, env_metrics: Sequence[str]
-) -> Generator[tuple[dict[str, float], Played], None, None]:
+) -> Generator[tuple[dict[str, float], RolloutStats], None, None]:
     """Gather training steps into one row of metrics each time that so many environment steps have passed.
 
     Args:
@@ -136,13 +136,13 @@ def report(
         gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
         for step in steps:
             for one, rollout, updates in zip(gathered, step.rollouts, step.updates, strict=True):
-                one.played.append(Played.join([rollout]))  # without the transitions, which the replay has
+                one.played.append(RolloutStats.join([rollout]))  # without the transitions, which the replay has
                 one.metrics += [update.metrics for update in updates]
             stray_reward += sum(rollout.stray_reward for rollout in step.rollouts)
             if total("step") // every == passed:
                 continue
             played, rollouts = (
-                Played.join([part for one in gathered for part in one.played]),
+                RolloutStats.join([part for one in gathered for part in one.played]),
                 policies[0].schedule.rollouts,
             )
             row = {
@@ -155,7 +155,7 @@ def report(
             }
             for policy, one in zip(policies, gathered, strict=True):
                 if policy.name:
-                    episodes = episode_metrics(Played.join(one.played), env_metrics)
+                    episodes = episode_metrics(RolloutStats.join(one.played), env_metrics)
                     row |= prefix_metrics(policy.name, {"train/updates": policy.schedule.updates, **episodes})
                 row |= prefix_metrics(policy.name, {f"{group}/{name}": mean for name, mean in one.means.items()})
             gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
@@ -166,7 +166,7 @@ def report(
 class _Gathered:
     """Results of a policy since the last row."""
 
-    played: list[Played] = field(default_factory=list)
+    played: list[RolloutStats] = field(default_factory=list)
     metrics: list[Metrics] = field(default_factory=list)
 
     @property

@@ -53,7 +53,7 @@ class QLearning(FromReplay):
         return Priorities(alpha=self.priority_exponent, beta=beta, beta_end=end, beta_updates=max(updates, 1))
 
 
-def one_choice(actions: Space[Any], group: str) -> Head:
+def make_discrete_head(actions: Space[Any], group: str) -> Head:
     """Return the head of an action that is one choice.
 
     Raises:

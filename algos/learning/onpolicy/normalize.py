@@ -84,7 +84,7 @@ class Normalization:
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
 
     def observe(self, rollout: Rollout) -> None:
-        """Count the rollout's observations."""
+        """Counters the rollout's observations."""
         if self._obs:
             T, N = rollout.reward.shape
             rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
@@ -159,7 +159,7 @@ class NormalizedLearner:
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)
 
-    def begin_anew(self, fresh: "NormalizedLearner") -> None:
+    def reset_to(self, fresh: "NormalizedLearner") -> None:
         """Be one that has learned nothing yet: its parameters, its optimizer and its normalization."""
         self.learner.load_state_dict(fresh.learner.state_dict())
         self.normalization.load_state_dict(fresh.normalization.state_dict())

@@ -19,9 +19,9 @@ from paddock.algos.learning.learner import check_rollout
 from paddock.algos.learning.onpolicy.normalize import Normalization, NormalizedLearner
 from paddock.algos.learning.policy import Policy
 from paddock.algos.learning.rollout_algorithm import RolloutAlgorithm
-from paddock.algos.learning.rollouts.actors import WHERE, Actors, count_actors
+from paddock.algos.learning.rollouts.actors import MODE_NAMES, Actors, count_actors
 from paddock.algos.learning.rollouts.config import RolloutConfig
-from paddock.algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from paddock.algos.learning.rollouts.rollout import Rollout, RolloutStats, episode_metrics, world_metrics
 from paddock.algos.multiagent.divide import make_policy_group, prepare_env
 from paddock.algos.multiagent.joint_policy import make_joint_policy
 from paddock.algos.multiagent.rows import check_transitions, describe_rows
@@ -35,7 +35,7 @@ from paddock.envs.spaces.layout import Layout
 
 
 @dataclass
-class Count:
+class Counters:
     """What was played and learned so far."""
 
     clock: Clock = field(init=False, default_factory=Clock)
@@ -44,7 +44,7 @@ class Count:
     episodes: int = field(init=False, default=0)
 
     def add(self, rollouts: Sequence[Rollout]) -> None:
-        """Count an iteration, which learned from these rollouts."""
+        """Counters an iteration, which learned from these rollouts."""
         self.iteration += 1
         self.step += sum(rollout.steps for rollout in rollouts)
         self.episodes += sum(len(rollout.returns) for rollout in rollouts)
@@ -81,7 +81,7 @@ class OnPolicy(RolloutAlgorithm):
     eval_every_iterations: PositiveInt
     continuous_distribution: str
 
-    count: Count = field(init=False, default_factory=Count)
+    count: Counters = field(init=False, default_factory=Counters)
     learning: list[NormalizedLearner] = field(init=False)
 
     def assemble(self, assembly: Assembly) -> None:
@@ -111,7 +111,7 @@ class OnPolicy(RolloutAlgorithm):
             device=assembly.device,
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
-        self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
+        self.learning = [self._make_learner(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
         if self.frozen.has_restarts:
             count = self.learning[0].team.count
             require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
@@ -138,7 +138,7 @@ class OnPolicy(RolloutAlgorithm):
         self.count.clock = Clock()  # what came before it is nobody's time
         with ExitStack() as stack:
             for one in self.learning:
-                stack.enter_context(one.team.at_work())
+                stack.enter_context(one.team.training_context())
             stack.enter_context(closing(self.evaluation))
             yield self._checked(stack.enter_context(closing(self.actors.rollouts())))
 
@@ -158,11 +158,11 @@ class OnPolicy(RolloutAlgorithm):
         """Let actors play the weights as they are now."""
         self.frozen.update(self.weights())
         for k in self.frozen.policies_to_restart(self.iteration):
-            self.learning[k].begin_anew(self._drawn(k, self.iteration))
+            self.learning[k].reset_to(self._make_learner(k, self.iteration))
         self.actors.publish(self.iteration, lambda: self.frozen.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
-        """Count an iteration, publish the new weights, start an evaluation where one is due; return the row.
+        """Counters an iteration, publish the new weights, start an evaluation where one is due; return the row.
 
         Args:
             rollouts: of each policy, which were learned from.
@@ -171,7 +171,7 @@ class OnPolicy(RolloutAlgorithm):
         count, clock = self.count, self.count.clock
         count.add(rollouts)
         self.publish()
-        played = Played.join(rollouts)
+        played = RolloutStats.join(rollouts)
         row = {
             **{"iteration": count.iteration, "step": count.step, "train/episodes": count.episodes},
             **world_metrics(rollouts[0], count.iteration, sum(one.stray_reward for one in rollouts)),
@@ -245,7 +245,7 @@ class OnPolicy(RolloutAlgorithm):
         batch = actors.num_rows * self.num_steps
         each, rows = describe_rows(self.policy_group)
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, {WHERE[self.rollouts]}, "
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, {MODE_NAMES[self.rollouts]}, "
             f"{actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
@@ -253,7 +253,7 @@ class OnPolicy(RolloutAlgorithm):
             **self.frozen.describe(),
         }
 
-    def _drawn(self, k: int, iteration: int | None) -> NormalizedLearner:
+    def _make_learner(self, k: int, iteration: int | None) -> NormalizedLearner:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
         spec, actors = self.policy_group.specs[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)

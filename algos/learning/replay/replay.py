@@ -20,7 +20,7 @@ from paddock.algos.learning.replay.row_store import RowStore
 from paddock.algos.learning.replay.sequences import Sequences
 from paddock.algos.learning.replay.stacks import check_stacks, newest_of
 from paddock.algos.learning.replay.streams import AnyWindows, Streams
-from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED
+from paddock.algos.learning.replay.windows import CONTINUES, TERMINATED
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.errors import require
 
@@ -80,7 +80,7 @@ class Replay(RowStore):
             count <= self._capacity, f"algo.buffer_size={self._capacity} is less than the {count} steps of one rollout"
         )
         self._open()
-        pending, finals = len(self._newest), self._settle_finals(rollout)
+        pending, finals = len(self._newest), self._collect_finals(rollout)
         if self._stack is not None:
             check_stacks(rollout, self._stack)
         rows = np.zeros(pending + count + N, self._rows.dtype)
@@ -89,11 +89,11 @@ class Replay(RowStore):
         made["obs"] = newest_of(rollout.obs.reshape(count, *self._obs.shape), self._stack)
         made["action"] = rollout.action.reshape(count, *self._action.shape)
         made["reward"] = rollout.reward.reshape(count)
-        made["end"] = np.where(rollout.terminated, TERMINATED, GOES_ON).reshape(count)
+        made["end"] = np.where(rollout.terminated, TERMINATED, CONTINUES).reshape(count)
         rows["obs"][-N:] = newest_of(rollout.last_obs, self._stack)
         stream = self._streams["finals"]
         if len(finals):
-            rows["end"][finals["row"] - (self.steps - pending)] = 1 + stream.settled + np.arange(len(finals))
+            rows["end"][finals["row"] - (self.steps - pending)] = 1 + stream.committed + np.arange(len(finals))
         offered, new = self.first + self.count, self.steps // self._period
         self.steps += count
         first = self.steps - self.size
@@ -135,13 +135,13 @@ class Replay(RowStore):
             self._rows.put(rows, 0)
         return super()._open()
 
-    def _settle_finals(self, rollout: Rollout) -> Array:
+    def _collect_finals(self, rollout: Rollout) -> Array:
         """The observations that truncated steps led to, in the order of their rows.
 
         Among them those of the steps before this rollout whose episodes were given up, and others begun.
         """
         N, before, stream = self._num_envs, len(self._newest), self._streams["finals"]
-        given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == GOES_ON))
+        given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == CONTINUES))
         if not len(given_up) and not len(rollout.final_at):
             return np.zeros(0, stream.dtype)
         at = np.concatenate([self.steps - N + given_up, self.steps + rollout.final_at @ np.array([N, 1])])

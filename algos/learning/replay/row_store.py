@@ -12,7 +12,7 @@ from paddock.algos.learning.replay.disk_space import ReplayError, check_disk
 from paddock.algos.learning.replay.priorities import LEAF_BYTES, Priorities, PriorityTree
 from paddock.algos.learning.replay.random_integers import draw_words, scale_words
 from paddock.algos.learning.replay.sequences import Sequences
-from paddock.algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
+from paddock.algos.learning.replay.streams import AnyWindows, SampledRows, Streams
 from paddock.algos.learning.replay.sum_tree import tree_bytes
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.envs.machine import format_bytes
@@ -45,7 +45,7 @@ class RowStore(abc.ABC):
             span: rows of a lane that an item needs.
             seed: of draws.
             priorities: None draws uniformly.
-            apart: whether `sample` returns `DrawnRows`, which learners gather by themselves.
+            apart: whether `sample` returns `SampledRows`, which learners gather by themselves.
         """
         self._num_envs, self._period, self._span, self._seed, self._apart = num_envs, period, span, seed, apart
         self._form, self._capacity, self._streams = streams, streams.capacity, streams.segments()
@@ -131,7 +131,7 @@ class RowStore(abc.ABC):
             batch_size: B.
 
         Returns:
-            `Batch`, or of sequences `SequenceBatch`; `DrawnRows` where learners gather them.
+            `Batch`, or of sequences `SequenceBatch`; `SampledRows` where learners gather them.
 
         Raises:
             ReplayError: there is nothing to be drawn, or a file is not as it was.
@@ -148,7 +148,7 @@ class RowStore(abc.ABC):
             ids, weight = self._priorities.draw(words, first_update, self.first)
         if not self._apart:
             return windows.gather(ids, weight)
-        return DrawnRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
+        return SampledRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
         """Set the priorities of items by their absolute errors.
@@ -222,7 +222,7 @@ class RowStore(abc.ABC):
     def _drop_finals(self, first: int) -> None:
         """Drop the files of final observations that all belong to rows before `first`."""
         finals = self._streams["finals"]
-        while (end := finals.begin + finals.segment_rows) <= finals.settled:
+        while (end := finals.begin + finals.segment_rows) <= finals.committed:
             if finals.ring["row"][(end - 1) % finals.ring_rows] >= first:
                 return
             finals.drop(end)

@@ -53,10 +53,10 @@ class Segments:
         while slots * self.segment_rows < most + 2 * self.segment_rows:
             slots *= 2
         self.ring_rows = slots * self.segment_rows
-        self.settled = 0  # rows that will not be written again
+        self.committed = 0  # rows that will not be written again
         self.written = 0  # these, and those behind them that will be
         self.begin = 0  # of these, those of files that were dropped
-        self._sums: dict[int, int] = {}  # CRC-32 of the settled rows of each file that has some
+        self._sums: dict[int, int] = {}  # CRC-32 of the committed rows of each file that has some
         self._folder, self._name, self._slots = folder, name, slots
         self._header = _header(dtype, self.segment_rows)
         self._files: dict[int, int] = {}  # descriptors of files that may be written to
@@ -83,36 +83,36 @@ class Segments:
         """The first row that is there, and the one behind the last."""
         return self.begin, self.written
 
-    def put(self, rows: NDArray[Any], settled: int) -> None:
-        """Write rows behind those that are settled, and settle the first of them.
+    def put(self, rows: NDArray[Any], committed: int) -> None:
+        """Write rows behind those that are committed, and settle the first of them.
 
         Raises:
             ReplayRefused: the disk refuses a file.
             ReplayError: one that was written before is not as it was.
         """
         _ = self.ring
-        content, at, size = rows.view(np.uint8).data, self.settled, self.dtype.itemsize
-        end, settled_end = at + len(rows), at + settled
+        content, at, size = rows.view(np.uint8).data, self.committed, self.dtype.itemsize
+        end, committed_end = at + len(rows), at + committed
         for number, start, stop in self._pieces(at, end):
             if number not in self._mapped:
                 self._create(number)
             piece = content[(start - at) * size : (stop - at) * size]
             self._write(number, piece, HEADER + (start - number * self.segment_rows) * size)
-        for number, start, stop in self._pieces(at, settled_end):
+        for number, start, stop in self._pieces(at, committed_end):
             self._sums[number] = zlib.crc32(
                 content[(start - at) * size : (stop - at) * size], self._sums.get(number, 0)
             )
-        self.settled, self.written, self._unsaved = settled_end, end, True
+        self.committed, self.written, self._unsaved = committed_end, end, True
 
     def drop(self, first: int) -> None:
         """Drop the files whose rows all lie before `first`."""
-        while (self.begin // self.segment_rows + 1) * self.segment_rows <= min(first, self.settled):
+        while (self.begin // self.segment_rows + 1) * self.segment_rows <= min(first, self.committed):
             number = self.begin // self.segment_rows
             self.begin = (number + 1) * self.segment_rows
             self._sums.pop(number, None)
             self._unmap(number)
 
-    def show(self, begin: int, written: int) -> None:
+    def map_rows(self, begin: int, written: int) -> None:
         """Map rows begin .. written - 1 that another process put, and no others, to be read as they are.
 
         Raises:
@@ -141,7 +141,7 @@ class Segments:
         for number in list(self._files):
             with self._storing(number):
                 os.fdatasync(self._files[number])
-            if (number + 1) * self.segment_rows <= self.settled:
+            if (number + 1) * self.segment_rows <= self.committed:
                 self._close(number)
         if self._created:
             assert self._folder is not None
@@ -151,12 +151,12 @@ class Segments:
     def state_dict(self) -> dict[str, Any]:
         """Which files there are, and how far they go."""
         sums = np.array([self._sums[k] for k in sorted(self._sums)], np.uint32)
-        return {"settled": self.settled, "written": self.written, "begin": self.begin, "sums": sums}
+        return {"settled": self.committed, "written": self.written, "begin": self.begin, "sums": sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave; files are looked at when they are used."""
         self.close()
-        self.settled, self.written, self.begin = (int(state[name]) for name in ("settled", "written", "begin"))
+        self.committed, self.written, self.begin = (int(state[name]) for name in ("settled", "written", "begin"))
         first = self.begin // self.segment_rows
         self._sums = {first + k: int(one) for k, one in enumerate(state["sums"])}
 
@@ -197,7 +197,7 @@ class Segments:
         path = self._path(number)
         remedy = "put it back, or start again in another folder"
         start = number * self.segment_rows
-        if start + self.segment_rows > self.settled:
+        if start + self.segment_rows > self.committed:
             self._make_own(number)
         try:
             self._files[number] = descriptor = os.open(path, os.O_RDWR)
@@ -210,7 +210,7 @@ class Segments:
         if header != self._header:
             raise ReplayError(f"replay {path} is damaged: its header is not that of these rows; {remedy}")
         self._map(number)
-        count, at = min(self.settled - start, self.segment_rows), start % self.ring_rows
+        count, at = min(self.committed - start, self.segment_rows), start % self.ring_rows
         if zlib.crc32(self.ring[at : at + count].view(np.uint8).data) != self._sums[number]:
             raise ReplayError(f"replay {path} is damaged: its checksum is another; {remedy}")
         if count == self.segment_rows:

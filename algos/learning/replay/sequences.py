@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.replay.batch import Floats, SequenceBatch
-from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, Observations, column_of, field_of
+from paddock.algos.learning.replay.windows import CONTINUES, TERMINATED, Observations, column_of, field_of
 from paddock.envs.stacks import Stack
 
 Array = NDArray[Any]
@@ -54,7 +54,7 @@ def join_steps(
         weight: [1, B], of importance.
     """
     first, start = sequences.burn_in, np.zeros(steps.obs.shape[:2], np.bool_)
-    start[1:] = steps.end != GOES_ON
+    start[1:] = steps.end != CONTINUES
     end = steps.end[first:]
     reward, discount, last = _sum(steps.reward[first:], end, sequences.length, powers)
     seen = ids, steps.obs, start, steps.memory, steps.action
@@ -67,7 +67,7 @@ def _sum(
     """Rewards of up to n steps, the discount behind them and the last of them; all [length, B]."""
     total, ended, m = reward[:length], end[:length], np.ones((length, reward.shape[1]), np.int64)
     for k in range(1, len(powers) - 1):
-        going = ended == GOES_ON
+        going = ended == CONTINUES
         total = np.where(going, total + powers[k] * reward[k : k + length], total)
         ended = np.where(going, end[k : k + length], ended)
         m += going

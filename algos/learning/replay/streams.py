@@ -68,7 +68,7 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class DrawnRows:
+class SampledRows:
     """Which rows were drawn for U updates, B each, and where they lie: what another process needs to gather them."""
 
     streams: Streams
@@ -76,7 +76,7 @@ class DrawnRows:
     ids: NDArray[np.int64]  # [U, B]
     weight: Floats  # [U, B], of importance
 
-    def part(self, number: int, parts: int) -> "DrawnRows":
+    def part(self, number: int, parts: int) -> "SampledRows":
         """Return one of so many parts of each update's rows, which are side by side and of one size."""
         size = self.ids.shape[1] // parts
         own = slice(number * size, (number + 1) * size)
@@ -90,14 +90,14 @@ class Reader:
         self._streams, self._segments = streams, streams.segments()
         self._windows = streams.windows(self._segments)
 
-    def gather(self, rows: DrawnRows) -> Batch | SequenceBatch:
+    def gather(self, rows: SampledRows) -> Batch | SequenceBatch:
         """Return what was drawn.
 
         Raises:
             ReplayError: a file is missing.
         """
         for name, extent in rows.extents.items():
-            self._segments[name].show(*extent)
+            self._segments[name].map_rows(*extent)
         return self._windows.gather(rows.ids, rows.weight)
 
     def close(self) -> None:

@@ -12,7 +12,10 @@ from paddock.algos.learning.replay.batch import Batch, Floats
 from paddock.algos.learning.replay.segments import HEADER
 from paddock.envs.stacks import Stack
 
-GOES_ON, TERMINATED = 0, -1  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
+CONTINUES, TERMINATED = (
+    0,
+    -1,
+)  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
 
 LINE = 64  # bytes of a processor's cache line, which rows begin at that are not small; the largest do at a page
 
@@ -99,7 +102,7 @@ class Windows:
         at = ids.reshape(-1)
         total, end, m = columns["reward"][at & mask], columns["end"][at & mask], np.ones(len(at), np.int64)
         for k in range(1, self._n_step):
-            going, step = end == GOES_ON, (at + k * self._num_envs) & mask
+            going, step = end == CONTINUES, (at + k * self._num_envs) & mask
             total = np.where(going, total + self._powers[k] * columns["reward"][step], total)
             end = np.where(going, columns["end"][step], end)
             m += going
@@ -153,7 +156,7 @@ class Observations:
         for _ in range(self._stack.frames - 1):
             before = at - self._num_envs
             follows = before >= 0
-            follows &= (self._end[before & (len(self._end) - 1)] == GOES_ON) | (before == row)
+            follows &= (self._end[before & (len(self._end) - 1)] == CONTINUES) | (before == row)
             going &= follows
             at = np.where(going, before, at)
             frame = self._of(at)

@@ -22,7 +22,7 @@ from paddock.algos.learning.flow import prefetch
 from paddock.algos.learning.rollouts.config import Policies, RolloutConfig, Source, Versions, check_memory
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
-from paddock.algos.learning.rollouts.rollout import Played, Rollout
+from paddock.algos.learning.rollouts.rollout import Rollout, RolloutStats
 from paddock.algos.learning.rollouts.thread_actors import play_in_threads
 from paddock.algos.multiagent.collector import make_collector
 from paddock.algos.networks.architecture import Weights
@@ -32,7 +32,7 @@ from paddock.envs.ranges import Range
 from paddock.envs.vector.remote import check_unshared
 
 Mode = Literal["inline", "prefetch", "threads", "actors"]
-WHERE: Mapping[Mode, str] = {
+MODE_NAMES: Mapping[Mode, str] = {
     "inline": "in this process",
     "prefetch": "ahead in a thread",
     "threads": "a thread each",
@@ -125,7 +125,7 @@ class Actors:
             finally:
                 self._abandon()
 
-    def times(self, times: dict[str, float], played: Rollout | Played) -> dict[str, float]:
+    def times(self, times: dict[str, float], played: Rollout | RolloutStats) -> dict[str, float]:
         """Return the metrics of an iteration that learned from what was played.
 
         Args:
@@ -177,7 +177,7 @@ class Actors:
         if self._mode == "actors":
             source = play_on_pool(self._config, self._pool, self.num_actors, *come)
         else:
-            source = play_here(self._config, *come)
+            source = play_inline(self._config, *come)
         return prefetch(source, self.staleness, self._wait_for_room) if self.staleness else source
 
     def _version(self, iteration: int) -> Policies:
@@ -208,7 +208,7 @@ def count_actors(mode: Mode, num_actors: int) -> int:
     return num_actors if mode in ("threads", "actors") else 1
 
 
-def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
+def play_inline(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts first, first + 1, ... in the thread that reads them, in environments that this one makes."""
     collector = make_collector(config)  # in the main thread environments may set signal handlers
 
@@ -216,13 +216,13 @@ def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, fir
         with contextlib.closing(collector):
             for iteration in itertools.count(first):
                 rollouts, end = collector.collect(versions(iteration), start, iteration)
-                start = start.then([end])
+                start = start.advance([end])
                 yield rollouts, start
 
     return play(start)
 
 
-def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
+def check_thread_sharing(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
     """Raise ConfigError where a learner in torch, whose threads are the process's, would share them with who plays."""
     ahead = mode == "prefetch" or (mode == "actors" and staleness > 0)
     require(

@@ -57,7 +57,7 @@ def check_memory(config: RolloutConfig, rows: int) -> None:
     require(nbytes <= there, f"{takes}, and {remedy}")
 
 
-def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
+def limit_episodes(env: EnvSpec, vec: Vec) -> EnvSpec:
     """Return the recipe of environments that rollouts are played in: their episodes end.
 
     Where running episodes are entered again by their actions, an environment that nothing limits is limited to

@@ -102,7 +102,7 @@ class Environments:
         saved = self.venv.state_dict()
         whole = None if saved is None else {**self._view.state_dict(), "envs": saved}
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
-        end = start.after(over, state, whole, played if self._replayed else None)
+        end = start.end_of_rollout(over, state, whole, played if self._replayed else None)
         end = replace(end, seen=(_checksum(self._view.state_dict()),))
         self._at = end.light
         return end

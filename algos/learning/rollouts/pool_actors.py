@@ -38,7 +38,7 @@ def play_on_pool(
                 for k, call in zip(absent, calls, strict=True):
                     played[k] = call()
             rollouts = [join(shares) for shares in zip(*[rollouts for rollouts, _ in played], strict=True)]
-            start = start.then([end for _, end in played])
+            start = start.advance([end for _, end in played])
             yield rollouts, start
             iteration += 1
     finally:

@@ -72,14 +72,14 @@ class ResumePoint:
             )
         return split
 
-    def then(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
+    def advance(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
         """Return where a rollout from here ended, with what still leads there.
 
         Args:
             ends: of each vector, in their order, with the actions of the rollout as the newest; without them, no
                 actions are kept.
         """
-        end = side_by_side(ends)
+        end = concatenate_points(ends)
         played: list[NDArray[Any]] = []
         if all(one.played for one in ends):
             played = [*self.played, np.concatenate([one.played[-1] for one in ends], axis=1)]
@@ -90,7 +90,7 @@ class ResumePoint:
         saved, seen = (tuple(each for one in ends for each in getattr(one, name)) for name in ("saved", "seen"))
         return replace(end, saved=saved, played=tuple(played), seen=seen)
 
-    def after(
+    def end_of_rollout(
         self, over: NDArray[np.bool_], state: NDArray[np.float32], saved: State | None, played: NDArray[Any] | None
     ) -> "ResumePoint":
         """Return where a rollout from here ended.
@@ -131,7 +131,7 @@ class ResumePoint:
         return replace(point, played=(steps,))
 
 
-def side_by_side(points: Sequence[ResumePoint]) -> ResumePoint:
+def concatenate_points(points: Sequence[ResumePoint]) -> ResumePoint:
     """Return where all these environments stand, without what brings others there."""
     episode, length, state = (
         np.concatenate([getattr(point, name) for point in points]) for name in ("episode", "length", "state")

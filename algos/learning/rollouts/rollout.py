@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.algos.learning.episode_metrics import mean_env_metrics
-from paddock.algos.learning.rollouts.resume_point import ResumePoint, side_by_side
+from paddock.algos.learning.rollouts.resume_point import ResumePoint, concatenate_points
 from paddock.algos.multiagent.aec import completed_transitions
 
 
@@ -47,22 +47,22 @@ class Rollout:
         """How many steps the environments took."""
         return len(self.reward) * len(self.start.length)
 
-    def learned_from(self) -> NDArray[np.bool_] | None:
+    def learned_mask(self) -> NDArray[np.bool_] | None:
         """Return which rows acted and saw what came of it, [T, N]; None: all."""
         return None if self.acts is None else completed_transitions(self.terminated, self.truncated, self.acts)
 
     @property
     def is_idle(self) -> bool:
         """Whether no transition was completed."""
-        learned = self.learned_from()
+        learned = self.learned_mask()
         return learned is not None and not learned.any()
 
     @property
-    def seen(self) -> NDArray[Any]:
+    def all_obs(self) -> NDArray[Any]:
         """All observations, one after another: those acted on, those after the last step, and final ones [R, ...]."""
         return np.concatenate([self.obs.reshape(-1, *self.obs.shape[2:]), self.last_obs, self.final_obs])
 
-    def values_of(self, seen: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def split_values(self, seen: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Map what is known of `seen` [R] to that of each step's observation, and of the one it led to, [T, N] each."""
         T, N = self.reward.shape
         following = seen[N : T * N + N].reshape(T, N).copy()
@@ -79,7 +79,7 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Played:
+class RolloutStats:
     """Episode statistics of several rollouts."""
 
     returns: NDArray[np.float64]  # as a rollout has them
@@ -90,7 +90,7 @@ class Played:
     restarts: int
 
     @classmethod
-    def join(cls, rollouts: "Sequence[Rollout | Played]") -> "Played":
+    def join(cls, rollouts: "Sequence[Rollout | RolloutStats]") -> "RolloutStats":
         """Join the statistics of rollouts, in order."""
         arrays = {
             name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "env_metrics")
@@ -115,11 +115,11 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     for name in ("env_s", "policy_s", "restarts", "stray_reward"):
         values[name] = sum(getattr(part, name) for part in parts)
     at = [part.final_at + np.array([0, offset]) for part, offset in zip(parts, offsets, strict=False)]
-    start = side_by_side([part.start for part in parts])
+    start = concatenate_points([part.start for part in parts])
     return Rollout(final_at=np.concatenate(at), start=start, **values)
 
 
-def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str, float]:
+def episode_metrics(rollout: Rollout | RolloutStats, names: Sequence[str]) -> dict[str, float]:
     """Of the episodes that ended in a rollout, or several, if any did.
 
     Args:

@@ -41,7 +41,7 @@ def play_in_threads(
     try:
         for played in zip(*threads, strict=True):
             rollouts = [join(parts) for parts in zip(*[rollouts for rollouts, _ in played], strict=True)]
-            start = start.then([end for _, end in played])
+            start = start.advance([end for _, end in played])
             yield rollouts, start
     finally:
         abandon()
@@ -57,4 +57,4 @@ def play_share(config: RolloutConfig, index: int, versions: Versions, start: Res
         for iteration in itertools.count(first):
             rollouts, end = collector.collect(versions(iteration), start, iteration)
             yield rollouts, end
-            start = start.then([end])
+            start = start.advance([end])

@@ -80,7 +80,7 @@ class AgentReplay(RowStore):
             stream, end = self._streams["finals"], rows["end"]
             last = np.zeros(len(finals), stream.dtype)
             last["row"], last["obs"] = new + np.nonzero(end > 0)[0], finals
-            end[end > 0] += stream.settled
+            end[end > 0] += stream.committed
             self._drop_finals(self.first)
             stream.put(last, len(finals))
         self._rows.drop(self.first)

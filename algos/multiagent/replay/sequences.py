@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.algos.learning.replay.batch import Floats, SequenceBatch
 from paddock.algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
-from paddock.algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
+from paddock.algos.learning.replay.windows import CONTINUES, TERMINATED, column_of, field_of, make_row
 from paddock.algos.learning.rollouts.rollout import Rollout
 from paddock.algos.multiagent.replay.row_builder import Agents, Array, RowBuilder
 
@@ -67,14 +67,14 @@ class SequenceBuilder(RowBuilder):
         newest = agents, self._newest(agents)
         end = self._held["end"][newest]
         # Sequences that have ended with it have what it led to as the observation behind them, which is worth as much.
-        self._held["end"][newest] = np.where(end == GOES_ON, TRUNCATED, end)
+        self._held["end"][newest] = np.where(end == CONTINUES, TRUNCATED, end)
         return np.zeros(0, self.row)
 
     def _end(self, agents: Agents, following: Array, terminated: Array, ended: Array) -> Array:
         held, span, of = self._held, self._places, self._of
         newest = agents, self._newest(agents)
         held["next_obs"][newest] = following
-        held["end"][newest] = np.where(terminated, TERMINATED, np.where(ended, TRUNCATED, GOES_ON))
+        held["end"][newest] = np.where(terminated, TERMINATED, np.where(ended, TRUNCATED, CONTINUES))
         # What follows an end counts for nothing, but goes through the network: nobody has to have seen anything there.
         following[ended] = held["obs"][newest][ended]
         first = self._begun[agents] - span

@@ -35,7 +35,7 @@ class MatchPlayers:
     policies: tuple[Policy, ...]
     drawn: tuple[bool, ...]  # of each, whether its actions are drawn, if it can draw
     max_steps: int  # of the world, after which an episode is cut off
-    native: bool = False  # in native environments, even where their numbers are others; see `Performance`
+    native: bool = False  # in native environments, even where their numbers are others; see `EvaluationSpec`
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
 from paddock.algos.learning.episode_metrics import summarize
-from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.multiagent.collector import JointCollector as Collector
@@ -76,7 +76,7 @@ def test_any_process_can_go_on_in_the_middle_of_a_world(of: RolloutConfig) -> No
         again = ResumePoint.restore(kept, of.policy_group, 1)
         (rollout,), end = elsewhere.collect([weights(of, k)], again, k)
         assert_same(rollout, undisturbed[k])
-        assert points[k].then([end]).same_as(points[k + 1])
+        assert points[k].advance([end]).same_as(points[k + 1])
         elsewhere.close()
 
 
@@ -137,7 +137,7 @@ def test_what_the_dead_see_is_learned_from_by_nobody(words: list[str], monkeypat
 def test_rows_that_act_are_the_ones_that_minibatches_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     algo = algorithm(*arguments("turns"))
     (rollout,) = played(replace(algo.actors._config, num_steps=12), 1)
-    learned = rollout.learned_from()
+    learned = rollout.learned_mask()
     parts = list(algo._minibatches(rollout.reward.shape, learned, np.random.default_rng(0)))
     assert sorted(np.concatenate(parts)) == np.flatnonzero(learned).tolist()
     # Nothing else of the batch matters: not to the loss, not to its scale.
@@ -172,11 +172,11 @@ class Truthful:
         return np.where(count[:, 0] == 2, 1 - right, right), {}, count + 1
 
 
-@pytest.mark.parametrize("in_company", [True, False])
-def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None:
+@pytest.mark.parametrize("batched", [True, False])
+def test_lives_and_teams_are_counted_in_whole_episodes(batched: bool) -> None:
     env = config("agents:Mortals").env
-    what = Performance(env, Truthful(), 100, stochastic=False, in_company=in_company)
-    played = perform(what, [1, 2, 3, 4, 5])
+    what = EvaluationSpec(env, Truthful(), 100, stochastic=False, batched=batched)
+    played = evaluate_policy(what, [1, 2, 3, 4, 5])
     for length, lives, mean in zip(played.lengths, played.lives, played.returns, strict=True):
         # b lives 1 step and then 2, a lives 2, c lives all, d all but the first; c and d do one thing wrong.
         assert sorted(lives) == sorted([1, 2, 2, length - 1, length - 2])
@@ -189,8 +189,8 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
 
 
 def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:
-    what = Performance(config("agents:Mortals").env, Truthful(), 2, stochastic=False)
-    played = perform(what, [1])
+    what = EvaluationSpec(config("agents:Mortals").env, Truthful(), 2, stochastic=False)
+    played = evaluate_policy(what, [1])
     assert played.lengths.tolist() == [2] and sorted(played.lives[0]) == [1, 1, 2, 2]  # b again has not acted yet
 
 
@@ -203,8 +203,8 @@ def test_nobody_is_asked_in_a_step_in_which_nobody_acts(masked: bool, kinds: int
     (told,) = algo.evaluate_last()
     assert (told["eval/return_mean"], told["eval/length_mean"], told["eval/lives"]) == (3, 6, 6)
     for stochastic in (False, True):
-        what = Performance(algo.env, algo.policy(), 100, stochastic=stochastic)
-        assert [lives.tolist() for lives in perform(what, [1, 2]).lives] == [[3, 3]] * 2
+        what = EvaluationSpec(algo.env, algo.policy(), 100, stochastic=stochastic)
+        assert [lives.tolist() for lives in evaluate_policy(what, [1, 2]).lives] == [[3, 3]] * 2
 
 
 def test_one_vector_of_es_plays_all_agents(tmp_path: Path) -> None:

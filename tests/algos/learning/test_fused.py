@@ -10,7 +10,7 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
 
-from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.actors import play_inline
 from paddock.algos.learning.rollouts.collector import Collector
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
@@ -95,7 +95,7 @@ def weights(of: RolloutConfig, version: int, normalized: bool = True) -> Weights
 
 def played(of: RolloutConfig, count: int = 4) -> tuple[list[Rollout], list[ResumePoint]]:
     points, rollouts = [ResumePoint.first(of.vec.num_envs, of.policy_group)], []
-    source = play_here(of, lambda k: [weights(of, k)], points[0], 0)
+    source = play_inline(of, lambda k: [weights(of, k)], points[0], 0)
     for _ in range(count):
         (rollout,), end = next(source)
         rollouts.append(rollout)

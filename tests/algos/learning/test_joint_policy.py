@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_agents import Truthful, config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy
 from paddock.algos.multiagent.joint_policy import JointPolicy
 from paddock.envs.errors import ConfigError
 from paddock.envs.multiagent.roles import narrow
@@ -56,8 +56,8 @@ def test_each_seat_is_played_by_its_own_member_with_its_own_memory() -> None:
 def test_row_by_row_or_all_at_once_members_play_the_same_episodes(seats: list[int]) -> None:
     policy = JointPolicy(MORTALS, [Truthful(), Lying()], seats)
     alone, together = (
-        perform(Performance(MORTALS, policy, 100, stochastic=False, in_company=in_company), [3, 4, 5])
-        for in_company in (False, True)
+        evaluate_policy(EvaluationSpec(MORTALS, policy, 100, stochastic=False, batched=batched), [3, 4, 5])
+        for batched in (False, True)
     )
     for name in ("lives", "rows"):
         for one, other in zip(getattr(alone, name), getattr(together, name), strict=True):

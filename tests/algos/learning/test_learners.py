@@ -137,7 +137,7 @@ def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLear
         return TorchLearner(architecture, 0, ppo_loss, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 
     learners = Learners(build_learner, update, 2, "cpu")
-    with learners.at_work(), pytest.raises(LearnerLost, match=said) as caught:
+    with learners.training_context(), pytest.raises(LearnerLost, match=said) as caught:
         learners.learn()
     assert "\n" not in str(caught.value)
     assert others() == []
@@ -150,7 +150,7 @@ class Toy:
         self._number = number if context.rank else None
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def training_context(self) -> Iterator[None]:
         if (number := self._number) is not None:
             data_parallel.meet = lambda *_: os.kill(os.getpid(), number)
         yield
@@ -181,7 +181,7 @@ def test_learners_do_not_wait_forever_for_a_missing_one(
     monkeypatch.setattr(data_parallel, "GRACE_S", 0.2 if number == signal.SIGSTOP else 60.0)  # a death comes, if late
     toy: Any = functools.partial(Toy, number)
     learners = Learners(toy, take, 2, "cpu")
-    with pytest.raises(LearnerLost, match=said), learners.at_work():
+    with pytest.raises(LearnerLost, match=said), learners.training_context():
         pass
     assert others() == []
 

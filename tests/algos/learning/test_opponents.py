@@ -82,7 +82,7 @@ def test_nobody_learns_from_what_opponents_do() -> None:
         episodes = rollout.start.episode.copy()
         for t in range(40):
             who = draw(np.arange(4), episodes).ravel()
-            assert not rollout.acts[t, who > 0].any() and not rollout.learned_from()[t, who > 0].any()
+            assert not rollout.acts[t, who > 0].any() and not rollout.learned_mask()[t, who > 0].any()
             assert not rollout.reward[t, who > 0].any() and not rollout.terminated[t, who > 0].any()
             met += int((who > 0).sum())
             over = (rollout.terminated[t] | rollout.truncated[t]).reshape(4, seats).any(axis=1)
@@ -117,7 +117,7 @@ class Deaf:
     """A learner that learns nothing."""
 
     def __init__(self, team: Any) -> None:
-        self.first, self.at_work = team.first, team.at_work
+        self.first, self.training_context = team.first, team.training_context
 
     def learn(self, *batch: Any) -> dict[str, float]:
         return {}

@@ -11,7 +11,7 @@ from conftest import deterministic
 
 from paddock.algos.learning import policy_episodes
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.policy_episodes import Performance, perform, perform_all
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policies, evaluate_policy
 from paddock.algos.networks.actor import ActorPolicy
 from paddock.algos.networks.architecture import Architecture, Weights
 from paddock.algos.networks.flat import MLP, FlatPolicy
@@ -98,8 +98,8 @@ def flat(env: EnvSpec, key: int = 0, normalizer: Normalizer | None = None) -> Fl
     return FlatPolicy(mlp, parameters.astype(np.float32), normalizer)
 
 
-def performance(env: EnvSpec, policy: Any, **changes: Any) -> Performance:
-    return Performance(**{"env": env, "policy": policy, "max_steps": 1000, "stochastic": False} | changes)
+def performance(env: EnvSpec, policy: Any, **changes: Any) -> EvaluationSpec:
+    return EvaluationSpec(**{"env": env, "policy": policy, "max_steps": 1000, "stochastic": False} | changes)
 
 
 def as_bytes(played: Episodes) -> tuple[bytes, ...]:
@@ -141,17 +141,17 @@ def test_learned_policies_play_natively_to_the_bytes_of_steps(
 ) -> None:
     """Of steps in Box2D, too, alone and side by side."""
     what = performance(env, actor(env, 1, **SHAPES[shape]))
-    whole = perform(what, SEEDS)
+    whole = evaluate_policy(what, SEEDS)
     assert calls == [len(SEEDS)] and len(set(whole.returns)) > 5
     for threads in (2, 3):
-        assert as_bytes(perform(what, SEEDS, threads)) == as_bytes(whole)
-    few = perform(replace(what, max_steps=7), SEEDS)
+        assert as_bytes(evaluate_policy(what, SEEDS, threads)) == as_bytes(whole)
+    few = evaluate_policy(replace(what, max_steps=7), SEEDS)
     calls.clear()
     stepped()
-    for in_company in (False, True):
-        again = perform(replace(what, in_company=in_company), SEEDS[:6])
+    for batched in (False, True):
+        again = evaluate_policy(replace(what, batched=batched), SEEDS[:6])
         assert as_bytes(again) == as_bytes(whole.part(slice(6)))
-    assert as_bytes(perform(replace(what, max_steps=7), SEEDS)) == as_bytes(few)
+    assert as_bytes(evaluate_policy(replace(what, max_steps=7), SEEDS)) == as_bytes(few)
     assert not calls and few.lengths.max() == 7
 
 
@@ -169,12 +169,12 @@ def test_several_policies_in_one_call_play_as_each_alone(calls: list[int]) -> No
         performance(CARTPOLE, actor(CARTPOLE), stochastic=True),
     ]
     seeds = SEEDS[:5]
-    together = perform_all(each, seeds)
+    together = evaluate_policies(each, seeds)
     assert calls == [20, 5, 5, 5, 5]
-    alone = [perform(one, seeds) for one in each]
+    alone = [evaluate_policy(one, seeds) for one in each]
     assert [as_bytes(played) for played in together] == [as_bytes(played) for played in alone]
     assert len({played.returns.tobytes() for played in together}) == len(each)
-    assert perform_all([], seeds) == []
+    assert evaluate_policies([], seeds) == []
 
 
 def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
@@ -217,12 +217,14 @@ def test_native_play_of_byte_observations_equals_stepping(stepped: Callable[[], 
         performance(GRID, actor(GRID, key, activation="relu", hidden_sizes=(40,), normalized=False)) for key in (1, 2)
     ]
     what.append(performance(GRID, actor(GRID, 3, hidden_sizes=())))
-    whole = perform_all(what, SEEDS)
+    whole = evaluate_policies(what, SEEDS)
     assert calls == [2 * len(SEEDS), len(SEEDS)] and len({*np.concatenate([part.lengths for part in whole])}) > 3
-    assert [as_bytes(perform(one, SEEDS, 3)) for one in what] == [as_bytes(part) for part in whole]
+    assert [as_bytes(evaluate_policy(one, SEEDS, 3)) for one in what] == [as_bytes(part) for part in whole]
     calls.clear()
     stepped()
-    assert [as_bytes(part.part(slice(5))) for part in whole] == [as_bytes(perform(one, SEEDS[:5])) for one in what]
+    assert [as_bytes(part.part(slice(5))) for part in whole] == [
+        as_bytes(evaluate_policy(one, SEEDS[:5])) for one in what
+    ]
     assert not calls
 
 
@@ -233,7 +235,7 @@ def test_an_action_that_is_not_finite_is_named(env: EnvSpec) -> None:
     policy.parameters[-1] = np.nan  # the bias of the last output
     broken = performance(env, ActorPolicy(policy.architecture, policy.weights))
     with pytest.raises(PaddockError, match=r"the action of environment 0 is \[.*nan.*\]; pass finite numbers"):
-        perform(broken, SEEDS)
+        evaluate_policy(broken, SEEDS)
 
 
 SHORT = ["vec=native", "vec.num_envs=2", "vec.threads=1", "env.max_episode_steps=40"]
@@ -263,7 +265,7 @@ def test_rows_are_the_same_with_native_evaluations(
 
     whole, count = rows()
     assert count and sum("eval/return_mean" in row for row in whole) >= 2
-    monkeypatch.setattr("paddock.algos.learning.async_evaluation.FULL", 4)
+    monkeypatch.setattr("paddock.algos.learning.async_evaluation.FULL_BATCH", 4)
     parts, more = rows()
     assert parts == whole and more >= count
     stepped()

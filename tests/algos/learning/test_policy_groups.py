@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from learned import assert_same
 
-from paddock.algos.learning.rollouts.actors import play_here
+from paddock.algos.learning.rollouts.actors import play_inline
 from paddock.algos.learning.rollouts.config import RolloutConfig
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
@@ -55,7 +55,7 @@ def weights(of: RolloutConfig, version: int) -> list[Weights]:
 
 def followed(of: RolloutConfig, count: int) -> Any:
     points = [ResumePoint.first(of.vec.num_envs, of.policy_group)]
-    source = play_here(of, lambda k: weights(of, k), points[0], 0)
+    source = play_inline(of, lambda k: weights(of, k), points[0], 0)
     rollouts = []
     for _ in range(count):
         played, end = next(source)
@@ -84,7 +84,7 @@ def test_any_process_can_go_on_with_several_policies(case: str) -> None:
         elsewhere.close()
         for one, expected in zip(played, undisturbed[k], strict=True):
             assert_same(one, expected)
-        assert points[k].then([end]).same_as(points[k + 1])
+        assert points[k].advance([end]).same_as(points[k + 1])
 
 
 def test_each_policy_sees_and_does_what_its_role_does() -> None:

@@ -7,7 +7,7 @@ import pytest
 from learned import advance, algorithm, leaves
 
 from paddock.algos.learning.episodes import Episodes
-from paddock.algos.learning.policy_episodes import Performance, perform
+from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_policy
 from paddock.algos.multiagent.policies import PolicyGroup
 from paddock.envs.errors import ConfigError
 
@@ -85,15 +85,15 @@ def test_evaluation_of_several_policies_is_that_of_each_row_by_itself(words: lis
     algo = algorithm(*SMALL, *ROLES, *words, "algo.eval_every_iterations=1")
     advance(algo, 2)
     played: list[Episodes] = [
-        perform(Performance(algo.env, algo.policy(), 50, stochastic=False, in_company=company), [1, 2, 3])
+        evaluate_policy(EvaluationSpec(algo.env, algo.policy(), 50, stochastic=False, batched=company), [1, 2, 3])
         for company in (True, False)
     ]
     for one, other in zip(played[0].lives, played[1].lives, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     algo.load_state_dict(algo.state_dict())
     np.testing.assert_array_equal(
-        perform(Performance(algo.env, algo.policy("best"), 50, stochastic=True), [4]).returns,
-        perform(Performance(algo.env, algo.policy("best"), 50, stochastic=True), [4]).returns,
+        evaluate_policy(EvaluationSpec(algo.env, algo.policy("best"), 50, stochastic=True), [4]).returns,
+        evaluate_policy(EvaluationSpec(algo.env, algo.policy("best"), 50, stochastic=True), [4]).returns,
     )
 
 

@@ -23,7 +23,7 @@ from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.onpolicy.normalize import Normalization
 from paddock.algos.learning.rollouts.actors import Actors
 from paddock.algos.learning.rollouts.collector import Collector
-from paddock.algos.learning.rollouts.config import RolloutConfig, playable
+from paddock.algos.learning.rollouts.config import RolloutConfig, limit_episodes
 from paddock.algos.learning.rollouts.pool_actors import play_on_pool
 from paddock.algos.learning.rollouts.resume_point import ResumePoint
 from paddock.algos.learning.rollouts.rollout import Rollout, join
@@ -99,7 +99,7 @@ def test_any_process_can_go_on_where_another_left(of: RolloutConfig) -> None:
         elsewhere = Collector(of)
         (rollout,), end = elsewhere.collect([weights(of, k)], points[k], k)
         assert_same(rollout, undisturbed[k])
-        assert points[k].then([end]).same_as(points[k + 1])
+        assert points[k].advance([end]).same_as(points[k + 1])
         elsewhere.close()
 
 
@@ -124,7 +124,7 @@ def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog
     assert (rollout.start.length == 0).all() and (rollout.start.episode == points[2].episode + 1).all()
     (following,), _ = here.collect([weights(of, 3)], end, 3)
     if vec.seeded_slots:  # what follows can be entered like any other
-        assert_same(Collector(of).collect([weights(of, 3)], points[2].then([end]), 3)[0][0], following)
+        assert_same(Collector(of).collect([weights(of, 3)], points[2].advance([end]), 3)[0][0], following)
 
 
 def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
@@ -141,7 +141,7 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 
 def test_training_settings_apply_to_rollouts_alone() -> None:
     of = config(num_steps=40)
-    of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
+    of = replace(of, env=limit_episodes(replace(of.env, training={"max_episode_steps": 5}), of.vec))
     (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.policy_group), 0)
     assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
     playing: Any = SerialPool().broadcast(([weights(of)], []))
@@ -149,7 +149,7 @@ def test_training_settings_apply_to_rollouts_alone() -> None:
     assert whole.lengths.min() > 5
     other = {"wrappers": [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]}
     with pytest.raises(ConfigError, match=r"env\.training changes the spaces to"):
-        playable(replace(of.env, training=other), of.vec)
+        limit_episodes(replace(of.env, training=other), of.vec)
 
 
 def test_endless_episodes_are_limited_where_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +161,12 @@ def test_endless_episodes_are_limited_where_actions_are_kept(monkeypatch: pytest
         (CARTS, None),
     ]
     for vec, expected in layouts:
-        assert playable(endless, vec).max_episode_steps == expected
+        assert limit_episodes(endless, vec).max_episode_steps == expected
     for limited in (config().env, replace(endless, max_episode_steps=90), config("EndlessLimited-v0").env):
-        assert playable(limited, Serial(num_envs=4)) == limited
+        assert limit_episodes(limited, Serial(num_envs=4)) == limited
     wrapped = replace(endless, wrappers=({"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 70},))
-    assert playable(wrapped, Serial(num_envs=4)) == wrapped
-    of = replace(config("Endless-v0"), env=playable(endless, Serial(num_envs=4)))
+    assert limit_episodes(wrapped, Serial(num_envs=4)) == wrapped
+    of = replace(config("Endless-v0"), env=limit_episodes(endless, Serial(num_envs=4)))
     rollouts, points = followed(of, 6)
     assert {int(length) for rollout in rollouts for length in rollout.lengths} == {40}
     assert max(point.length.max() for point in points) <= 40
@@ -225,7 +225,7 @@ def test_actors_side_by_side_are_one_rollout() -> None:
         given = zip(parts, rollout.start.split(2), strict=True)
         shares, ends = zip(*[part.collect([weights(of, k)], point, k) for part, point in given], strict=True)
         assert_same(join([share for (share,) in shares]), rollout)
-        assert points[k].same_as(rollout.start.then(ends))
+        assert points[k].same_as(rollout.start.advance(ends))
         assert not np.array_equal(shares[0][0].obs, shares[1][0].obs)
 
 

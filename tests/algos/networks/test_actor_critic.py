@@ -362,7 +362,7 @@ def test_a_learner_that_is_saved_goes_on_to_the_same_bits(name: str) -> None:
     for key, value in whole.state_dict().items():
         assert bits(value) == bits(second.state_dict()[key]), key
     assert bits(whole.weights(7)) == bits(second.weights(7))
-    with whole.at_work():
+    with whole.training_context():
         assert whole.updates == 70 and told[1].shape == (70, 33)
 
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from paddock.algos.learning.learner import see
+from paddock.algos.learning.learner import dense_inputs
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from paddock.algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
@@ -129,7 +129,7 @@ def test_bytes_are_seen_as_shares_of_the_greatest_that_is_declared(name: str, hi
         arch = architecture(layout, **changes)
         weights = weights_of(arch)
         out, _ = ActorPolicy(arch, weights).outputs(each)
-        dense, sparse = see(arch, each, weights) if arch.is_dense else (out, None)
+        dense, sparse = dense_inputs(arch, each, weights) if arch.is_dense else (out, None)
         assert (sparse is not None) == (name == "few among choices")
         seen.append([out, dense, *([] if sparse is None else [sparse.value])])
     for one, other in zip(*seen, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.learner import see
+from paddock.algos.learning.learner import dense_inputs
 from paddock.algos.learning.offpolicy.learners.learner import UNCHANGED, Metrics, OffPolicyLearner, check_metrics
 from paddock.algos.learning.offpolicy.learners.objectives import QObjective
 from paddock.algos.learning.replay.batch import Batch, Floats
@@ -114,7 +114,7 @@ class DenseQLearner(OffPolicyLearner):
 
     def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
         """Observations [U, B, ...] as a network sees them, U * B rows."""
-        return see(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
+        return dense_inputs(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
     def weights(self, version: int, *, explore: bool = False) -> Weights:
         """See `OffPolicyLearner.weights`."""

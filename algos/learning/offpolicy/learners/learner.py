@@ -35,7 +35,7 @@ class OffPolicyLearner(abc.ABC):
             Diverged: a metric is not finite.
         """
 
-    def at_work(self) -> AbstractContextManager[Any]:
+    def training_context(self) -> AbstractContextManager[Any]:
         """Return the context that it learns in."""
         return nullcontext()
 

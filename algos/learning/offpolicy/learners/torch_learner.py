@@ -16,7 +16,7 @@ from paddock.algos.learning.offpolicy.learners.learner import Metrics, OffPolicy
 from paddock.algos.learning.offpolicy.learners.torch_batch import AnyBatch, with_noise
 from paddock.algos.learning.offpolicy.learners.torch_networks import Networks
 from paddock.algos.learning.replay.batch import Floats
-from paddock.algos.learning.replay.streams import DrawnRows, Reader
+from paddock.algos.learning.replay.streams import Reader, SampledRows
 from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.algos.networks.actor_critic import copy_to
 from paddock.algos.networks.architecture import Weights
@@ -107,8 +107,8 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         self._compared = 0
 
     def update(self, batch: Any, rate: float) -> tuple[Metrics, Floats]:
-        """See `OffPolicyLearner.update`; of `DrawnRows` only this learner's parts are read."""
-        if not isinstance(batch, DrawnRows):
+        """See `OffPolicyLearner.update`; of `SampledRows` only this learner's parts are read."""
+        if not isinstance(batch, SampledRows):
             return self._learn([batch], rate)
         if self._reader is None:
             self._reader = Reader(batch.streams)
@@ -173,8 +173,8 @@ class TorchOffPolicyLearner(OffPolicyLearner):
         return (found | {"gradient_norm": norms[0]} if len(vectors) == 1 else found), td_error
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """See `OffPolicyLearner.at_work`: with its threads."""
+    def training_context(self) -> Iterator[None]:
+        """See `OffPolicyLearner.training_context`: with its threads."""
         try:
             with computing_with(self._threads, self._device):
                 yield
