@@ -10,6 +10,7 @@ import numpy as np
 
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.dense_learner import DenseLearner
+from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.learner import (
     Batch,
     Learner,
@@ -62,8 +63,9 @@ class A2C(OnPolicy):
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
                     if not rollout.is_idle:
-                        metrics |= policy.tell(
-                            policy.team.learn(rollout, self.actors.newest[policy.number], self.count.step)
+                        metrics |= prefix_metrics(
+                            policy.name,
+                            policy.team.learn(rollout, self.actors.newest[policy.number], self.count.step),
                         )
                 yield self.end_iteration(played, metrics)
                 self.count.clock.lap("loop")

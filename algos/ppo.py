@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paddock.algos.common.keys import Stream, keyed_generator
 from paddock.algos.learning.custom_loss import choose_loss, needs_of_loss
 from paddock.algos.learning.dense_learner import DenseLearner
+from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.flow import minibatches
 from paddock.algos.learning.learner import (
     Backend,

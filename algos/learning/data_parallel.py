@@ -1,8 +1,8 @@
-"""Several learners that learn as one: each takes its share of every minibatch, and their gradients are added up.
+"""Data-parallel learners: each takes its share of every minibatch, and gradients are all-reduced.
 
-The first learner is the run's own, in its process; the others are processes beside it, which end with it. Each is sent
-the whole rollout, or which rows of a replay were drawn, and computes everything but its share of the minibatches as the
-others do, so that all parameters stay the same to the bit. The state is the first learner's: the others begin with it.
+The first learner runs in the main process and the others in child processes. Each receives the whole rollout, or the
+indices of sampled replay rows, and computes everything except its share of the minibatches like the others, so that
+parameters stay bit-identical. The others are initialized from the first learner's state.
 """
 
 import contextlib
@@ -25,33 +25,34 @@ from paddock.algos.learning.torch_learner import DistributedContext
 from paddock.envs.errors import PaddockError, require
 from paddock.envs.process import ChildProcess, describe_exit
 
-START_S = 300.0  # for a learner's process to import what it needs
-TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once
-GRACE_S = 2.0  # for a process that died to be seen to have died
-REMEDY = "start the run again to go on from its last checkpoint"
+START_S = 300.0  # for a learner process to import its modules
+TIMEOUT_S = 60.0  # that learners wait for each other; a process's death is noticed at once
+GRACE_S = 2.0  # for a process's exit code to become available
+REMEDY = "start the run again to resume from its last checkpoint"
 
-Make = Callable[..., Any]  # builds a `TorchLearner` or its like, given its device and its context
+Make = Callable[..., Any]  # builds a learner, given `device` and `context`
 Update = Callable[..., Any]  # update(learner, *batch), the same in every process
 
 
 class LearnerLost(PaddockError):
-    """A learner died, failed or hung, so the others cannot go on; the run can be resumed."""
+    """A learner died, failed or hung; the run can be resumed."""
 
 
 class Learners:
-    """The first learner, and the processes of the others while they work.
+    """Data-parallel learners: the first in this process, the others in child processes during training.
 
     Attributes:
-        count: how many there are.
+        count: number of learners.
     """
 
     def __init__(self, make: Make, update: Update, count: int, device: str) -> None:
-        """Build the first learner; no process is started.
+        """Build the first learner without starting a process.
 
         Args:
             make: called with `device` and `context`.
-            update: what a batch does to a learner, which alone knows which share is its own; can be pickled.
-            device: cpu for all, or cuda: one GPU each.
+            update: update(learner, *batch); picklable.
+            count: number of learners.
+            device: cpu for all, or cuda for one GPU each.
         """
         self._make = make
         self._update = update
@@ -63,13 +64,13 @@ class Learners:
         self.first: Any = make(device=self._devices[0], context=context)
 
     def describe(self) -> str:
-        """How many, and where."""
+        """Return the number of learners and their devices."""
         first, last = self._devices[0], self._devices[-1]
         return f"{self.count}, on {first}" + (f" to {last}" if last != first else "")
 
     @contextlib.contextmanager
     def training_context(self) -> Iterator[None]:
-        """The others' processes run in this context, from the first learner's present state on."""
+        """Run the other learners' processes, initialized from the first learner's current state."""
         try:
             with self.first.training_context():
                 if self.count > 1:
@@ -81,41 +82,41 @@ class Learners:
             self._others, self._group = [], None
 
     def learn(self, *batch: Any) -> Any:
-        """Update every learner by a batch, which can be pickled; returns what the first one's update returns.
+        """Update every learner with a picklable batch and return the first one's result.
 
         Raises:
             LearnerLost: a learner died, failed or hung, or their parameters differ.
         """
         if self._others:
             message = cloudpickle.dumps(batch)
-            with self._blaming():
+            with self._attribute_errors():
                 for other in self._others:
                     other.send(message)
         result = self._update(self.first, *batch)
         checksum = self.first.checksum() if self._others else 0
         for other in self._others:
-            if self._hear(other) != checksum:
-                raise LearnerLost(f"{other.name} has other parameters than the first after the same batches; {REMEDY}")
+            if self._receive(other) != checksum:
+                raise LearnerLost(f"{other.name}'s parameters differ from those of the first learner; {REMEDY}")
         return result
 
     def _start(self) -> None:
         state = self.first.state_dict()
         with tempfile.TemporaryDirectory(prefix="paddock-learners-") as folder:
-            meeting = os.path.join(folder, "meeting")
+            rendezvous = os.path.join(folder, "rendezvous")
             for rank, device in enumerate(self._devices[1:], 1):
-                post = Post(rank, self.count, device, meeting, self._make, self._update, state)
-                self._others.append(_Process(post))
+                setup = LearnerSetup(rank, self.count, device, rendezvous, self._make, self._update, state)
+                self._others.append(_Process(setup))
             for other in self._others:
-                self._hear(other, START_S)
-            with self._blaming():
-                self._group = meet(meeting, 0, self.count, self._devices[0])
+                self._receive(other, START_S)
+            with self._attribute_errors():
+                self._group = join_process_group(rendezvous, 0, self.count, self._devices[0])
             for other in self._others:
-                self._hear(other)
+                self._receive(other)
 
     def _exchange(self, tensor: Tensor, begin: Callable[[Any], Any]) -> None:
-        """Wait for what all learners do together."""
-        assert self._group is not None, "several learners learn only while they are at work"
-        with self._blaming():
+        """Run a collective operation."""
+        assert self._group is not None, "data-parallel learners learn only within training_context()"
+        with self._attribute_errors():
             work = begin(self._group)
             while tensor.is_cuda and not work.is_completed():  # NCCL does not notice a death
                 if any(other.child.popen.poll() is not None for other in self._others):
@@ -123,19 +124,19 @@ class Learners:
                     raise EOFError
             work.wait()
 
-    def _hear(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
-        """What a learner says: a number, if all is well."""
-        with self._blaming():
+    def _receive(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
+        """Return a learner's reply: a number, or a message if it failed."""
+        with self._attribute_errors():
             if not other.child.connection.poll(timeout_s):
-                raise LearnerLost(f"{other.name} said nothing for {timeout_s:.0f} s; {REMEDY}")
-            said = other.child.connection.recv()
-        if isinstance(said, str):
-            raise LearnerLost(f"{other.name} failed: {said}")
-        return said
+                raise LearnerLost(f"{other.name} did not reply for {timeout_s:.0f} s; {REMEDY}")
+            reply = other.child.connection.recv()
+        if isinstance(reply, str):
+            raise LearnerLost(f"{other.name} failed: {reply}")
+        return reply
 
     @contextlib.contextmanager
-    def _blaming(self) -> Iterator[None]:
-        """Say which learner it was when the exchange with them breaks off."""
+    def _attribute_errors(self) -> Iterator[None]:
+        """Replace communication errors by `LearnerLost`, which names the learner that ended."""
         try:
             yield
         except (RuntimeError, OSError, EOFError) as error:
@@ -146,61 +147,62 @@ class Learners:
                     if cause is not None:
                         raise LearnerLost(f"{other.name} {cause}; {REMEDY}") from error
                 time.sleep(0.01)
-            raise LearnerLost(f"the learners lost touch ({' '.join(str(error).split())}); {REMEDY}") from error
+            raise LearnerLost(f"learners lost their connection ({' '.join(str(error).split())}); {REMEDY}") from error
 
 
 @dataclass(frozen=True)
-class Post:
-    """What another learner begins with."""
+class LearnerSetup:
+    """Arguments of another learner's process."""
 
     rank: int
     count: int
     device: str
-    meeting: str  # path of the file through which learners find each other
+    rendezvous: str  # path of the process group's FileStore
     make: Make
     update: Update
     state: dict[str, Any]
 
 
 class _Process:
-    """Another learner's process, as the first one sees it."""
+    """Handle of another learner's process."""
 
-    def __init__(self, post: Post) -> None:
-        self.child = ChildProcess(f"{__name__}:follow", cloudpickle.dumps(post))
+    def __init__(self, setup: LearnerSetup) -> None:
+        """Start the process."""
+        self.child = ChildProcess(f"{__name__}:run_learner", cloudpickle.dumps(setup))
         self.child.limit_waits(TIMEOUT_S)
-        self.name = f"learner {post.rank + 1} of {post.count} (process {self.child.popen.pid}, {post.device})"
+        self.name = f"learner {setup.rank + 1} of {setup.count} (process {self.child.popen.pid}, {setup.device})"
 
     def send(self, message: bytes) -> None:
-        """Send a batch, which it waits for.
+        """Send a batch.
 
         Raises:
-            LearnerLost: it hangs, and takes none.
+            LearnerLost: the process hangs.
         """
         try:
             self.child.connection.send_bytes(message)
         except BlockingIOError as error:
-            raise LearnerLost(f"{self.name} took no batch in {TIMEOUT_S:.0f} s; {REMEDY}") from error
+            raise LearnerLost(f"{self.name} received no batch in {TIMEOUT_S:.0f} s; {REMEDY}") from error
 
     def cause(self) -> str | None:
-        """How it ended; None while it has not, or if it only followed another."""
+        """Return why it ended; None while it runs, or if it exited because another learner ended."""
         with contextlib.suppress(EOFError, OSError):
             while self.child.connection.poll():
-                said = self.child.connection.recv()
-                if isinstance(said, str):
-                    return f"failed: {said}"
+                reply = self.child.connection.recv()
+                if isinstance(reply, str):
+                    return f"failed: {reply}"
         code = self.child.popen.poll()
         return describe_exit(code) if code else None
 
     def end(self) -> None:
-        """End the process, which keeps nothing that matters."""
+        """Kill the process, which holds no state of its own."""
         self.child.connection.close()
         self.child.kill()
 
 
-def follow(connection: Connection) -> None:
-    """What another learner's process runs: learn by every batch from the first one, until it closes the connection."""
+def run_learner(connection: Connection) -> None:
+    """Run another learner in its process: learn from each batch received, until the connection is closed."""
     try:
-        post: Post = connection.recv()
+        setup: LearnerSetup = connection.recv()
         group: Any = None
 
         def exchange(_: Tensor, begin: Callable[[Any], Any]) -> None:
@@ -209,31 +211,31 @@ def follow(connection: Connection) -> None:
             except RuntimeError as error:
                 raise ConnectionError from error
 
-        context = _context(post.rank, post.count, exchange)
-        learner = post.make(device=post.device, context=context)
-        learner.load_state_dict(post.state)
+        context = _context(setup.rank, setup.count, exchange)
+        learner = setup.make(device=setup.device, context=context)
+        learner.load_state_dict(setup.state)
         with learner.training_context():
             connection.send(0)
-            group = meet(post.meeting, post.rank, post.count, post.device)
+            group = join_process_group(setup.rendezvous, setup.rank, setup.count, setup.device)
             connection.send(0)
             while True:
-                post.update(learner, *connection.recv())
+                setup.update(learner, *connection.recv())
                 connection.send(learner.checksum())
     except (EOFError, ConnectionError):
-        pass  # the others are gone, and the first one says why
+        pass  # the first learner reports why the others ended
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
+        message = f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
         with contextlib.suppress(ConnectionError):
-            connection.send(said)
+            connection.send(message)
 
 
-def meet(meeting: str, rank: int, count: int, device: str) -> Any:
-    """The process group of `count` learners on this machine: gloo's for a cpu, NCCL's for GPUs.
+def join_process_group(rendezvous: str, rank: int, count: int, device: str) -> Any:
+    """Join a process group of `count` learners on this machine: Gloo on CPUs, NCCL on GPUs.
 
-    It is nobody's default group, so several may live in one process, and it listens on the loopback interface alone.
+    It is not torch's default group, so a process may have several, and it uses only the loopback interface.
     """
-    store = torch.distributed.FileStore(meeting, count)
+    store = torch.distributed.FileStore(rendezvous, count)
     group: Any
     if torch.device(device).type == "cpu":
         group = open_gloo(store, rank, count)
@@ -244,13 +246,13 @@ def meet(meeting: str, rank: int, count: int, device: str) -> Any:
         options = nccl.Options()
         options._timeout = timedelta(seconds=TIMEOUT_S)
         group = nccl(store, rank, count, options)
-    # NCCL meets at the first exchange; after it nobody needs the file.
+    # NCCL connects at the first exchange; afterwards the file is no longer needed.
     group.allreduce([torch.zeros(1, device=device)]).wait()
     return group
 
 
 def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
-    """Open a group of gloo's on the loopback interface, which its public constructor cannot choose."""
+    """Create a Gloo process group on the loopback interface, which its public constructor cannot select."""
     gloo: Any = torch.distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname="127.0.0.1")]
@@ -259,7 +261,7 @@ def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
 
 
 def check_learners(count: int, device: str) -> None:
-    """Raise ConfigError unless so many learners can learn on a device that was found good for one."""
+    """Raise ConfigError unless `count` learners can train on `device`, which has been checked for one."""
     if count > 1 and device != "cpu":
         require(device == "cuda", f"learners={count} take cuda:0 to cuda:{count - 1}, not {device}; use device=cuda")
         gpus = torch.cuda.device_count()
@@ -267,11 +269,7 @@ def check_learners(count: int, device: str) -> None:
 
 
 def _context(rank: int, count: int, exchange: Callable[[Tensor, Callable[[Any], Any]], None]) -> DistributedContext:
-    """A learner's place among several.
-
-    Args:
-        exchange: waits for what a group begins with a tensor.
-    """
+    """Return a learner's context; `exchange(tensor, operation)` runs a collective operation and waits for it."""
 
     def all_reduce(tensor: Tensor) -> None:
         exchange(tensor, lambda group: group.allreduce([tensor]))

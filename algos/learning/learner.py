@@ -1,6 +1,6 @@
-"""What gradient-based algorithms learn with: a network, its parameters in one flat vector, and Adam.
+"""Interface of on-policy learners: a network, its parameters in one flat vector, and Adam.
 
-Dense networks on a CPU learn in C, to the same bits on every processor; all others learn in torch.
+Dense networks on a CPU are trained in C, bit-identically on every processor; all others in torch.
 """
 
 import abc
@@ -33,49 +33,49 @@ Backend = Literal["auto", "dense", "torch"]
 
 log = logging.getLogger(__name__)
 
-WIDEST = 512  # of hidden layers that `auto` computes without torch, which is the slower one as far as was measured
+MAX_DENSE_WIDTH = 512  # of hidden layers that `backend=auto` trains in C
 
 
 @dataclass(frozen=True)
 class BatchValues:
-    """What a network says of a rollout before it learns."""
+    """Values and log-probabilities of a rollout, computed before an update."""
 
     value: Floats  # [T, N]
-    next_value: Floats  # [T, N], of the observation that each step led to
-    logprob: Floats  # [T, N], of the actions now
-    inputs: Any  # what the learner itself keeps of the rollout
+    next_value: Floats  # [T, N], of the observation after each step
+    logprob: Floats  # [T, N], under the current policy
+    inputs: Any  # the rollout as the learner's own inputs
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a rollout is learned from, [T, N] each."""
+    """Training data of a rollout, [T, N] each."""
 
-    logprob: Floats  # of the actions when they were taken
+    logprob: Floats  # under the acting policy
     advantage: Floats
     target: Floats  # of the values
     value: Floats  # before the update
-    rows: NDArray[np.bool_] | None = None  # those that are learned from; None: all
+    rows: NDArray[np.bool_] | None = None  # mask of the steps to learn from; None: all
 
     def pick(self, steps: Floats) -> Floats:
-        """Return of what steps have [T, N] those that are learned from."""
+        """Select the steps to learn from out of [T, N]."""
         return steps if self.rows is None else steps[self.rows]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What each of M steps of an optimizer reports."""
+    """Metrics of each of M optimizer steps."""
 
-    names: tuple[str, ...]  # of the loss's metrics, then gradient_norm
+    names: tuple[str, ...]  # metrics of the loss, then gradient_norm
     values: NDArray[np.float64]  # [M, R]
 
     @classmethod
-    def join(cls, parts: "Sequence[Report]") -> "Report":
-        """Return one report of all steps.
+    def join(cls, reports: "Sequence[Report]") -> "Report":
+        """Concatenate reports.
 
         Raises:
-            Diverged: a number is not finite.
+            Diverged: a metric is not finite.
         """
-        names, values = parts[0].names, np.concatenate([part.values for part in parts])
+        names, values = reports[0].names, np.concatenate([report.values for report in reports])
         for m, k in np.argwhere(~np.isfinite(values))[:1]:
             raise Diverged(f"in minibatch {m} of an update the {names[k]} is {values[m, k]}: {REMEDY}")
         return cls(names, values)
@@ -92,10 +92,11 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
-        """Compute the value of every observation, and the log-probability of every action.
+        """Compute the value of every observation and the log-probability of every action.
 
         Args:
-            weights: whose normalization of observations holds.
+            rollout: the rollout.
+            weights: current weights, which hold the normalization of observations.
         """
 
     @abc.abstractmethod
@@ -111,48 +112,48 @@ class Learner(abc.ABC):
         """Take one step of Adam per minibatch.
 
         Args:
-            values: what `evaluate_batch` gave.
-            batch: what is learned from.
-            minibatches: rows of the flattened batch, of those that are learned from; with an LSTM, environments.
-            settings: of the loss.
+            values: result of `evaluate_batch`.
+            batch: training data.
+            minibatches: indices into the flattened batch of steps to learn from; with an LSTM, of environments.
+            settings: settings of the loss.
             rate: Adam's learning rate.
-            max_norm: gradients are scaled down to it; None leaves them as they are.
+            max_norm: maximum gradient norm; None: no clipping.
         """
 
     def training_context(self) -> AbstractContextManager[Any]:
-        """Return the context that it learns in."""
+        """Return the context to train in."""
         return nullcontext()
 
     @abc.abstractmethod
     def parameters(self) -> Floats:
-        """A copy of the flat parameters [P]."""
+        """Return a copy of the flat parameters [P]."""
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and Adam's moments."""
+        """Return parameters and Adam's moments."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore a state."""
 
 
 def is_dense(
     architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool, needs: Sequence[str] = ()
 ) -> bool:
-    """Return whether a network learns in C, and not in torch.
+    """Return whether a network is trained in C instead of torch.
 
-    `auto` takes C for dense networks of at most `WIDEST` where the library was built, and torch for all others.
+    `backend=auto` selects C for dense networks of at most `MAX_DENSE_WIDTH` if the library was built.
 
     Args:
         architecture: the network.
         backend: as configured.
         device: as configured.
         precision: as configured.
-        compiled: whether torch is to compile the network.
-        needs: settings that torch alone has, as they are written.
+        compiled: whether `torch.compile` is requested.
+        needs: configured settings that only torch supports, as `key=value`.
 
     Raises:
-        ConfigError: backend=dense, and the network, a setting or this machine does not allow it.
+        ConfigError: backend=dense, but the network, a setting or this machine does not support it.
     """
     if backend == "torch":
         return False
@@ -160,7 +161,7 @@ def is_dense(
         needs = [*needs, f"{architecture.head.describe()} actions"]
     plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled and not needs
     if backend == "dense":
-        require(not needs, f"{', '.join(needs)}: this is learned in torch alone; use algo.backend=auto")
+        require(not needs, f"{', '.join(needs)}: only torch supports this; use algo.backend=auto")
         require(
             plain,
             f"backend=dense is for dense networks on device=cpu with precision=float32; this one is "
@@ -169,10 +170,10 @@ def is_dense(
         )
         require(not (problem := find_problem()), f"backend=dense: {problem}, or use backend=torch")
         return True
-    if not plain or max(architecture.hidden_sizes, default=0) > WIDEST:
+    if not plain or max(architecture.hidden_sizes, default=0) > MAX_DENSE_WIDTH:
         return False
     if problem := find_problem():
-        _warn_once(f"dense networks learn in torch, which is slower: {problem}")
+        _warn_once(f"training dense networks in torch, which is slower: {problem}")
     return not problem
 
 
@@ -182,10 +183,7 @@ def _warn_once(message: str) -> None:
 
 
 def dense_inputs(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
-    """Map rows of observations to what goes into a dense network: all, or what is legal and the numbers without zeros.
-
-    See `DenseLearner`.
-    """
+    """Map rows of observations to a dense network's inputs: (features, None), or (action mask, sparse features)."""
     inputs = architecture.inputs
     if inputs.sparse is None:
         return as_features(architecture.prepare(rows, weights), inputs.greatest), None
@@ -195,11 +193,7 @@ def dense_inputs(architecture: Architecture, rows: NDArray[Any], weights: Weight
 
 
 def check_rollout(rollout: Rollout, layout: Layout) -> None:
-    """Raise EnvError where a reward, or a number of an observation, is not finite.
-
-    Args:
-        layout: of the rows of observations.
-    """
+    """Raise EnvError if a reward or an observation (rows of this layout) is not finite."""
     T, N = rollout.reward.shape
     for t, n in np.argwhere(~np.isfinite(rollout.reward))[:1]:
         raise _refuse(rollout, n, f"the reward {rollout.reward[t, n]}", t)
@@ -213,7 +207,7 @@ def check_rollout(rollout: Rollout, layout: Layout) -> None:
 
 
 def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None:
-    """Return which row of observations has a number that is not finite, the first, and what it has; None: none."""
+    """Return the first row of observations that is not finite, and its description; None if all are finite."""
     for leaf in layout.leaves:
         if np.dtype(leaf.dtype).kind == "f":
             numbers = numbers_of(leaf, layout.octets(rows))
@@ -227,38 +221,35 @@ def _find_infinite(rows: NDArray[Any], layout: Layout) -> tuple[int, str] | None
 
 
 def _refuse(rollout: Rollout, row: int, given: str, step: int) -> EnvError:
-    """Return the error of an environment that gave something in a step of a rollout."""
+    """Return the error for an environment's invalid output in a step of a rollout."""
     which = name_row(int(row), rollout.start.rows_per_env)
     return EnvError(f"{which} gave {given} in step {step} of a rollout; {MEND}")
 
 
 def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
-    """Raise Diverged where the value of an observation, of these rows or of all, is no finite number."""
+    """Raise Diverged if the value of an observation in `rows`, or of any, is not finite."""
     wrong = ~np.isfinite(values.value)
     for t, n in np.argwhere(wrong if rows is None else wrong & rows)[:1]:
         raise Diverged(f"the value of an observation is {values.value[t, n]}: {REMEDY}")
 
 
 class SingleLearner:
-    """One learner that learns by itself, with the face of `data_parallel.Learners`."""
+    """Single learner with the interface of `data_parallel.Learners`."""
 
     count = 1
 
     def __init__(self, learner: Any, update: Callable[..., Any], device: str) -> None:
-        """Args:
-        learner: a `Learner`, or an `OffPolicyLearner`.
-        update: update(learner, *batch), what a batch does to it.
-        """
+        """Wrap a `Learner` or `OffPolicyLearner`, which is trained by `update(learner, *batch)`."""
         self.first, self._update, self._device = learner, update, device
 
     def describe(self) -> str:
-        """How many, and where."""
+        """Return the number of learners and their device."""
         return f"1, on {self._device}"
 
     def training_context(self) -> AbstractContextManager[Any]:
-        """Return the context that it learns in."""
+        """Return the context to train in."""
         return self.first.training_context()
 
     def learn(self, *batch: Any) -> Any:
-        """Update the learner by a batch; returns what the update returns."""
+        """Update the learner with a batch and return the update's result."""
         return self._update(self.first, *batch)

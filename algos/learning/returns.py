@@ -1,10 +1,10 @@
-"""Returns and advantages of rollouts: pure functions of arrays [T, B].
+"""Returns and advantages of rollouts: pure functions of [T, B] arrays.
 
-`next_value[t]` is the value of the observation that step t led to, of the final one where an episode was truncated
-there: so an episode that was cut off is bootstrapped, and one that terminated is not.
+`next_value[t]` is the value of the observation after step t, which is the final observation where an episode was
+truncated. Truncated episodes are therefore bootstrapped and terminated ones are not.
 
-Where rows may wait, `acts` [T + 1, B] says which of them await an action at each observation, the last one too. Returns
-are then those of transitions (`multiagent.aec`), and 0 except where a completed transition starts.
+In turn-based environments, `acts` [T + 1, B] marks the rows that select an action at each observation. Returns are then
+computed over agents' transitions (`multiagent.aec`) and are 0 except where a completed transition starts.
 """
 
 import numpy as np
@@ -23,16 +23,10 @@ def gae(
     gae_lambda: float,
     acts: Flags | None = None,
 ) -> Floats:
-    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438).
-
-    Args:
-        value: of the observations acted on.
-        next_value: of the observations that followed; ignored where terminated.
-        gae_lambda: lambda of the advantages, in [0, 1].
-        acts: rows that await an action; None: every row, always.
+    """Compute generalized advantage estimates (Schulman et al. 2016, arXiv:1506.02438).
 
     Returns:
-        Advantages [T, B]; added to `value` they are the lambda-returns.
+        Advantages [T, B]; `value` plus the advantages are the lambda-returns.
     """
     if acts is not None:
         spans = AgentTransitions.of(terminated, truncated, acts)
@@ -51,7 +45,7 @@ def n_step(
     gamma: float,
     acts: Flags | None = None,
 ) -> Floats:
-    """Discounted returns [T, B] to the end of the episode or of the rollout, bootstrapped there (A3C's, 2016)."""
+    """Compute returns [T, B], bootstrapped at truncation and at the end of the rollout (A3C, Mnih et al. 2016)."""
     if acts is not None:
         spans = AgentTransitions.of(terminated, truncated, acts)
         ends = spans.at_end(next_value), spans.at_end(terminated), spans.at_end(truncated)
@@ -74,15 +68,12 @@ def vtrace(
     ratio_max: float = 1.0,
     acts: Flags | None = None,
 ) -> tuple[Floats, Floats]:
-    """V-trace targets and advantages (Espeholt et al. 2018, arXiv:1802.01561), for rollouts of an older policy.
+    """Compute V-trace targets and advantages (Espeholt et al. 2018, arXiv:1802.01561) for rollouts of an older policy.
 
-    Args:
-        ratio: probability of each action now over its probability when it was taken.
-        ratio_max: bound of the ratios, rho-bar and c-bar alike.
-        acts: rows that await an action; None: every row, always.
+    `ratio` is pi(a | s) / mu(a | s), clipped at `ratio_max` for both rho and c.
 
     Returns:
-        Targets of the values and advantages, both [T, B]; with ratios of 1 the targets are the lambda-returns.
+        Value targets and advantages, both [T, B]; with ratios of 1 the targets are the lambda-returns.
     """
     if acts is not None:
         spans = AgentTransitions.of(terminated, truncated, acts)
@@ -95,7 +86,7 @@ def vtrace(
     delta = rho * (reward + alive * next_value - value)
     carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda)) * rho
     target = value + carry_back(delta, carry)
-    # What followed a step is judged by its target, except where the episode or the rollout broke off there.
+    # Bootstrap from the next step's target, or from the value where the episode or the rollout was cut.
     following = np.concatenate([target[1:], next_value[-1:]])
     following = np.where(truncated, next_value, following)
     return target, rho * (reward + alive * following - value)

@@ -277,8 +277,8 @@ def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> Non
     [
         (["algo.lstm=true"], "backend=dense is for"),
         (["algo.precision=bfloat16"], "backend=dense is for"),
-        (["algo.learners=2"], "algo.learners=2: this is learned in torch alone"),
-        (["env=pendulum", "algo.continuous_distribution=beta"], "beta actions: this is learned in torch alone"),
+        (["algo.learners=2"], "algo.learners=2: only torch supports this"),
+        (["env=pendulum", "algo.continuous_distribution=beta"], "beta actions: only torch supports this"),
     ],
 )
 def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str], said: str) -> None:

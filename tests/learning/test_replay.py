@@ -238,7 +238,7 @@ def test_a_full_disk_ends_in_one_line_and_leaves_what_was_saved(
 
         patch.setattr(os, "pwrite", refuse)
         with pytest.raises(
-            ReplayRefused, match=r"finals-000000.npy cannot be written \(No space left on device\); make room"
+            ReplayRefused, match=r"finals-000000.npy cannot be written \(No space left on device\); free disk space"
         ):
             replay.append(rollouts[1])
     resumed, undisturbed = make(tmp_path), make(tmp_path / "other")

@@ -175,7 +175,7 @@ class OffPolicy(RolloutAlgorithm):
         self.actors.publish(self.learning[0].schedule.rollouts, self._acting)
 
     def rows(self, steps: Generator[TrainStep, None, None]) -> Generator[dict[str, float], None, None]:
-        """Give a row of metrics every `log_every_steps` steps, with evaluations that are due and where the time went."""
+        """Yield a row of metrics every `log_every_steps` steps, with due evaluations and timings."""
         clock = self.learning[0].clock
         for row, played in report(steps, self.learning, self.log_every_steps, self.group, self.env.metrics):
             clock.lap("learn")

@@ -1,7 +1,4 @@
-"""Running normalization of observations and rewards, and the learners of the policies that see them so.
-
-It is updated once a rollout, in the order of steps and environments.
-"""
+"""Running normalization of observations and rewards, updated once per rollout, and learners that use it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.algos.learning.episode_metrics import prefix_metrics
 from paddock.algos.learning.episodes import Moments
 from paddock.algos.learning.learner import Learner
 from paddock.algos.learning.rollouts.rollout import Rollout
@@ -21,24 +17,20 @@ from paddock.algos.networks.initial import InitialPolicy
 from paddock.algos.networks.inputs import Inputs
 from paddock.envs.native.series import discount, moments
 
-STD_FLOOR = 1e-4  # an observation that never moves is not blown up
+STD_FLOOR = 1e-4  # keeps constant observations finite
 
 
 class Normalization:
-    """What observations and rewards have been like so far.
+    """Running statistics of observations and rewards.
 
-    Observations go to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as in
-    the code of Schulman et al. 2017; their mean stays. Where rows may wait, gamma counts transitions, as in `returns`.
+    Observations are scaled to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as
+    in the code of Schulman et al. 2017. With `aec`, gamma applies per agent transition, as in `returns`.
     """
 
     def __init__(
         self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool, aec: bool = False
     ) -> None:
-        """Begin with nothing seen.
-
-        Args:
-            aec: whether agents may wait while others act.
-        """
+        """Start without data; `aec`: agents may wait while others act."""
         self._obs = obs
         self._inputs = inputs
         self._rewards = rewards
@@ -51,12 +43,12 @@ class Normalization:
 
     @property
     def mean(self) -> NDArray[np.float32]:
-        """Of observations' numbers, [O], 0 where they are no reals; [0] where all are left as they are."""
+        """Mean of observations [O], 0 for discrete features; [0] without normalization."""
         return self._scale()[0]
 
     @property
     def std(self) -> NDArray[np.float32]:
-        """Of observations' numbers, [O], 1 where they are no reals; [0] where all are left as they are."""
+        """Standard deviation of observations [O], 1 for discrete features; [0] without normalization."""
         return self._scale()[1]
 
     def _scale(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -66,11 +58,11 @@ class Normalization:
 
     @property
     def reward_scale(self) -> float:
-        """What rewards are divided by."""
+        """Divisor of rewards."""
         return float(self._returned.std(STD_FLOOR)[0]) if self._rewards else 1.0
 
     def rewards(self, rollout: Rollout, clip: float) -> NDArray[np.float32]:
-        """The rollout's rewards [T, N], scaled by what is known with them, and clipped to +-clip."""
+        """Update the reward statistics and return the rollout's rewards [T, N], scaled and clipped to [-clip, clip]."""
         if not self._rewards:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
@@ -84,7 +76,7 @@ class Normalization:
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
 
     def observe(self, rollout: Rollout) -> None:
-        """Counters the rollout's observations."""
+        """Add the rollout's observations to the statistics."""
         if self._obs:
             T, N = rollout.reward.shape
             rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
@@ -93,7 +85,7 @@ class Normalization:
             self.seen = self.seen.merge(moments_of(self._inputs.numbers(rows)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything."""
+        """Return the statistics."""
         state = {"seen": vars(self.seen), "returned": vars(self._returned), "running": self._running}
         return state | ({"open": self._open} if self._aec else {})
 
@@ -106,19 +98,19 @@ class Normalization:
 
 
 def moments_of(sample: NDArray[Any]) -> Moments:
-    """The moments of rows [B, O], of which there may be none, as of who did not act."""
+    """Return the moments of rows [B, O]; B may be 0."""
     return Moments(len(sample), *moments(sample)) if len(sample) else Moments.zero(sample.shape[1])
 
 
 @dataclass(eq=False)
 class NormalizedLearner:
-    """Learns one policy of those that share an environment; nothing of that moves another's parameters.
+    """Learner of one policy, with its normalization.
 
     Attributes:
         number: of the policy.
-        name: of the policy; "" of one that acts for all.
-        team: the learner, or several as one; see `learner.SingleLearner`.
-        clip: deviations that normalized observations are clipped to.
+        name: of the policy; "" if it is the only one.
+        team: `SingleLearner` or data-parallel `Learners`.
+        clip: bound of normalized observations, in standard deviations.
     """
 
     number: int
@@ -129,30 +121,26 @@ class NormalizedLearner:
 
     @property
     def learner(self) -> Learner:
-        """What learns it, or the first of several as one."""
+        """The learner, or the first of several data-parallel ones."""
         learner: Learner = self.team.first
         return learner
 
     def weights(self, version: int) -> Weights:
-        """Return the policy for actors."""
+        """Return the weights for actors."""
         normal = self.normalization
         return Weights(version, self.learner.parameters(), normal.mean, normal.std, self.clip)
 
-    def tell(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return metrics under the policy's name, where it has one: `group/NAME/metric`."""
-        return prefix_metrics(self.name, metrics)
-
     def describe(self) -> str:
-        """Return what its network is made of, for `dry_run=true`."""
+        """Describe the network for `dry_run=true`."""
         return f"{self.learner.architecture.describe()}, {len(self.learner.parameters()):,} parameters"
 
     def initial(self, version: int) -> InitialPolicy:
-        """Return the policy as another run may begin with it."""
+        """Return the policy for warm-starting another run."""
         policy = ActorPolicy(self.learner.architecture, self.weights(version))
         return InitialPolicy.of(policy, self.normalization.seen.count)
 
     def start_from(self, initial: InitialPolicy) -> None:
-        """Take over all of a policy but its values."""
+        """Initialize from a policy; the value function is kept."""
         clip = self.clip if self.normalization.mean.size else None
         parameters = initial.apply_to(self.learner.architecture, self.learner.parameters(), clip)
         self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
@@ -160,6 +148,6 @@ class NormalizedLearner:
             self.normalization.seen = Moments(*initial.seen)
 
     def reset_to(self, fresh: "NormalizedLearner") -> None:
-        """Be one that has learned nothing yet: its parameters, its optimizer and its normalization."""
+        """Reset parameters, optimizer and normalization to those of a newly initialized learner."""
         self.learner.load_state_dict(fresh.learner.state_dict())
         self.normalization.load_state_dict(fresh.normalization.state_dict())

@@ -1,7 +1,4 @@
-"""What PPO and A2C share: settings, counters, state, and how their parts are put together.
-
-Nothing here decides how a rollout is learned from: an algorithm's own file has its plan and its update.
-"""
+"""Settings, counters, state and assembly shared by PPO and A2C, whose own files hold their plan and update."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -36,15 +33,15 @@ from paddock.envs.spaces.layout import Layout
 
 @dataclass
 class Counters:
-    """What was played and learned so far."""
+    """Counters of training progress."""
 
     clock: Clock = field(init=False, default_factory=Clock)
     iteration: int = field(init=False, default=0)
-    step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
+    step: int = field(init=False, default=0)  # environment steps of all actors, without evaluation
     episodes: int = field(init=False, default=0)
 
     def add(self, rollouts: Sequence[Rollout]) -> None:
-        """Counters an iteration, which learned from these rollouts."""
+        """Count an iteration that learned from these rollouts."""
         self.iteration += 1
         self.step += sum(rollout.steps for rollout in rollouts)
         self.episodes += sum(len(rollout.returns) for rollout in rollouts)
@@ -54,30 +51,30 @@ class Counters:
         return {"iteration": self.iteration, "step": self.step, "episodes": self.episodes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over counters."""
+        """Restore the counters."""
         self.iteration, self.step, self.episodes = (int(state[name]) for name in self.state_dict())
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """How an algorithm's parts are made, which `OnPolicy.assemble` puts together."""
+    """Algorithm-specific components that `OnPolicy.assemble` combines."""
 
     network: Mapping[str, Any]  # further arguments of `Architecture.for_spaces`
-    make_team: Callable[[Architecture, int], Any]  # learners of a network, drawn from a seed; see `SingleLearner`
+    make_team: Callable[[Architecture, int], Any]  # (architecture, seed) -> `SingleLearner` or `Learners`
     normalizes: Mapping[str, bool]  # `obs` and `rewards`
-    observation_clip: float = 0.0  # deviations that normalized observations are clipped to
+    observation_clip: float = 0.0  # bound of normalized observations, in standard deviations
     staleness: int = 0
     groups: int = 1
-    device: str = "cpu"  # that the first learner computes on
+    device: str = "cpu"  # of the first learner
 
 
 @dataclass(kw_only=True, eq=False)
 class OnPolicy(RolloutAlgorithm):
-    """Settings that PPO and A2C share (conf/algo/ppo.yaml explains each), parts, and state."""
+    """Base of PPO and A2C: shared settings (documented in conf/algo/ppo.yaml), components and state."""
 
     value_coef: NonNegativeFloat
     entropy_coef: NonNegativeFloat
-    opponents: Mapping[str, Any] | None = None  # whom policies play against
+    opponents: Mapping[str, Any] | None = None  # of self-play
     eval_every_iterations: PositiveInt
     continuous_distribution: str
 
@@ -85,10 +82,10 @@ class OnPolicy(RolloutAlgorithm):
     learning: list[NormalizedLearner] = field(init=False)
 
     def assemble(self, assembly: Assembly) -> None:
-        """Put together what plays, learns and evaluates.
+        """Build the actors, learners and evaluation.
 
         Raises:
-            ConfigError: settings are out of range, or do not fit each other or the environment.
+            ConfigError: settings are out of range or incompatible with each other or the environment.
         """
         check_fields(self)
         self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)
@@ -110,11 +107,11 @@ class OnPolicy(RolloutAlgorithm):
             policies=None if self.policy_group.single else self.policy_group,
             device=assembly.device,
         )
-        # Each of several policies is drawn by itself; the first one as if it were alone.
+        # Policies are initialized from independent seeds; the first one as if it were the only one.
         self.learning = [self._make_learner(k, 0 if k else None) for k in range(len(self.policy_group.specs))]
         if self.frozen.has_restarts:
             count = self.learning[0].team.count
-            require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
+            require(count == 1, f"opponents.fresh: algo.learners={count} cannot be reset together; set it to 1")
         self.frozen.reset(self.weights())
         acting = self.frozen.acting_weights(self.weights())
         how = self.rollouts, self.num_actors, assembly.staleness
@@ -124,18 +121,18 @@ class OnPolicy(RolloutAlgorithm):
 
     @property
     def iteration(self) -> int:
-        """Updates so far."""
+        """Number of updates so far."""
         return self.count.iteration
 
     @property
     def learner(self) -> Any:
-        """What learns the only policy, or the first of several."""
+        """Learner of the only policy, or of the first of several."""
         return self.learning[0].learner
 
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
-        """Give the rollouts of all policies from here on; what was started for them ends with the context."""
-        self.count.clock = Clock()  # what came before it is nobody's time
+        """Yield the iterator of rollouts of all policies; leaving the context stops everything started for it."""
+        self.count.clock = Clock()  # exclude the time before
         with ExitStack() as stack:
             for one in self.learning:
                 stack.enter_context(one.team.training_context())
@@ -151,22 +148,22 @@ class OnPolicy(RolloutAlgorithm):
             yield each
 
     def weights(self) -> list[Weights]:
-        """Return each policy as it is now."""
+        """Return the current weights of each policy."""
         return [one.weights(self.iteration) for one in self.learning]
 
     def publish(self) -> None:
-        """Let actors play the weights as they are now."""
+        """Publish the current weights to actors."""
         self.frozen.update(self.weights())
         for k in self.frozen.policies_to_restart(self.iteration):
             self.learning[k].reset_to(self._make_learner(k, self.iteration))
         self.actors.publish(self.iteration, lambda: self.frozen.acting_weights(self.weights()))
 
     def end_iteration(self, rollouts: Sequence[Rollout], metrics: Mapping[str, float]) -> dict[str, float]:
-        """Counters an iteration, publish the new weights, start an evaluation where one is due; return the row.
+        """Count an iteration, publish the new weights, start an evaluation if due, and return the row of metrics.
 
         Args:
-            rollouts: of each policy, which were learned from.
-            metrics: of learning.
+            rollouts: the rollout of each policy.
+            metrics: metrics of the update.
         """
         count, clock = self.count, self.count.clock
         count.add(rollouts)
@@ -191,7 +188,7 @@ class OnPolicy(RolloutAlgorithm):
         return self.evaluation.report(row, *self.weights())
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
+        """Return everything `plan` resumes from, as arrays and plain data keyed by policy where there are several."""
         by_name = self.policy_group.by_name
         return {
             **self.count.state_dict(),
@@ -204,7 +201,7 @@ class OnPolicy(RolloutAlgorithm):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        """Restore a state whose shapes the checkpoint has compared with `state_dict()`."""
         self.policy_group.check(state, self._sees_normalized)
         self.count.load_state_dict(state)
         for one, own in zip(self.learning, self.policy_group.in_order(state["learner"]), strict=True):
@@ -217,7 +214,7 @@ class OnPolicy(RolloutAlgorithm):
 
     @property
     def versions(self) -> Sequence[int]:
-        """See `KeepsVersions`: those that it plays against."""
+        """Frozen versions used as opponents; see `KeepsVersions`."""
         return self.frozen.versions
 
     def version(self, iteration: int) -> Policy:
@@ -225,7 +222,7 @@ class OnPolicy(RolloutAlgorithm):
         return make_joint_policy(self.policy_group, self.env, self.frozen.version(iteration))
 
     def initial_policy(self) -> Initial:
-        """See `TakesPolicy`: the last policy."""
+        """See `TakesPolicy`: return the last policy."""
         each = [one.initial(self.iteration) for one in self.learning]
         if self.policy_group.single:
             return each[0]
@@ -233,20 +230,20 @@ class OnPolicy(RolloutAlgorithm):
         return InitialPolicies(dict(zip(self.policy_group.names, each, strict=True)), main)
 
     def start_from(self, initial: Initial) -> None:
-        """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""
+        """See `TakesPolicy`: take all but the values, from the policy of the same name or from the only one."""
         for one in self.learning:
             one.start_from(initial.for_policy(one.name))
         self.frozen.reset(self.weights())
         self.actors.begin(*self.frozen.acting_weights(self.weights()))
 
     def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
+        """Return what a run would assemble, for `dry_run=true`."""
         actors = self.actors
         batch = actors.num_rows * self.num_steps
         each, rows = describe_rows(self.policy_group)
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, {MODE_NAMES[self.rollouts]}, "
-            f"{actors.staleness} updates behind",
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{each} each, "
+            f"{MODE_NAMES[self.rollouts]}, {actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}",
             **{f"policy {one.name}".strip(): one.describe() for one in self.learning},
@@ -254,7 +251,7 @@ class OnPolicy(RolloutAlgorithm):
         }
 
     def _make_learner(self, k: int, iteration: int | None) -> NormalizedLearner:
-        """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
+        """Return a newly initialized policy, seeded by the run's seed, or by `iteration` and `k` as well."""
         spec, actors = self.policy_group.specs[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
         rows = self.vec.num_envs * actors * spec.rows_per_env
@@ -278,6 +275,6 @@ class OnPolicy(RolloutAlgorithm):
         return any(one.normalization.mean.size > 0 for one in self.learning)
 
     def __getstate__(self) -> dict[str, Any]:
-        # To other learners only the settings go, which are all that an update reads.
+        # Other learners receive only the settings, which are all an update reads.
         settings = [item.name for item in fields(self) if item.init and item.name not in ("env", "vec", "pool")]
         return {name: getattr(self, name) for name in settings}

@@ -1,9 +1,8 @@
-"""A stream of rows on the disk: files that are only appended to, mapped side by side as one ring of rows.
+"""Append-only stream of rows in files that are memory-mapped as one ring buffer.
 
-A checkpoint points to the files and says how far they went. Rows behind that are written once more by whoever goes on
-from there, so that a process which was killed at any moment leaves nothing to mend. Rows are written by `pwrite`, and
-read where they are mapped: a full disk is then an error, and not the end of the process. A file that has another name,
-by a hard link of whoever goes on from the same rows, is copied before it is written to.
+A checkpoint stores the files' names and the number of committed rows. A resumed run overwrites the rows after these, so
+a process killed at any moment leaves nothing to repair. Rows are written with `pwrite` and read through the mapping: a
+full disk then raises an error instead of killing the process. Files with several hard links are copied on write.
 """
 
 import contextlib
@@ -24,50 +23,50 @@ from numpy.typing import NDArray
 from paddock.algos.common.disk import sync
 from paddock.algos.learning.replay.disk_space import SHARE, ReplayError, ReplayRefused
 
-MOST_BYTES = 2**26  # of a segment
-LEAST_ROWS = 256  # unless they are more bytes
+MAX_BYTES = 2**26  # of a segment
+MIN_ROWS = 256  # of a segment, within MAX_BYTES
 HEADER = mmap.PAGESIZE  # bytes of a file before its rows
 
 _ADDRESS = ctypes.c_void_p
 
 
 class Segments:
-    """Rows 0, 1, 2, ... of a stream, the oldest of which are dropped by whole files."""
+    """Rows 0, 1, 2, ... of a stream in files of equal size; the oldest files are dropped."""
 
-    def __init__(self, folder: Path | None, name: str, dtype: np.dtype[Any], most: int) -> None:
-        """Touch no file.
+    def __init__(self, folder: Path | None, name: str, dtype: np.dtype[Any], max_rows: int) -> None:
+        """Initialize without touching any file.
 
         Args:
-            folder: where files are, made with the first of them; None: nothing can be written or read.
-            name: files begin with it.
+            folder: of the files, created with the first one; None: nothing can be written or read.
+            name: prefix of file names.
             dtype: of a row, a multiple of 16 bytes.
-            most: rows that may be there between the first that is kept and the last that is written.
+            max_rows: largest number of rows kept at a time.
         """
         assert dtype.itemsize % 16 == 0, dtype
         self.dtype = dtype
         rows = HEADER // math.gcd(HEADER, dtype.itemsize)  # so that segments begin at pages
-        while 2 * rows <= min(max(most // SHARE, LEAST_ROWS), MOST_BYTES // dtype.itemsize):
+        while 2 * rows <= min(max(max_rows // SHARE, MIN_ROWS), MAX_BYTES // dtype.itemsize):
             rows *= 2
         self.segment_rows = rows
         slots = 1
-        while slots * self.segment_rows < most + 2 * self.segment_rows:
+        while slots * self.segment_rows < max_rows + 2 * self.segment_rows:
             slots *= 2
         self.ring_rows = slots * self.segment_rows
         self.committed = 0  # rows that will not be written again
-        self.written = 0  # these, and those behind them that will be
-        self.begin = 0  # of these, those of files that were dropped
-        self._sums: dict[int, int] = {}  # CRC-32 of the committed rows of each file that has some
+        self.written = 0  # committed rows, and rows after them that will be overwritten
+        self.begin = 0  # rows in dropped files
+        self._sums: dict[int, int] = {}  # CRC-32 of each file's committed rows
         self._folder, self._name, self._slots = folder, name, slots
         self._header = _header(dtype, self.segment_rows)
-        self._files: dict[int, int] = {}  # descriptors of files that may be written to
+        self._files: dict[int, int] = {}  # descriptors of writable files
         self._mapped: set[int] = set()
         self._region: mmap.mmap | None = None
         self._ring: NDArray[Any] | None = None
-        self._unsaved = self._created = False  # since `save` was called last: rows were written, files were made
+        self._unsaved = self._created = False  # rows written, files created since the last `save`
 
     @property
     def ring(self) -> NDArray[Any]:
-        """[ring_rows], to be read: row j lies at j modulo ring_rows, which is a power of two."""
+        """Read-only ring [ring_rows]; row j lies at j modulo ring_rows, a power of two."""
         if self._ring is None:
             self._open()
         assert self._ring is not None
@@ -75,20 +74,20 @@ class Segments:
 
     @property
     def names(self) -> list[str]:
-        """The files that hold rows which are kept, or will be the next."""
+        """Names of the files in use."""
         return [self._file(number) for number, _, _ in self._pieces(self.begin, self.written)]
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The first row that is there, and the one behind the last."""
+        """Range of stored rows: first, and one past the last."""
         return self.begin, self.written
 
     def put(self, rows: NDArray[Any], committed: int) -> None:
-        """Write rows behind those that are committed, and settle the first of them.
+        """Write rows after the committed ones, and commit the first `committed` of them.
 
         Raises:
-            ReplayRefused: the disk refuses a file.
-            ReplayError: one that was written before is not as it was.
+            ReplayRefused: a file cannot be written.
+            ReplayError: an existing file is missing or damaged.
         """
         _ = self.ring
         content, at, size = rows.view(np.uint8).data, self.committed, self.dtype.itemsize
@@ -105,7 +104,7 @@ class Segments:
         self.committed, self.written, self._unsaved = committed_end, end, True
 
     def drop(self, first: int) -> None:
-        """Drop the files whose rows all lie before `first`."""
+        """Drop files that hold only rows before `first`."""
         while (self.begin // self.segment_rows + 1) * self.segment_rows <= min(first, self.committed):
             number = self.begin // self.segment_rows
             self.begin = (number + 1) * self.segment_rows
@@ -113,7 +112,7 @@ class Segments:
             self._unmap(number)
 
     def map_rows(self, begin: int, written: int) -> None:
-        """Map rows begin .. written - 1 that another process put, and no others, to be read as they are.
+        """Map exactly the rows begin .. written - 1, written by another process, for reading.
 
         Raises:
             ReplayError: a file is missing.
@@ -131,10 +130,10 @@ class Segments:
             self._close(number)
 
     def save(self) -> None:
-        """Put on the disk what was written since this was called last.
+        """Flush rows written since the last call to disk.
 
         Raises:
-            ReplayRefused: it refuses.
+            ReplayRefused: a file cannot be written.
         """
         if not self._unsaved:
             return
@@ -149,56 +148,57 @@ class Segments:
         self._unsaved = self._created = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Which files there are, and how far they go."""
+        """Return the range of rows and the files' checksums."""
         sums = np.array([self._sums[k] for k in sorted(self._sums)], np.uint32)
         return {"settled": self.committed, "written": self.written, "begin": self.begin, "sums": sums}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave; files are looked at when they are used."""
+        """Restore a state; files are checked when they are first used."""
         self.close()
         self.committed, self.written, self.begin = (int(state[name]) for name in ("settled", "written", "begin"))
         first = self.begin // self.segment_rows
         self._sums = {first + k: int(one) for k, one in enumerate(state["sums"])}
 
     def close(self) -> None:
-        """Close all files; they are opened again when they are used."""
+        """Close all files; they are reopened on use."""
         for number in list(self._files):
             self._close(number)
         self._mapped.clear()
         self._region = self._ring = None
 
     def __del__(self) -> None:
+        """Close open descriptors."""
         for descriptor in self._files.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
     def _open(self) -> None:
-        """Map the files that there are, and compare them with what is known of them."""
+        """Map the existing files after checking them."""
         if self._folder is None:
-            raise ReplayError("this algorithm was made to be asked for its policy; one that learns is given a folder")
+            raise ReplayError("the replay has no folder, so this algorithm can only act; pass a folder to train")
         size = self.ring_rows * self.dtype.itemsize
-        # What is only read takes no memory.
+        # Anonymous pages that are only read take no memory.
         region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
         ring = np.frombuffer(region, self.dtype)
         self._region, self._ring = region, ring
         try:
             for number in sorted(self._sums):
-                self._enter(number)
+                self._map_existing(number)
         except BaseException:
             self.close()
             raise
 
-    def _enter(self, number: int) -> None:
-        """Map a file that was written before, and compare it with what is known of it.
+    def _map_existing(self, number: int) -> None:
+        """Map an existing file after checking its size, header and checksum.
 
         Raises:
-            ReplayError: it is missing, or not as it was.
+            ReplayError: it is missing or damaged.
         """
         path = self._path(number)
-        remedy = "put it back, or start again in another folder"
+        remedy = "restore it, or start again in another folder"
         start = number * self.segment_rows
         if start + self.segment_rows > self.committed:
-            self._make_own(number)
+            self._copy_if_linked(number)
         try:
             self._files[number] = descriptor = os.open(path, os.O_RDWR)
             header, length = os.pread(descriptor, HEADER, 0), os.fstat(descriptor).st_size
@@ -206,30 +206,30 @@ class Segments:
             raise ReplayError(f"replay {path} cannot be opened ({error.strerror}); {remedy}") from error
         wanted = HEADER + self.segment_rows * self.dtype.itemsize
         if length != wanted:
-            raise ReplayError(f"replay {path} is damaged: it has {length:,} bytes of {wanted:,}; {remedy}")
+            raise ReplayError(f"replay {path} is damaged: it has {length:,} of {wanted:,} bytes; {remedy}")
         if header != self._header:
-            raise ReplayError(f"replay {path} is damaged: its header is not that of these rows; {remedy}")
+            raise ReplayError(f"replay {path} is damaged: its header does not match; {remedy}")
         self._map(number)
         count, at = min(self.committed - start, self.segment_rows), start % self.ring_rows
         if zlib.crc32(self.ring[at : at + count].view(np.uint8).data) != self._sums[number]:
-            raise ReplayError(f"replay {path} is damaged: its checksum is another; {remedy}")
+            raise ReplayError(f"replay {path} is damaged: its checksum does not match; {remedy}")
         if count == self.segment_rows:
             self._close(number)
 
-    def _make_own(self, number: int) -> None:
-        """Copy a file that has another name, as rows will be written to it."""
+    def _copy_if_linked(self, number: int) -> None:
+        """Replace a file that has several hard links by a copy, before it is written to."""
         path = self._path(number)
         if not path.exists() or path.stat().st_nlink == 1:
             return
         with self._storing(number):
             copy = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             shutil.copyfile(path, copy)
-            sync(copy)  # or a power loss could leave the name, that checkpoints know, on an empty file
+            sync(copy)  # otherwise a power loss could leave an empty file under the checkpoint's name
             os.replace(copy, path)
         self._created = True
 
     def _create(self, number: int) -> None:
-        """Make a file anew: one that is there is a killed process's, or mapped by somebody."""
+        """Create a file; an existing one is left from a killed process, or mapped elsewhere, and is unlinked."""
         path = self._path(number)
         with self._storing(number):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ class Segments:
             os.close(self._files.pop(number))
 
     def _pieces(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The files that rows start .. end - 1 lie in: number, first row and the one behind the last."""
+        """Yield (number, first row, one past the last) for each file that holds rows start .. end - 1."""
         while start < end:
             number = start // self.segment_rows
             stop = min(end, (number + 1) * self.segment_rows)
@@ -285,12 +285,12 @@ class Segments:
             yield
         except OSError as error:
             why = error.strerror or type(error).__name__
-            remedy = "make room, or mend that, and the same command with run.dir= goes on"
+            remedy = "free disk space or fix the cause, then resume with run.dir="
             raise ReplayRefused(f"replay {self._path(number)} cannot be written ({why}); {remedy}") from error
 
 
 def _header(dtype: np.dtype[Any], rows: int) -> bytes:
-    """What a .npy file of so many rows begins with, up to the end of its first page."""
+    """Return the .npy header of a file of `rows` rows, padded to a page."""
     buffer = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(dtype)
     np.lib.format.write_array_header_1_0(buffer, {"descr": descr, "fortran_order": False, "shape": (rows,)})
@@ -302,11 +302,11 @@ def _header(dtype: np.dtype[Any], rows: int) -> bytes:
     return header[:magic] + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n"
 
 
-_FIXED = 0x10  # of Linux and of others
+_FIXED = 0x10  # MAP_FIXED
 
 
 def _map(address: int, size: int, descriptor: int | None) -> None:
-    """Let memory at an address be a file's rows, to be read; None: be nothing again."""
+    """Map a file's rows read-only at an address; None unmaps them."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = _ADDRESS
     library.mmap.argtypes = (_ADDRESS, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)

@@ -1,12 +1,12 @@
-"""The acting half of an on-policy algorithm: rollouts by the weights that the learning half publishes.
+"""Actors: collect rollouts with the weights that the learner publishes.
 
-inline      play, learn, play, learn
-prefetch    a thread plays ahead while the learner learns
-threads     threads of this process play side by side, ahead or not, on the learner's device (`thread_actors`)
-actors      objects on the pool's workers play, ahead or not (`pool_actors`)
+inline      collect and learn in turn
+prefetch    a thread collects while the learner learns
+threads     several threads of this process collect, on the learner's device (`thread_actors`)
+actors      stateful tasks on the pool's workers collect (`pool_actors`)
 
-How far a policy may lag behind is fixed, not a matter of luck: rollout k is played by the weights after k - staleness
-updates, or by the newest before them that actors were sent, on every backend and after a resume.
+The policy lag is deterministic: rollout k uses the weights after k - staleness updates, or the newest published before
+them, on every backend and after a resume.
 """
 
 import contextlib
@@ -42,11 +42,11 @@ Staleness = Annotated[int, Range("must be between 0 and 8 updates; 1 suits most"
 
 
 class Abandoned(Exception):
-    """Nobody waits for this rollout any more."""
+    """The rollout is no longer needed."""
 
 
 class Actors:
-    """Makes rollouts; keeps where the environments stand and the weights that rollouts to come are played by."""
+    """Source of rollouts, which holds the environments' resume point and the weights of upcoming rollouts."""
 
     def __init__(
         self,
@@ -58,20 +58,19 @@ class Actors:
         *weights: Weights,
         sync_every: int = 1,
     ) -> None:
-        """Take the weights of each policy before the first update.
+        """Initialize with the weights of each policy before the first update.
 
-        Args:
-            sync_every: rollouts from one renewal of the weights that act to the next, >= 1.
+        The acting weights are updated every `sync_every` rollouts.
 
         Raises:
-            ConfigError: settings are out of range or do not go together.
+            ConfigError: settings are out of range or incompatible.
         """
         N, groups = config.vec.num_envs, config.groups
         require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
         require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
         ahead = mode != "prefetch" or staleness >= 1
         remedy = "use rollouts=inline, or algo.staleness=1 where the algorithm has it"
-        require(ahead, f"rollouts=prefetch finds nothing to prefetch with staleness=0; {remedy}")
+        require(ahead, f"rollouts=prefetch needs staleness >= 1; {remedy}")
         self._config = config if mode == "threads" else replace(config, device="cpu")
         self._pool = pool
         self._mode = mode
@@ -81,30 +80,24 @@ class Actors:
         self._policies = config.policy_group
         self.num_rows = N * self.num_actors * self._policies.rows_per_env
         if self.num_actors > 1:
-            check_unshared(
-                config.vec, f"each of {self.num_actors} actors (algo.num_actors) has environments of its own"
-            )
+            check_unshared(config.vec, f"each of {self.num_actors} actors (algo.num_actors) needs its own environments")
         check_memory(config, self.num_rows)
         self._start = ResumePoint.first(N * self.num_actors, self._policies)
         self._next = weights[0].version  # the rollout that is learned from next
-        # Those that rollouts from there on are played by, newest last.
+        # Weights of upcoming rollouts, newest last.
         self._weights: list[Policies] = [weights] * (-(-self.staleness // sync_every) + 1)
         self._changed = threading.Condition()
         self._closed = False
-        self._waited = {"system/ahead_wait_s": 0.0, "system/queue_wait_s": 0.0}  # by those who play ahead, so far
-        self._told = dict(self._waited)
+        self._waited = {"system/ahead_wait_s": 0.0, "system/queue_wait_s": 0.0}  # by actors that play ahead
+        self._reported = dict(self._waited)
 
     @property
     def newest(self) -> Policies:
-        """What was published last, of each policy."""
+        """Latest published weights of each policy."""
         return self._weights[-1]
 
     def publish(self, version: int, make: Callable[[], Policies]) -> None:
-        """Take the weights of each policy after one more update, if they are those that some rollout is played by.
-
-        Args:
-            make: gives them; is asked for nothing that nobody plays.
-        """
+        """Publish the weights after update `version`; `make` is called only if a rollout will use them."""
         with self._changed:
             self._next = version
             if version % self.sync_every == 0:
@@ -112,11 +105,11 @@ class Actors:
                 self._changed.notify_all()
 
     def begin(self, *weights: Weights) -> None:
-        """Let the first rollouts be played by other weights than those it was made with."""
+        """Replace the initial weights before the first rollout."""
         self._weights = [weights] * len(self._weights)
 
     def rollouts(self) -> Generator[list[Rollout], None, None]:
-        """Rollouts of each policy from the present version on, for ever."""
+        """Yield rollouts of each policy indefinitely, from the current version on."""
         self._closed = False
         with contextlib.closing(self._source(self._next)) as source:
             try:
@@ -126,38 +119,38 @@ class Actors:
                 self._abandon()
 
     def times(self, times: dict[str, float], played: Rollout | RolloutStats) -> dict[str, float]:
-        """Return the metrics of an iteration that learned from what was played.
+        """Return the timing metrics of an iteration; concurrent evaluation does not count as the pool's work.
 
         Args:
-            times: what the clock read.
-            played: a rollout, or several; evaluation beside is not counted as the pool's work.
+            times: laps of the clock.
+            played: the rollout, or the statistics of several.
         """
         total, busy_s = times["system/iteration_s"], played.env_s + played.policy_s
         metrics = {
             **times,
             "system/env_s": played.env_s,
             "system/policy_s": played.policy_s,
-            # What was played ahead may have taken longer than this iteration.
+            # Rollouts collected ahead may have taken longer than this iteration.
             "system/env_share": min(1.0, played.env_s / (self.num_actors * total)),
             "system/policy_share": min(1.0, played.policy_s / (self.num_actors * total)),
             "system/env_restarts": played.restarts,
         }
         if self.staleness or self._mode == "threads":
             waited = dict(self._waited)
-            metrics |= {name: seconds - self._told[name] for name, seconds in waited.items()}
-            self._told = waited
-        if self._mode == "inline":  # this process did not wait while it played
+            metrics |= {name: seconds - self._reported[name] for name, seconds in waited.items()}
+            self._reported = waited
+        if self._mode == "inline":  # collecting is not waiting
             metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
         return metrics | worker_times(busy_s, total, self._pool.threads) if self._mode == "actors" else metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the environments stand, and the older weights that rollouts to come are played by."""
+        """Return the environments' resume point and the older weights of upcoming rollouts."""
         by_name = self._policies.by_name
         older = {str(k): by_name([one.state_dict() for one in each]) for k, each in enumerate(self._older)}
         return {"start": self._start.state_dict(self._policies), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], *newest: Weights) -> None:
-        """Take over what `state_dict` gave, with the newest weights, which learners keep."""
+        """Restore a state; `newest` are the learners' current weights."""
         self._start = ResumePoint.restore(state["start"], self._policies, self.num_actors)
         older = [self._policies.in_order(state["older"][str(k)]) for k in range(len(self._older))]
         kept: list[Policies] = [[Weights(**one) for one in each] for each in older]
@@ -166,22 +159,22 @@ class Actors:
 
     @property
     def _older(self) -> list[Policies]:
-        """The weights that actors play and learners may have no more."""
+        """Acting weights that learners may no longer hold."""
         return self._weights[:-1] if self.sync_every == 1 else self._weights
 
     def _source(self, first: int) -> Source:
         come = self._version, self._start, first
         if self._mode == "threads":
             depth = max(self.staleness, 1)
-            return play_in_threads(self._config, self.num_actors, depth, *come, self._abandon, self._wait_for_room)
+            return play_in_threads(self._config, self.num_actors, depth, *come, self._abandon, self._add_queue_wait)
         if self._mode == "actors":
             source = play_on_pool(self._config, self._pool, self.num_actors, *come)
         else:
             source = play_inline(self._config, *come)
-        return prefetch(source, self.staleness, self._wait_for_room) if self.staleness else source
+        return prefetch(source, self.staleness, self._add_queue_wait) if self.staleness else source
 
     def _version(self, iteration: int) -> Policies:
-        """The weights that play this rollout, once they are there."""
+        """Wait for the weights of this rollout and return them."""
         learned = max(iteration - self.staleness, 0)
         wanted = learned - learned % self.sync_every
         with self._changed:
@@ -192,25 +185,25 @@ class Actors:
                 raise Abandoned
             return next(weights for weights in self._weights if weights[0].version == wanted)
 
-    def _wait_for_room(self, seconds: float) -> None:
+    def _add_queue_wait(self, seconds: float) -> None:
         with self._changed:
             self._waited["system/queue_wait_s"] += seconds
 
     def _abandon(self) -> None:
-        """Let nobody wait for weights any more."""
+        """Wake threads that wait for weights; they raise `Abandoned`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 def count_actors(mode: Mode, num_actors: int) -> int:
-    """Return how many actors there are, of so many that are asked for."""
+    """Return the number of actors in this mode."""
     return num_actors if mode in ("threads", "actors") else 1
 
 
 def play_inline(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
-    """Play rollouts first, first + 1, ... in the thread that reads them, in environments that this one makes."""
-    collector = make_collector(config)  # in the main thread environments may set signal handlers
+    """Yield rollouts first, first + 1, ..., collected by the consuming thread in environments made by this one."""
+    collector = make_collector(config)  # environments may set signal handlers, which needs the main thread
 
     def play(start: ResumePoint) -> Source:
         with contextlib.closing(collector):
@@ -223,10 +216,10 @@ def play_inline(config: RolloutConfig, versions: Versions, start: ResumePoint, f
 
 
 def check_thread_sharing(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
-    """Raise ConfigError where a learner in torch, whose threads are the process's, would share them with who plays."""
+    """Raise ConfigError if a torch learner would share the process's threads with concurrent rollouts."""
     ahead = mode == "prefetch" or (mode == "actors" and staleness > 0)
     require(
         threads == 1 or not (mode == "threads" or (ahead and pool.in_process)),
-        f"threads={threads}: what plays ahead (rollouts={mode}) and what learns would share them in one process, by "
-        "chance; use threads=1, rollouts=inline or compute=local",
+        f"threads={threads}: concurrent rollouts (rollouts={mode}) and the learner would compete for them in one "
+        "process; use threads=1, rollouts=inline or compute=local",
     )

@@ -1,7 +1,7 @@
-"""Play rollouts: T steps of a policy in N environments, in this process or on a worker.
+"""Collector of rollouts: T steps of a policy in N environments, in this process or on a worker.
 
-Episodes start on keyed seeds and actions are drawn from keyed noise, so a rollout depends on where it starts, on the
-weights and on its number alone. Any process can enter there; see `Environments`.
+Episode seeds and action noise are keyed, so a rollout depends only on its resume point, the weights and its number. Any
+process can collect it.
 """
 
 import time
@@ -25,9 +25,10 @@ from paddock.envs.native.steps import Steps
 
 
 class Collector:
-    """Plays rollouts in one vector of environments, going on where the last one ended."""
+    """Collector in one vector environment, which continues where the last rollout ended."""
 
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
+        """Make the environments and the policy of an actor."""
         self._config, self._index = config, actor
         self._view = SingleView(config.architecture)
         self.envs = Environments(config, self._view, actor)
@@ -36,15 +37,15 @@ class Collector:
         self._player = make_player(config.architecture, self.envs.venv) if fused else None
 
     def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
-        """Play T steps from `start`, wherever these environments are now.
+        """Play T steps from `start`, whatever the environments' current state.
 
         Args:
             weights: of the policy, the only item.
-            start: where the environments stood.
-            iteration: number of the rollout, by which its noise is keyed.
+            start: resume point of the environments.
+            iteration: number of the rollout, which keys its noise.
 
         Returns:
-            The rollout, as the only item, and its end, whose `played` are its actions alone.
+            The rollout as the only item, and its end, whose `played` holds only its own actions.
         """
         config, T = self._config, self._config.num_steps
         start = self.envs.enter(start, iteration)
@@ -63,7 +64,7 @@ class Collector:
         self.envs.venv.close()
 
     def _play(self, weights: Weights, noise: NDArray[np.float32]) -> Steps:
-        """Choose and step in one call of native code."""
+        """Select actions and step in one call of native code."""
         assert self._player is not None
         self._player.load(weights)
         steps = self._player.play(noise)
@@ -73,7 +74,7 @@ class Collector:
         return steps
 
     def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
-        """Choose and step, group by group; the policy's memory [N, S] is changed."""
+        """Select actions and step, group by group; the recurrent state [N, S] is updated in place."""
         config, T, env_s = self._config, self._config.num_steps, 0.0
         self._actor.load(weights)
         explored = bool(config.exploration)
@@ -92,7 +93,7 @@ class Collector:
 def draw_noise(
     config: RolloutConfig, head: Head, weights: Weights, rows: int, iteration: int, actor: int, policy: int = 0
 ) -> NDArray[np.float32]:
-    """Return the noise of the actions that a policy takes in so many rows of a rollout.
+    """Return the action noise of a policy in a rollout.
 
     Args:
         config: of the rollout.
@@ -100,13 +101,13 @@ def draw_noise(
         weights: of the policy.
         rows: N, in each step.
         iteration: number of the rollout.
-        actor: its number.
-        policy: its number, where several play.
+        actor: number of the actor.
+        policy: number of the policy.
     """
     generator = keyed_generator(config.seed, Stream.ACTION, iteration, actor + (policy << 32))
     lead = config.num_steps, rows
     if not config.exploration:
         return head.sample_noise(generator, lead)
-    # Where nobody counts them, every rollout has as many steps.
+    # Without counted steps, every rollout has the same number of steps.
     step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
     return config.exploration[policy].draw(head, generator, lead, step, actor * rows)

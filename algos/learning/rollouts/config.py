@@ -1,4 +1,4 @@
-"""What stays the same for all rollouts of a run."""
+"""Configuration shared by all rollouts of a run."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -19,38 +19,38 @@ from paddock.envs.vector import Vec
 
 Fused = Literal["auto", "never"]
 Policies = Sequence[Weights]  # of each policy
-Versions = Callable[[int], Policies]  # those that play rollout k
-Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each policy, and where they ended
+Versions = Callable[[int], Policies]  # weights of rollout k
+Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each policy, and their end
 
-MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
+MAX_EPISODE_STEPS = 100_000  # limit of otherwise unlimited episodes, whose actions are stored
 
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """What stays the same for a whole run: where rollouts are played, and by which networks."""
+    """Environments and networks of all rollouts of a run."""
 
-    env: EnvSpec  # of whole episodes; `in_training` of rollouts
+    env: EnvSpec  # for evaluation; rollouts use `in_training()`
     vec: Vec
-    architecture: Architecture  # of the policy that acts for all; of several the first one's
+    architecture: Architecture  # of the only policy, or of the first of several
     seed: int
     num_steps: int  # T
-    groups: int  # parts of the environments that are acted on in turn, while the others step
-    fused: Fused  # whether native environments may choose and step in one call, which changes no number
-    exploration: tuple[Exploration, ...] = ()  # of each policy, off-policy: no log-probabilities; (): the head's
-    num_actors: int = 1  # that play so many environments each
-    policies: PolicyGroup | None = None  # several, and whose rows each acts for; None: one acts for all
-    device: str = "cpu"  # that policies act on in threads of the process that learns, which is the learner's
+    groups: int  # of environments: while one group steps, the policy acts in another
+    fused: Fused  # whether native code may select actions and step in one call; results are the same
+    exploration: tuple[Exploration, ...] = ()  # off-policy, for each policy; (): the head's own noise
+    num_actors: int = 1  # with `vec.num_envs` environments each
+    policies: PolicyGroup | None = None  # several policies and their rows; None: one acts in all rows
+    device: str = "cpu"  # of policies that act in threads of the learner's process
 
     @property
     def policy_group(self) -> PolicyGroup:
-        """Who acts for whom."""
+        """Policies and the rows that each acts in."""
         return self.policies or PolicyGroup.shared(self.architecture, rows_per_env(self.env))
 
 
 def check_memory(config: RolloutConfig, rows: int) -> None:
-    """Raise ConfigError where the observations of a rollout of so many rows are more than this machine's memory."""
+    """Raise ConfigError if a rollout's observations exceed this machine's memory."""
     inputs = config.architecture.inputs
-    row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
+    row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # the other fields are small
     nbytes, there = config.num_steps * rows * row, memory_bytes()
     takes = f"num_steps={config.num_steps} of {rows} rows take {format_bytes(nbytes)}"
     remedy = f"this machine has {format_bytes(there)} of memory; take at most {there // (rows * row)}"
@@ -58,17 +58,14 @@ def check_memory(config: RolloutConfig, rows: int) -> None:
 
 
 def limit_episodes(env: EnvSpec, vec: Vec) -> EnvSpec:
-    """Return the recipe of environments that rollouts are played in: their episodes end.
-
-    Where running episodes are entered again by their actions, an environment that nothing limits is limited to
-    MAX_EPISODE_STEPS.
+    """Limit unlimited episodes to MAX_EPISODE_STEPS if episodes are resumed by replaying their actions.
 
     Raises:
-        ConfigError: what differs in training changes what is seen or done.
+        ConfigError: `env.training` changes the observation or action space.
     """
     env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
     training = env.in_training()
     same = training is env or spaces_of_rows(training) == spaces_of_rows(env)
     changed = f"env.training changes the spaces to {spaces_of_rows(training)}"
-    require(same, f"{changed}; leave out what does, or say it in env.kwargs")
+    require(same, f"{changed}; set what changes them in env.kwargs instead")
     return env

@@ -161,8 +161,8 @@ class Environments:
         if not over.any():
             if point.seen and point.seen[0] != _checksum(self._view.state_dict()):
                 log.warning(
-                    "environments return other observations when their actions are replayed: state beyond an episode, such as "
-                    "a wrapper's statistics, is lost on resume"
+                    "replayed actions gave other observations: state that outlives an episode, such as a wrapper's "
+                    "statistics, is lost on resume"
                 )
             return point
         log.warning(

@@ -1,6 +1,6 @@
-"""Where environments stand between two rollouts, and what leads others there.
+"""State of environments between two rollouts, from which other environments can resume.
 
-What is kept for that is bounded by the length of an episode, and grows by a rollout's actions at most.
+Its size is bounded by the actions of the longest running episode plus those of one rollout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,46 +17,46 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where W environments of N rows in all stand between two rollouts, and what brings others there."""
+    """State of W environments with N rows in all between two rollouts."""
 
     episode: NDArray[np.int64]  # [W], number of the running episode
     length: NDArray[np.int64]  # [W], steps played in it
-    state: NDArray[np.float32]  # [N, S], the policy's memory
-    saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
-    played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
-    seen: tuple[int, ...] = ()  # by each vector of environments, the checksum of what its policies see there
+    state: NDArray[np.float32]  # [N, S], recurrent state of the policy
+    saved: tuple[State | None, ...] = ()  # state_dict of each vector environment; None if it has none
+    played: tuple[NDArray[Any], ...] = ()  # actions [T, N, K] of the latest rollouts, newest last
+    seen: tuple[int, ...] = ()  # checksum of the current observations of each vector environment
 
     @classmethod
     def first(cls, num_envs: int, policies: PolicyGroup) -> "ResumePoint":
-        """Return the beginning of every environment's first episode."""
+        """Return the start of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
         return cls(zeros, zeros, np.zeros((num_envs * policies.rows_per_env, policies.state_width), np.float32))
 
     @property
     def rows_per_env(self) -> int:
-        """Rows of each environment."""
+        """Rows per environment."""
         return len(self.state) // len(self.length)
 
     @property
     def light(self) -> "ResumePoint":
-        """The same point without what brings others there."""
+        """The same point without `saved` and `played`."""
         return replace(self, saved=(), played=())
 
     @property
     def can_be_replayed(self) -> bool:
-        """Whether the actions reach back to the beginning of every running episode."""
+        """True if the stored actions reach back to the start of every running episode."""
         return sum(map(len, self.played)) >= self.length.max(initial=0)
 
     def same_as(self, other: "ResumePoint | None") -> bool:
-        """Return whether both are the same point of a run."""
+        """Return whether both are the same point in a run."""
         names = ("episode", "length", "state")
         return other is not None and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
-    def split(self, parts: int) -> "list[ResumePoint]":
-        """Return the points of equally many consecutive environments each."""
-        size = len(self.episode) // parts
+    def split(self, count: int) -> "list[ResumePoint]":
+        """Split into points of consecutive environments, equally many each."""
+        size = len(self.episode) // count
         split = []
-        for k in range(parts):
+        for k in range(count):
             envs = slice(k * size, (k + 1) * size)
             rows = slice(envs.start * self.rows_per_env, envs.stop * self.rows_per_env)
             played = tuple(actions[:, rows] for actions in self.played)
@@ -73,11 +73,10 @@ class ResumePoint:
         return split
 
     def advance(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
-        """Return where a rollout from here ended, with what still leads there.
+        """Return the point after a rollout from here, dropping actions that are no longer needed.
 
         Args:
-            ends: of each vector, in their order, with the actions of the rollout as the newest; without them, no
-                actions are kept.
+            ends: the point of each vector environment after the rollout, in order, with the rollout's actions.
         """
         end = concatenate_points(ends)
         played: list[NDArray[Any]] = []
@@ -93,20 +92,20 @@ class ResumePoint:
     def end_of_rollout(
         self, over: NDArray[np.bool_], state: NDArray[np.float32], saved: State | None, played: NDArray[Any] | None
     ) -> "ResumePoint":
-        """Return where a rollout from here ended.
+        """Return the point after a rollout from here.
 
         Args:
             over: [T, W], whether an episode ended in a step.
-            state: [N, S], the policy's memory then.
-            saved: what the environments saved of themselves.
-            played: [T, N, K], actions, by which others are led there; None: they lead nowhere.
+            state: [N, S], recurrent state of the policy after the rollout.
+            saved: state_dict of the vector environment.
+            played: [T, N, K], actions; None if replaying actions does not reproduce the state.
         """
         episode = self.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), self.length + len(over))
         return ResumePoint(episode, length, state, (saved,), () if played is None else (played,))
 
     def state_dict(self, policies: PolicyGroup) -> dict[str, Any]:
-        """Return arrays and plain data; `actions` are those of the running episodes, row by row."""
+        """Return arrays and plain data; `actions` holds those of the running episodes, row by row."""
         actions = np.zeros((0, policies.components), policies.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
@@ -118,7 +117,7 @@ class ResumePoint:
 
     @classmethod
     def restore(cls, state: State, policies: PolicyGroup, vectors: int) -> "ResumePoint":
-        """Return the point that `state_dict` was of, for so many vectors of environments."""
+        """Restore the point from `state_dict`, for `vectors` vector environments."""
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
         point = cls(state["episode"], state["length"], state["state"], kept, seen=tuple(state["seen"].tolist()))
@@ -132,7 +131,7 @@ class ResumePoint:
 
 
 def concatenate_points(points: Sequence[ResumePoint]) -> ResumePoint:
-    """Return where all these environments stand, without what brings others there."""
+    """Concatenate points of several vector environments, without `saved`, `played` and `seen`."""
     episode, length, state = (
         np.concatenate([getattr(point, name) for point in points]) for name in ("episode", "length", "state")
     )

@@ -38,7 +38,7 @@ def test_a_custom_loss_of_a2c_learns(package: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["algo.backend=dense"], "algo.loss=my_package.losses.kl_penalty_loss: this is learned in torch alone"),
+        (["algo.backend=dense"], "algo.loss=my_package.losses.kl_penalty_loss: only torch supports this"),
         (["algo.loss=my_package.losses.kl_loss"], "did you mean 'kl_penalty_loss'?"),
         (["algo.loss=builtins.slice"], "algo.loss: slice must return (loss, metrics)"),
     ],

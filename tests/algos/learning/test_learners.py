@@ -123,7 +123,7 @@ def die(learner: TorchLearner) -> None:
 @pytest.mark.parametrize(
     ("update", "said"),
     [
-        (drift, r"learner 2 of 2 \(process \d+, cpu\) has other parameters than the first"),
+        (drift, r"learner 2 of 2 \(process \d+, cpu\)'s parameters differ"),
         (fail, r"learner 2 of 2 .* failed: ValueError: no more \(.*test_learners.py:\d+\)"),
         (die, r"learner 2 of 2 .* was killed by SIGKILL; start the run again"),
     ],
@@ -152,7 +152,7 @@ class Toy:
     @contextmanager
     def training_context(self) -> Iterator[None]:
         if (number := self._number) is not None:
-            data_parallel.meet = lambda *_: os.kill(os.getpid(), number)
+            data_parallel.join_process_group = lambda *_: os.kill(os.getpid(), number)
         yield
 
     def checksum(self) -> int:
@@ -171,7 +171,7 @@ def take(learner: Toy, batch: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "the learners lost touch")],
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "lost their connection")],
     ids=["killed", "stopped"],
 )
 def test_learners_do_not_wait_forever_for_a_missing_one(

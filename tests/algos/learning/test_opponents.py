@@ -154,7 +154,7 @@ def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
         if iteration % 2:
             assert all((exploiter != before).any() for before in drawn)
             continue
-        anew = fresh._drawn(1, iteration)
+        anew = fresh._make_learner(1, iteration)
         for name, leaf in leaves(anew.learner.state_dict()).items():
             assert leaves(fresh.learning[1].learner.state_dict())[name] == leaf
         assert leaves(fresh.learning[1].normalization.state_dict()) == leaves(anew.normalization.state_dict())
@@ -298,7 +298,7 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         ),
         (
             [FRESH, "algo.backend=torch", "algo.learners=2"],
-            "algo.opponents.fresh: algo.learners=2 cannot begin anew together; set it to 1",
+            "algo.opponents.fresh: algo.learners=2 cannot be reset together",
         ),
         ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent; opponents and matches need"),
     ],

@@ -13,7 +13,7 @@ from torch import nn
 
 from paddock.algos.a2c import a2c_loss
 from paddock.algos.learning.dense_learner import DenseLearner
-from paddock.algos.learning.learner import WIDEST, Batch, is_dense
+from paddock.algos.learning.learner import MAX_DENSE_WIDTH, Batch, is_dense
 from paddock.algos.learning.onpolicy.minibatch import Minibatch
 from paddock.algos.learning.torch_learner import TorchLearner
 from paddock.algos.networks.actor_critic import ActorCritic
@@ -274,7 +274,9 @@ def learner_values(learner: Any, sample: SimpleNamespace) -> Any:
 def test_a_machine_without_the_library_learns_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     arch = architecture("box")
     assert is_dense(arch, "auto", "cpu", "float32", compiled=False)
-    assert not is_dense(architecture("box", hidden_sizes=(WIDEST + 1,)), "auto", "cpu", "float32", compiled=False)
+    assert not is_dense(
+        architecture("box", hidden_sizes=(MAX_DENSE_WIDTH + 1,)), "auto", "cpu", "float32", compiled=False
+    )
     monkeypatch.setattr(dense_library, "load", missing)
     assert not is_dense(arch, "auto", "cpu", "float32", compiled=False)
     with pytest.raises(ConfigError, match="backend=dense: there is no library, or use backend=torch"):

@@ -165,6 +165,6 @@ def test_a_loss_of_a_users_own_package_is_minimized(
 ) -> None:
     words = [*words, *FEW, f"algo.loss={package}.{name}", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*words, "algo.backend=dense") == 2
-    assert f"algo.loss={package}.{name}: this is learned in torch alone" in capfd.readouterr().err
+    assert f"algo.loss={package}.{name}: only torch supports this" in capfd.readouterr().err
     assert call_main(*words) == 0
     assert f'"{words[0][5:]}/own"' in (tmp_path / "run" / "metrics.jsonl").read_text()

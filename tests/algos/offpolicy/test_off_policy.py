@@ -208,7 +208,7 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
             ["algo=dqn", "algo.num_steps=32", "algo.sync_every=400"],
             "sync_every=400 is not a multiple of algo.num_steps",
         ),
-        (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: this is learned in torch alone"),
+        (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: only torch supports this"),
         (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "two ways to learn of returns; set one to null"),
         (
             ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],

@@ -50,10 +50,10 @@ class Thread:
     """A `ChildProcess` that is a thread here: it says and hears the same, and starts at once."""
 
     def __init__(self, function: str, message: bytes, **others: Any) -> None:
-        assert function.endswith(":follow")
+        assert function.endswith(":run_learner")
         self.connection, theirs = multiprocessing.Pipe()
         self.popen = SimpleNamespace(pid=1, poll=lambda: None)
-        self.thread = threading.Thread(target=data_parallel.follow, args=(theirs,))
+        self.thread = threading.Thread(target=data_parallel.run_learner, args=(theirs,))
         self.thread.start()
         self.connection.send(cloudpickle.loads(message))
 
@@ -123,7 +123,7 @@ def test_a_process_may_be_added_or_lost_between_two_rows(tmp_path: Path) -> None
         (["algo.learners=0"], "algo.learners=0 must be between 1 and 64"),
         (["algo.learners=3"], "algo.batch_size=8 is not a multiple of 3, .*; try 9"),
         (["algo.learners=2", "algo.microbatches=3"], "algo.microbatches=3 is not a multiple of algo.learners=2; try 4"),
-        (["algo.learners=2", "algo.backend=dense"], "algo.learners=2: this is learned in torch alone"),
+        (["algo.learners=2", "algo.backend=dense"], "algo.learners=2: only torch supports this"),
     ],
 )
 def test_learners_that_have_nothing_to_share_are_one_line(words: list[str], said: str) -> None:
