@@ -1,1 +1,1 @@
-"""Algorithms: what learns from experience. The middle floor, which may import `envs` and nothing above it."""
+"""Learning algorithms: the middle layer, which may import `envs` but not `platform`."""

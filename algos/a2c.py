@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783), synchronous: PPO's parts, composed more simply."""
+"""Advantage Actor-Critic (A2C), the synchronous variant of A3C (Mnih et al. 2016, arXiv:1602.01783)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paddock.algos.networks.dense.shape import LossSettings
 from paddock.envs.ranges import PositiveFloat
 
 ADAM_EPSILON = 1e-5
-OF_RATIOS = ("approx_kl", "clip_fraction")  # metrics of C that say nothing where all ratios are 1
+OF_RATIOS = ("approx_kl", "clip_fraction")  # PPO metrics of the C backend, constant if all ratios are 1
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def a2c_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the policy gradient's loss with value loss and entropy bonus (section 4.3 of the paper)."""
+    """Compute the policy gradient loss, with value loss and entropy bonus (section 4.3 of the paper)."""
     logprob, entropy, value = network.evaluate_actions(batch)
     policy_loss = -(batch.advantage * logprob).mean()
     value_loss = 0.5 * ((value - batch.target) ** 2).mean()
@@ -47,7 +47,7 @@ def a2c_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> 
 
 @dataclass(kw_only=True, eq=False)
 class A2C(OnPolicy):
-    """The algorithm: its settings (conf/algo/a2c.yaml explains each), its parts, and its state."""
+    """Advantage Actor-Critic; conf/algo/a2c.yaml explains each setting."""
 
     max_grad_norm: PositiveFloat
     loss: str | None
@@ -57,9 +57,9 @@ class A2C(OnPolicy):
         self.assemble(Assembly(network, self._team, normalizes={"obs": False, "rewards": False}))
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Play a rollout and take one step along its gradient in every iteration."""
+        """Collect a rollout and take one gradient step in every iteration; the state is complete at every yield."""
         with self.playing() as rollouts:
-            for played in rollouts:  # one rollout of each policy that learns, of which there usually is one
+            for played in rollouts:  # one rollout per learning policy; usually there is one policy
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
                     if not rollout.is_idle:
@@ -71,13 +71,13 @@ class A2C(OnPolicy):
                 self.count.clock.lap("loop")
 
     def _update(self, learner: Learner, rollout: Rollout, weights: Weights, step: int) -> dict[str, float]:
-        """Take one step of Adam along the gradient of a rollout."""
+        """Take one Adam step on a rollout."""
         values, ends = learner.evaluate_batch(rollout, weights), (rollout.terminated, rollout.truncated)
         learned = rollout.learned_mask()
         check_values(values, learned)
         target = n_step(rollout.reward, values.next_value, *ends, self.gamma, rollout.acts)
         advantage = target - values.value
-        # C computes PPO's surrogate, which has the gradient of `a2c_loss` where all ratios are 1.
+        # The C backend computes PPO's surrogate, whose gradient equals that of `a2c_loss` if all ratios are 1.
         batch = Batch(values.logprob, advantage, target, values.value, learned)
         settings = LossSettings(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
         rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
@@ -92,7 +92,7 @@ class A2C(OnPolicy):
         if is_dense(architecture, "auto", "cpu", "float32", compiled=False, needs=needs_of_loss(self.loss)):
             dense = DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1)
             return SingleLearner(dense, self._update, "cpu")
-        # Torch takes a second to import, and dense networks never need it.
+        # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.torch_learner import TorchLearner
 
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}

@@ -1,10 +1,9 @@
-"""Deep Q-learning (Mnih et al. 2015): double, dueling, of n steps, prioritized, and Ape-X by its keys.
+"""Deep Q-learning (DQN, Mnih et al. 2015) with optional extensions.
 
-Double: van Hasselt et al. 2016 (arXiv:1509.06461); dueling: Wang et al. 2016 (arXiv:1511.06581); prioritized replay:
-Schaul et al. 2016 (arXiv:1511.05952); Ape-X: Horgan et al. 2018 (arXiv:1803.00933); quantiles of returns, QR-DQN:
-Dabney et al. 2018 (arXiv:1710.10044); their distribution over atoms, C51: Bellemare et al. 2017 (arXiv:1707.06887);
-noisy networks: Fortunato et al. 2018 (arXiv:1706.10295); all but quantiles at once, Rainbow: Hessel et al. 2018
-(arXiv:1710.02298).
+Double DQN: van Hasselt et al. 2016 (arXiv:1509.06461). Dueling networks: Wang et al. 2016 (arXiv:1511.06581).
+Prioritized replay: Schaul et al. 2016 (arXiv:1511.05952). Ape-X: Horgan et al. 2018 (arXiv:1803.00933). QR-DQN: Dabney
+et al. 2018 (arXiv:1710.10044). C51: Bellemare et al. 2017 (arXiv:1707.06887). Noisy networks: Fortunato et al. 2018
+(arXiv:1706.10295). Rainbow combines all except Ape-X and QR-DQN: Hessel et al. 2018 (arXiv:1710.02298).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class DQN(QLearning):
-    """Settings (conf/algo/dqn.yaml explains each), plan and state."""
+    """Deep Q-learning; conf/algo/dqn.yaml explains each setting."""
 
     group = "dqn"
 
@@ -58,7 +57,7 @@ class DQN(QLearning):
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
+        """Act, store, sample, learn; yield metrics every `log_every_steps` steps, when the state is complete."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -71,41 +70,40 @@ class DQN(QLearning):
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + self.needs
         needs += needs_of_loss(self.loss)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            dense = DenseQLearner(architecture, self.objective, seed, **how)
+            options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
+            dense = DenseQLearner(architecture, self.objective, seed, **options)
             return SingleLearner(dense, DenseQLearner.update, self.device)
-        # Torch takes a second to import, and networks that learn in C never need it.
+        # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
-        own = c51_loss if self.atoms else qr_dqn_loss if self.quantiles else dqn_loss
+        default = c51_loss if self.atoms else qr_dqn_loss if self.quantiles else dqn_loss
         networks = partial(QNetworks, architecture, seed, quantiles=self.quantiles, noisy_sigma=self.noisy_sigma)
-        loss = choose_loss(self.loss, own)
+        loss = choose_loss(self.loss, default)
         return learn_in_torch(self, networks, loss, self.objective, self.max_grad_norm, **self.sharing)
 
     @property
     def _support(self) -> Support | None:
         if not self.atoms:
             return None
-        both = f"algo.atoms={self.atoms} and algo.quantiles={self.quantiles} are two ways to learn of returns"
+        both = f"algo.atoms={self.atoms} (C51) and algo.quantiles={self.quantiles} (QR-DQN) exclude each other"
         require(not self.quantiles, f"{both}; set one to null")
         low, high = float(self.v_min), float(self.v_max)
-        require(low < high, f"algo.v_min={low:g} must be below algo.v_max={high:g}, the most that can be returned")
+        require(low < high, f"algo.v_min={low:g} must be below algo.v_max={high:g}; they bound the returns")
         return Support(self.atoms, low, high)
 
 
 def dqn_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss (Q(s, a) - y)^2 / 2 or Huber's, with y = r + gamma^n Q'(s', argmax_a' Q(s', a')).
+    """Return the squared or Huber loss of Q(s, a) - y, with y = r + gamma^n Q'(s', argmax_a' Q(s', a')).
 
-    Q' is the target network, which without `double` also chooses a'. `batch.reward` is the discounted sum of n rewards
-    and `batch.discount` gamma^n, or 0 where the episode terminated. Without `huber`, the loss is quadratic everywhere.
+    Q' is the target network, which also chooses a' unless `double` is set.
 
     Args:
         network: `network(obs)` [B, A, 1] is Q, `network.target(obs)` is Q'.
-        batch: transitions.
-        settings: of the loss.
+        batch: transitions; `reward` is the discounted sum of n rewards, `discount` is gamma^n, or 0 after termination.
+        settings: whether to use double Q-learning, and the Huber threshold or None.
 
     Returns:
-        The loss and metrics; `td_error` [B] makes the priorities of prioritized replay.
+        The loss and metrics; `td_error` [B] sets the priorities of prioritized replay.
     """
     q, q_next = (estimates.squeeze(1) for estimates in current_and_next(network, batch, settings))
     y = batch.reward + batch.discount * q_next
@@ -139,7 +137,7 @@ def c51_loss(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tup
 
 
 def current_and_next(network: QNetworks, batch: TorchBatch, settings: QObjective) -> tuple[Tensor, Tensor]:
-    """Return the estimates of the actions taken, and by the target network those of the best next actions, [B, N]."""
+    """Return the estimates [B, N] of the actions taken, and the target network's of the best next actions."""
     estimates = take(network(batch.obs), batch.action[:, 0].long())
     if not batch.bootstraps:
         return estimates, estimates.new_zeros(estimates.shape)
@@ -150,12 +148,12 @@ def current_and_next(network: QNetworks, batch: TorchBatch, settings: QObjective
 
 
 def take(estimates: Tensor, action: Tensor) -> Tensor:
-    """Return the estimates [B, N] of actions [B], of those of all [B, A, N]."""
+    """Select the estimates [B, N] of actions [B] from those of all actions [B, A, N]."""
     return estimates.gather(1, action.view(-1, 1, 1).expand(-1, 1, estimates.shape[2])).squeeze(1)
 
 
 def huber(error: Tensor, delta: float | None) -> Tensor:
-    """Return half the squares of errors, linear beyond delta; None: nowhere."""
+    """Return the Huber loss of errors, linear beyond delta; None: half the squared error."""
     if delta is None:
         return 0.5 * error * error
     size = error.abs()
@@ -164,13 +162,13 @@ def huber(error: Tensor, delta: float | None) -> Tensor:
 
 
 def quantile_loss(theta: Tensor, target: Tensor, tau: Tensor, kappa: float | None) -> Tensor:
-    """Return the losses [B] of quantiles [B, N] by targets [B, M]: summed over quantiles, averaged over targets.
+    """Return the quantile regression losses [B], summed over quantiles and averaged over targets.
 
     Args:
-        theta: the quantiles.
-        target: samples of the target distribution.
+        theta: [B, N], estimated quantiles.
+        target: [B, M], samples of the target distribution.
         tau: [N], levels of the quantiles.
-        kappa: errors within it count by their squares; None: no error does.
+        kappa: Huber threshold; None: absolute errors.
     """
     u = target.unsqueeze(1) - theta.unsqueeze(2)  # [B, N, M]
     distance = u.abs() if kappa is None else huber(u, kappa) / kappa
@@ -178,14 +176,14 @@ def quantile_loss(theta: Tensor, target: Tensor, tau: Tensor, kappa: float | Non
 
 
 def project(p: Tensor, reward: Tensor, discount: Tensor, support: Support, z: Tensor) -> Tensor:
-    """Project probabilities [B, N] of atoms z that moved to r + gamma^n z back onto the atoms, [B, N].
+    """Project the distribution p [B, N] over shifted atoms r + gamma^n z back onto the atoms z, [B, N].
 
-    Each goes to its two neighbours, the more the nearer; one that meets an atom goes there whole, and one beyond the
-    ends to the end.
+    The probability of a shifted atom is divided between its two neighbours in proportion to proximity; shifted atoms
+    are clipped to [v_min, v_max].
     """
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * z
     b = ((moved - support.v_min) / support.spacing).clamp(0, support.atoms - 1)  # [B, N], in atoms
     index = z.new_tensor(range(support.atoms))
-    # As a sum over all pairs, which has one order on every device; adding by index has none on some.
+    # Sum over all pairs: deterministic on every device, unlike index_add on GPUs.
     nearness = (b.unsqueeze(1) - index.unsqueeze(1)).abs_().neg_().add_(1).clamp_(min=0)  # [B, N, N]
     return nearness.bmm(p.unsqueeze(2)).squeeze(2)

@@ -1,8 +1,8 @@
 """Centred-rank evolution strategy (Salimans et al. 2017, arXiv:1703.03864).
 
 Each iteration perturbs the mean parameters by mirrored pairs of noise vectors, plays episodes with every perturbed
-member on the pool, and moves the mean along the noise weighted by the members' ranks. Only keys of the noise go out
-to the workers and only scalars come back.
+member on the pool, and moves the mean along the noise weighted by the members' ranks. Workers receive only keys of the
+noise and return only scalars.
 """
 
 import logging
@@ -45,12 +45,12 @@ from paddock.envs.vector import Vec
 
 log = logging.getLogger(__name__)
 
-STD_FLOOR = 0.01  # an observation that never moves is not blown up
+STD_FLOOR = 0.01  # minimum standard deviation in observation normalization
 
 
 @dataclass(kw_only=True, eq=False)
 class ES:
-    """The algorithm: its settings (conf/algo/es.yaml explains each), its parts, and its state."""
+    """Evolution strategy; conf/algo/es.yaml explains each setting."""
 
     env: EnvSpec
     vec: Vec
@@ -82,8 +82,8 @@ class ES:
     eval_max_steps: PositiveInt
 
     iteration: int = field(init=False, default=0)
-    step: int = field(init=False, default=0)  # environment steps of the population, evaluation not counted
-    best_return: float = field(init=False, default=float("-inf"))  # of the mean policy, over one evaluation
+    step: int = field(init=False, default=0)  # environment steps of the population, without evaluations
+    best_return: float = field(init=False, default=float("-inf"))  # highest mean return of an evaluation
     best_iteration: int = field(init=False, default=0)
 
     searches = 1
@@ -119,7 +119,7 @@ class ES:
         self._interrupts = Interrupts()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """One generation an iteration, for ever; the state is complete at every yield."""
+        """Evaluate a generation and update the mean, indefinitely; the state is complete at every yield."""
         clock = Clock()
         self.pool.ask(count_useful_workers(self))
         while True:
@@ -134,7 +134,7 @@ class ES:
             returns, lengths = generation.returns, generation.lengths
             result = es_update(self, generation, self.mean, self.ascent)
             self.mean, self.ascent = self.mean + result.update, result.optimizer
-            self._count_seen(generation.moments)
+            self._update_normalization(generation.moments)
             self.iteration += 1
             self.step += int(lengths.sum())
             kept, size = np.isfinite(returns), np.sum(self.mean**2)
@@ -157,7 +157,7 @@ class ES:
             worker_s = sum(end.seconds for end in generation.ends)
             if self.iteration % self.eval_every_iterations == 0:
                 try:
-                    evaluation, seconds = self._judge_mean()
+                    evaluation, seconds = self._evaluate_and_keep_best()
                 except Interrupted:
                     yield Unfinished(metrics)
                     return
@@ -168,7 +168,7 @@ class ES:
             yield metrics | times | worker_times(worker_s, times["system/iteration_s"], self.pool.threads)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays and plain data."""
+        """Return the state that `plan` resumes from: arrays and plain data."""
         return {
             "iteration": self.iteration,
             "step": self.step,
@@ -184,7 +184,7 @@ class ES:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        """Restore a state, whose shapes the checkpoint has compared with `state_dict()`."""
         self.iteration, self.step = int(state["iteration"]), int(state["step"])
         self.mean, self.ascent = state["mean"], restore(self.optimizer, state["optimizer"])
         self.observed = Moments(**state["observed"])
@@ -193,7 +193,7 @@ class ES:
         self.best_iteration = int(state["best"]["iteration"])
 
     def evaluate_last(self) -> list[dict[str, float]]:
-        """Return the evaluation of the mean policy as it is."""
+        """Evaluate the present mean policy; return its metrics, or nothing if all episodes were lost."""
         evaluation, _ = self._evaluate_mean()
         return [evaluation] if evaluation else []
 
@@ -204,31 +204,31 @@ class ES:
     def complete(self, row: Mapping[str, float]) -> dict[str, float]:
         """See `WaitsForEvaluations`."""
         try:
-            return {**row, **self._judge_mean()[0]}
+            return {**row, **self._evaluate_and_keep_best()[0]}
         except Interrupted:
             return Unfinished(row)
 
     def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
+        """Return the iteration of a policy."""
         return self.best_iteration if which == "best" else self.iteration
 
     def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
-        """The mean policy: the last one, or the best that an evaluation met.
+        """Return the mean policy: the last one, or the best one of all evaluations.
 
         Raises:
-            ConfigError: the best is asked for before the first evaluation.
+            ConfigError: the best is requested before the first evaluation.
         """
-        met = which == "last" or self.best_return > float("-inf")
-        require(met, "which=best is not known before the first evaluation; use which=last")
+        known = which == "last" or self.best_return > float("-inf")
+        require(known, "which=best is not known before the first evaluation; use which=last")
         mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
         return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
 
     def initial_policy(self) -> InitialPolicy:
-        """See `TakesPolicy`: the last mean."""
+        """Return the last mean policy; see `TakesPolicy`."""
         return InitialPolicy.of(self.policy(), self.observed.count)
 
     def start_from(self, initial: Initial) -> None:
-        """See `TakesPolicy`: the first mean."""
+        """Initialize the mean from a policy; see `TakesPolicy`."""
         clip = self.observation_clip if self.normalize_observations else None
         initial = initial.for_policy("")
         self.mean = initial.apply_to(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
@@ -237,13 +237,13 @@ class ES:
             self.observed = self.best_observed = Moments(*initial.seen)
 
     def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
+        """Return what a run would build, for `dry_run=true`."""
         sizes = "-".join(map(str, self.problem.mlp.sizes))
         return {
-            "actors": f"{self.vec.num_envs} environments side by side on each worker",
+            "actors": f"{self.vec.num_envs} environments per worker task",
             "learners": "1, in this process, on the CPU",
             "members": f"{self.population} ({self.population // 2} mirrored pairs), "
-            f"work for up to {count_useful_workers(self)} workers",
+            f"enough for {count_useful_workers(self)} workers",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
             f"{self.problem.mlp.describe_actions()} actions",
         }
@@ -258,22 +258,22 @@ class ES:
         scale = self.problem.mlp.inputs.of_reals(observed.mean, observed.std(STD_FLOOR))
         return Normalizer(*scale, self.observation_clip)
 
-    def _count_seen(self, episodes: Sequence[Moments]) -> None:
-        """Count what was seen in episodes, but for those after which nothing could be normalized any more."""
-        left_out = 0
+    def _update_normalization(self, episodes: Sequence[Moments]) -> None:
+        """Add the observations of episodes to the normalization; skip episodes with non-finite observations."""
+        skipped = 0
         for sample in episodes:
             with np.errstate(over="ignore", invalid="ignore"):
                 observed = self.observed.merge(sample)
             if observed.finite:
                 self.observed = observed
             else:
-                left_out += 1
-        if left_out:
-            what = "iteration %d: %d of %d episodes had an observation that is no finite number, and do not count; %s"
-            log.warning(what, self.iteration + 1, left_out, len(episodes), MEND)
+                skipped += 1
+        if skipped:
+            what = "iteration %d: skipped %d of %d episodes with non-finite observations in the normalization; %s"
+            log.warning(what, self.iteration + 1, skipped, len(episodes), MEND)
 
     def _report_lost(self, generation: Generation) -> None:
-        """Warn of lost tasks, or end the run where there is nothing left of a population."""
+        """Warn about lost tasks, or raise if the whole population was lost."""
         failed = [end for end in generation.ends if end.error is not None]
         if not generation.lost:
             report_lost(failed, f"iteration {self.iteration}")
@@ -284,8 +284,8 @@ class ES:
             reason = f"{type(first).__name__}: {first}"
             raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first
 
-    def _judge_mean(self) -> tuple[dict[str, float], float]:
-        """Play the mean policy, and keep it if it is the best so far."""
+    def _evaluate_and_keep_best(self) -> tuple[dict[str, float], float]:
+        """Evaluate the mean policy, and keep it if it is the best so far."""
         evaluation, seconds = self._evaluate_mean()
         if evaluation and evaluation["eval/return_mean"] > self.best_return:
             self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration
@@ -293,13 +293,13 @@ class ES:
         return evaluation, seconds
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
-        """Play the mean policy on seeds of its own.
+        """Evaluate the mean policy.
 
         Returns:
             Metrics, and the seconds that workers computed.
 
         Raises:
-            Interrupted: a signal ended the wait for it.
+            Interrupted: a signal interrupted the wait.
         """
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)

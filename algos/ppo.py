@@ -1,7 +1,8 @@
-"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), with the details of Huang et al. 2022.
+"""Proximal Policy Optimization (Schulman et al. 2017, arXiv:1707.06347), with the details of Huang et al. 2022.
 
-A rollout of T steps in N environments, generalized advantages, some epochs of shuffled minibatches against the clipped
-objective. Actors make rollouts here, ahead in threads, or on the pool; the plan is the same.
+Each iteration collects a rollout of T steps in N environments, estimates advantages (GAE or V-trace), and optimizes the
+clipped objective for several epochs of shuffled minibatches. Rollouts are collected in this process, ahead of time by
+threads, or on the pool.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 
 def ppo_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the clipped surrogate objective with value loss and entropy bonus (equations 7 and 9 of the paper).
+    """Compute the PPO loss: -L^CLIP + c1 L^VF - c2 S (equations 7 and 9 of the paper).
 
-    The objective is maximized, so the loss is its negative: -L^CLIP + c1 L^VF - c2 S.
+    The terms are the clipped surrogate objective, the value loss and the entropy bonus.
     """
     logprob, entropy, value = network.evaluate_actions(batch)
 
@@ -84,7 +85,7 @@ def ppo_loss(network: ActorCritic, batch: Minibatch, settings: LossSettings) -> 
 
 @dataclass(kw_only=True, eq=False)
 class PPO(OnPolicy):
-    """The algorithm: its settings (conf/algo/ppo.yaml explains each), its parts, and its state."""
+    """Proximal Policy Optimization; conf/algo/ppo.yaml explains each setting."""
 
     staleness: Staleness
     groups: int
@@ -122,7 +123,7 @@ class PPO(OnPolicy):
         self.check_schedule("clip_schedule", self.clip_schedule)
         require(
             not self.observe_first or self.normalize_observations,
-            "observe_first=true needs normalize_observations=true, which it is for",
+            "observe_first=true needs normalize_observations=true",
         )
         network = ("encoder", "activation", "shared", "lstm", "initial_log_std")
         assembly = Assembly(
@@ -138,9 +139,9 @@ class PPO(OnPolicy):
         self._check_thread_sharing()
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Play a rollout and learn from it in every iteration; the state is complete at every yield."""
+        """Collect a rollout and learn from it in every iteration; the state is complete at every yield."""
         with self.playing() as rollouts:
-            for played in rollouts:  # one rollout of each policy that learns, of which there usually is one
+            for played in rollouts:  # one rollout per learning policy; usually there is one policy
                 metrics: dict[str, float] = {}
                 for policy, rollout in zip(self.learning, played, strict=True):
                     reward = policy.normalization.rewards(rollout, self.reward_clip)
@@ -150,9 +151,9 @@ class PPO(OnPolicy):
                 self.count.clock.lap("loop")
 
     def _learn(self, policy: NormalizedLearner, rollout: Rollout, reward: NDArray[np.float32]) -> dict[str, float]:
-        """Update a policy's network by its rollout, on all its learners; `_update` is what each of them does."""
+        """Update a policy from its rollout; each of its learners runs `_update`."""
         iteration, seen = self.iteration, policy.normalization.seen.count
-        # So many rollouts were played before anything was known of observations.
+        # The first rollouts were collected before observation statistics existed.
         unseen = self.observe_first and (iteration <= self.actors.staleness or seen == 0)
         if unseen or rollout.is_idle:
             return {}
@@ -178,16 +179,16 @@ class PPO(OnPolicy):
         rate: float,
         clip: float,
     ) -> dict[str, float]:
-        """Compute advantages and take the epochs' steps, on one learner; reads settings alone.
+        """Compute advantages and run all epochs on one learner; reads no state of the algorithm, only settings.
 
         Args:
-            learner: of the policy.
-            rollout: what was played.
-            reward: [T, N], as it is learned from.
-            weights: as they are now, whose normalization of observations holds.
-            key: of the shuffling.
-            rate: Adam's learning rate.
-            clip: epsilon.
+            learner: learner of the policy.
+            rollout: experience of one iteration.
+            reward: [T, N], normalized and clipped.
+            weights: current weights, with the observation normalization to use.
+            key: key of the shuffling.
+            rate: learning rate.
+            clip: clip range epsilon.
         """
         values = learner.evaluate_batch(rollout, weights)
         learned = rollout.learned_mask()
@@ -198,7 +199,7 @@ class PPO(OnPolicy):
         )
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, *key)
         reports: list[Report] = []
-        # Nothing looks between the epochs unless they may end early.
+        # All epochs run in one call unless `target_kl` may stop them early.
         at_once = self.epochs if self.target_kl is None else 1
         for _ in range(0, self.epochs, at_once):
             rows = [row for _ in range(at_once) for row in self._minibatches(rollout.reward.shape, learned, shuffle)]
@@ -218,16 +219,16 @@ class PPO(OnPolicy):
     def _minibatches(
         self, shape: tuple[int, ...], learned: NDArray[np.bool_] | None, shuffle: np.random.Generator
     ) -> Iterator[NDArray[np.int64]]:
-        """Shuffled parts of what is learned from, for one epoch."""
+        """Yield the shuffled minibatches of one epoch as row indices."""
         size, batch = self._sizes(*shape)
         if learned is None:
             yield from minibatches(size, batch, shuffle)
         else:
             kept = np.flatnonzero(learned.any(axis=0) if self.lstm else learned)
-            yield from (kept[part] for part in minibatches(len(kept), batch, shuffle))
+            yield from (kept[rows] for rows in minibatches(len(kept), batch, shuffle))
 
     def _sizes(self, T: int, N: int) -> tuple[int, int]:
-        """Rows of a rollout and of a minibatch: steps, or with an LSTM environments."""
+        """Return the number of rows of a rollout and of a minibatch; a row is a step, or an environment with LSTM."""
         return (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
 
     def _batch(
@@ -237,7 +238,7 @@ class PPO(OnPolicy):
         learned: NDArray[np.bool_] | None,
         values: BatchValues,
     ) -> tuple[Batch, float]:
-        """What is learned from, and the divergence of the policy now from the one that acted."""
+        """Return the training batch, and the KL divergence between the acting and the current policy."""
         value, following = values.value, values.next_value
         difference = values.logprob - rollout.logprob
         ratio = fast_exp(difference)
@@ -254,12 +255,12 @@ class PPO(OnPolicy):
         return batch, float(batch.pick(ratio - 1 - difference).mean())
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
-        """The learner, or several as one; see `SingleLearner`."""
+        """Build the learner, or several data-parallel learners with the same interface."""
         needs = needs_of_loss(self.loss) + ([f"algo.learners={self.learners}"] if self.learners > 1 else [])
         if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return SingleLearner(learner, self._update, self.device)
-        # Torch takes a second to import, and dense networks never need it.
+        # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.data_parallel import Learners, check_learners
         from paddock.algos.learning.torch_learner import TorchLearner, check_compiler, check_device
 

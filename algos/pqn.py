@@ -1,8 +1,8 @@
 """Parallelised Q-network (Gallici et al. 2024, arXiv:2407.04811): Q(lambda) from rollouts of many environments.
 
-There is no replay and no target network: layer norm and many environments keep what is learned in bounds. Each rollout
-is learned from in some epochs of shuffled minibatches, towards lambda-returns of the values that the network gave when
-the rollout was there. It is Adam that descends, where the authors have its rectified form.
+There is no replay and no target network: layer normalization and many environments stabilize training. Each rollout is
+used for several epochs of shuffled minibatches with fixed lambda-return targets. The optimizer is Adam; the authors use
+RAdam.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class PQN(OffPolicy):
-    """Settings (conf/algo/pqn.yaml explains each), plan and state."""
+    """Parallelised Q-network; conf/algo/pqn.yaml explains each setting."""
 
     group = "pqn"
 
@@ -66,27 +66,27 @@ class PQN(OffPolicy):
             learns_values=True,
             layer_norm=self.layer_norm,
         )
-        if not self.waits:  # how many turns come to their end is chance, and the last minibatch has what is left
+        if not self.waits:  # otherwise the number of transitions varies, and the last minibatch may be smaller
             size, rows = self.minibatch_size, self.num_steps * self.num_rows
-            fits = next(part for part in range(min(size, rows), 0, -1) if rows % part == 0)
+            fits = next(divisor for divisor in range(min(size, rows), 0, -1) if rows % divisor == 0)
             what = f"algo.minibatch_size={size} does not divide the {rows} steps of a rollout"
             require(rows % size == 0, f"{what}, algo.num_steps in each environment; try {fits}")
         self._values = [make_actor(one.learner.architecture) for one in self.learning]
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, learn from the rollout: a row every `log_every_steps` steps; the state is complete at every yield."""
+        """Act and learn; yield metrics every `log_every_steps` steps, when the state is complete."""
         with self.playing() as rollouts:
             yield from self.rows(self._learn(rollouts))
 
     def describe(self) -> dict[str, str]:
-        """Return what a run would assemble, for `dry_run=true`."""
-        whom = "agents" if self.waits else "environments"
-        rows = f"{self.num_steps} steps x {self.num_rows} {whom} = {self.num_steps * self.num_rows:,}"
+        """Return what a run would build, for `dry_run=true`."""
+        kind = "agents" if self.waits else "environments"
+        rows = f"{self.num_steps} steps x {self.num_rows} {kind} = {self.num_steps * self.num_rows:,}"
         learned = f"{rows}, {self.epochs} epochs in minibatches of {self.minibatch_size:,}, on {self.device}"
         return {**super().describe(), "learner": learned}
 
     def _learn(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[TrainStep, None, None]:
-        """Update each policy by each of its rollouts, then publish the weights to actors."""
+        """Update each policy from each of its rollouts, then publish the weights to actors."""
         for each in rollouts:
             check_transitions(each, self.learning[0].schedule.rollouts - 1)
             updates = [self._updates(k, policy, each[k]) for k, policy in enumerate(self.learning)]
@@ -94,24 +94,24 @@ class PQN(OffPolicy):
             yield TrainStep(each, updates)
 
     def _updates(self, k: int, policy: LearnedPolicy, rollout: Rollout) -> list[Update]:
-        """Learn in epochs of shuffled minibatches from the steps of a rollout whose outcome was seen."""
+        """Run all epochs on the completed transitions of a rollout."""
         learned = rollout.learned_mask()
         rows = np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)
         target = self._targets(rollout, k)
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, policy.schedule.rollouts, k)
-        parts = [part for _ in range(self.epochs) for part in self._epoch(rows, shuffle)]
-        return [self._update(policy, rollout, target, ids) for ids in parts]
+        epochs = [ids for _ in range(self.epochs) for ids in self._epoch(rows, shuffle)]
+        return [self._update(policy, rollout, target, ids) for ids in epochs]
 
     def _epoch(self, rows: NDArray[np.intp], shuffle: np.random.Generator) -> Iterator[NDArray[np.intp]]:
-        """Shuffle rows into minibatches [U, B]; those that fill none are one of their own, [1, B]."""
-        parts = [rows[part] for part in minibatches(len(rows), self.minibatch_size, shuffle)]
+        """Shuffle rows into minibatches [U, B], and a smaller one [1, B] of the remainder."""
+        batches = [rows[ids] for ids in minibatches(len(rows), self.minibatch_size, shuffle)]
         whole = len(rows) // self.minibatch_size
-        for some in (parts[:whole], parts[whole:]):
-            if some:
-                yield np.stack(some)
+        for group in (batches[:whole], batches[whole:]):
+            if group:
+                yield np.stack(group)
 
     def _targets(self, rollout: Rollout, k: int = 0) -> NDArray[np.float32]:
-        """Lambda-returns [T, N] of the best actions' values, by a policy's network as it is."""
+        """Return the lambda-returns [T, N] of the greedy policy, by the current network."""
         seen, values = rollout.all_obs, self._values[k]
         values.load(self.learning[k].learner.weights(0))
         scores, _ = values.act(seen, np.zeros((len(seen), 0), np.float32))
@@ -124,12 +124,12 @@ class PQN(OffPolicy):
     def _update(
         self, policy: LearnedPolicy, rollout: Rollout, target: NDArray[np.float32], ids: NDArray[np.intp]
     ) -> Update:
-        """Learn from minibatches."""
+        """Update the network on minibatches."""
         obs = rollout.obs.reshape(target.size, *rollout.obs.shape[2:])[ids]
         action = rollout.action.reshape(target.size, -1)[ids]
-        nothing, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
-        # A discount of 0: targets do not bootstrap.
-        batch = Batch(ids, obs, action, target.ravel()[ids], obs, nothing, ones)
+        zeros, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
+        # Discount 0: targets already contain the bootstrap value.
+        batch = Batch(ids, obs, action, target.ravel()[ids], obs, zeros, ones)
         metrics, error = policy.team.learn(batch, self.rate())
         policy.schedule.updates += len(ids)
         policy.clock.lap("learn")
@@ -139,10 +139,10 @@ class PQN(OffPolicy):
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            how: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-            dense = DenseQLearner(architecture, objective, seed, **how)
+            options: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
+            dense = DenseQLearner(architecture, objective, seed, **options)
             return SingleLearner(dense, DenseQLearner.update, self.device)
-        # Torch takes a second to import, and networks that learn in C never need it.
+        # Import torch only if needed: it takes a second, and dense networks learn in C.
         from paddock.algos.learning.offpolicy.learners.torch_networks import QNetworks
 
         networks = partial(QNetworks, architecture, seed)

@@ -1,4 +1,4 @@
-"""What a run and the commands ask of an algorithm: one protocol, and one more for each thing that only some can."""
+"""Interface of algorithms: the `Algorithm` protocol, and one protocol for each optional capability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.algos.learning.policy import ReadsInputs as ReadsInputs
 from paddock.algos.learning.policy import can_draw as can_draw
 
 if TYPE_CHECKING:
-    # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.
+    # Commands that only read run folders use these protocols without importing Gymnasium.
     from paddock.algos.evolution.niche import Niche
     from paddock.algos.networks.initial import Initial
     from paddock.envs.spec import EnvSpec
@@ -21,54 +21,54 @@ Metrics = Mapping[str, float]
 
 
 class Algorithm(Protocol):
-    """A resumable iterator of metrics. At every yield `state_dict()` is complete."""
+    """Resumable iterator of metrics; `state_dict()` is complete at every yield."""
 
     def plan(self) -> Generator[Metrics, None, None]:
-        """Learn, one row of metrics an iteration, with `step` and `iteration` in each."""
+        """Train; yield a row of metrics per iteration, with the keys `step` and `iteration`."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` goes on from, as arrays and plain data."""
+        """Return the state that `load_state_dict` restores, as arrays and plain data."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another one of the same settings was, to the same bits."""
+        """Restore the state of an algorithm with the same settings; training resumes bit-identically."""
         ...
 
     def policy(self) -> Any:
-        """Return the present policy; see `Policy`."""
+        """Return the current policy, a `Policy`."""
         ...
 
 
 @runtime_checkable
 class LearnsInEnv(Protocol):
-    """An algorithm whose policy is made for one environment, or for others of the same spaces."""
+    """Algorithm whose policy acts in one environment, or in others with the same spaces."""
 
     env: EnvSpec
 
 
 @runtime_checkable
-class ChoosesPlace(Protocol):
-    """An algorithm that says where its environments step; one that does not is taken to do so on the pool."""
+class DeclaresPlacement(Protocol):
+    """Algorithm that declares where its environments run; others are assumed to run them on the pool."""
 
     @property
     def plays_on_pool(self) -> bool:
-        """Whether they step on the pool's workers, and not in this process."""
+        """Whether environments run on the pool's workers instead of in this process."""
         ...
 
 
 @runtime_checkable
-class TellsEvents(Protocol):
-    """An algorithm that has more to tell than numbers."""
+class RecordsEvents(Protocol):
+    """Algorithm that records events in addition to metrics."""
 
     def drain_events(self) -> Sequence[Mapping[str, Any]]:
-        """Return what happened since this was asked last; each event is a row of `events.jsonl`."""
+        """Return the events since the last call; each is a row of `events.jsonl`."""
         ...
 
 
 @runtime_checkable
 class Describes(Protocol):
-    """An algorithm that says what a run would assemble."""
+    """Algorithm that describes what a run would build."""
 
     def describe(self) -> Mapping[str, str]:
         """Return the lines of `dry_run=true`: name -> text."""
@@ -77,103 +77,103 @@ class Describes(Protocol):
 
 @runtime_checkable
 class Evaluates(Protocol):
-    """An algorithm that evaluates its policy now and then: it says what rows have not told when a run ends.
+    """Algorithm that evaluates its policy periodically.
 
-    Its rows with evaluations name the iteration of the policy that was played, as `eval/of_iteration`.
+    Rows with evaluations name the iteration of the evaluated policy as `eval/of_iteration`.
     """
 
     def evaluate_last(self) -> Sequence[Metrics]:
-        """Return the evaluations that no row has reported, that of the present policy last; change no state.
+        """Return evaluations that no row has reported yet, the current policy's last; do not change the state.
 
         Raises:
-            Interrupted: it `WaitsForEvaluations`, and is to wait no more.
+            Interrupted: the wait was interrupted; see `WaitsForEvaluations`.
         """
         ...
 
 
 @runtime_checkable
-class EvaluatesBeside(Protocol):
-    """An algorithm that learns on while a policy is evaluated, of which its state may not know yet how good it is."""
+class EvaluatesConcurrently(Protocol):
+    """Algorithm that continues training during evaluations, so its state may lack the newest result."""
 
     def evaluated_policy(self) -> tuple[Any, int]:
-        """Return the policy whose evaluation began last, and the iteration that it is of."""
+        """Return the policy whose evaluation started last, and its iteration."""
         ...
 
 
 @runtime_checkable
 class WaitsForEvaluations(Protocol):
-    """An algorithm whose rows wait for evaluations, and which can be stopped while one does."""
+    """Algorithm whose rows wait for evaluations, and whose waits can be interrupted."""
 
     def interrupt(self) -> None:
-        """Wait for no evaluation from now on: `plan` ends by yielding the row that lacks one, as `Unfinished`.
+        """Stop waiting for evaluations: `plan` yields the row without its evaluation as `Unfinished` and ends.
 
-        Called by a signal's handler, in the thread that pulls `plan`.
+        Called by a signal handler in the thread that runs `plan`.
 
         Raises:
-            Interrupted: what is being waited for is given up; it is caught in `plan`.
+            Interrupted: aborts a wait in progress; `plan` catches it.
         """
         ...
 
     def complete(self, row: Metrics) -> Metrics:
-        """Return an unfinished row with what it lacked, at the state that it was yielded at; or `Unfinished` again."""
+        """Complete an unfinished row in the state at which it was yielded; return `Unfinished` if interrupted again."""
         ...
 
 
 @runtime_checkable
 class KeepsPolicies(Protocol):
-    """An algorithm that keeps more than its present policy."""
+    """Algorithm that keeps several policies, such as the best one."""
 
-    policy_names: tuple[str, ...]  # what `policy` may be asked for; the first is the present one
+    policy_names: tuple[str, ...]  # arguments of `policy`; the first is the current one
 
     def policy(self, which: str = ...) -> Any:
         """Return the policy of that name."""
         ...
 
     def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
+        """Return the iteration of a policy."""
         ...
 
 
 @runtime_checkable
 class TakesPolicy(Protocol):
-    """An algorithm that can begin with the policy of another run, and others with its own; see `init_from`."""
+    """Algorithm that can be initialized from another run's policy and can initialize others; see `init_from`."""
 
     def initial_policy(self) -> Initial:
-        """Return the present policy, as another algorithm may begin with it."""
+        """Return the current policy for the initialization of another algorithm."""
         ...
 
     def start_from(self, initial: Initial) -> None:
-        """Begin with this policy in place of the one that was drawn; nothing has been learned yet.
+        """Replace the randomly initialized policy by this one, before training.
 
         Raises:
-            ConfigError: it is not of the same making; the first difference is named.
+            ConfigError: the networks differ; the message names the first difference.
         """
         ...
 
 
 @runtime_checkable
 class KeepsNiches(Protocol):
-    """An algorithm that co-evolves environments and agents, as POET does; `policy(number)` is the agent of a niche."""
+    """Algorithm that co-evolves environments and agents, such as POET; `policy(number)` is a niche's agent."""
 
-    niches: dict[int, Niche]  # active ones by number, the oldest first
-    archive: dict[int, Niche]  # retired ones
+    niches: dict[int, Niche]  # active niches by number, oldest first
+    archive: dict[int, Niche]  # retired niches
 
 
 @runtime_checkable
 class TakesFamily(Protocol):
-    """A class of algorithms that make their environments of a family: it takes `family` in place of `env`."""
+    """Class of algorithms that create environments of a family: it takes `family` instead of `env`."""
 
     takes_family: bool
 
 
 @runtime_checkable
 class KeepsFiles(Protocol):
-    """A class of algorithms that keep files of their own beside the checkpoints, such as a replay: it takes `folder`.
+    """Class of algorithms that keep files beside the checkpoints, such as replay: it takes `folder`.
 
-    That is a path in the run's folder, which they make when they first write there, or None where one is built to be
-    asked for its policy alone. A state names those of its files that it needs under `attachments`, at whatever depth,
-    by their paths in the folder; once a file is named by no checkpoint it is deleted. A file with several names, by
-    hard links, is another member's of a population, too: it is copied before it is written to.
+    `folder` is a path in the run folder, created on first write, or None if the algorithm is only built for its policy.
+    A state lists the files it needs under `attachments`, at any depth, by their paths in the folder; files that no
+    checkpoint lists are deleted. Files with several hard links are shared with other members of a population and must
+    be copied before they are written.
     """
 
     keeps_files: bool
@@ -181,38 +181,38 @@ class KeepsFiles(Protocol):
 
 @runtime_checkable
 class ChecksDiskSpace(Algorithm, Protocol):
-    """An algorithm that knows, before it begins or goes on, what its files will take of the disk."""
+    """Algorithm that knows in advance how much disk space its files will need."""
 
     def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
-        """Compare what it has yet to take with what the disk has left.
+        """Check that the disk has space for the files still to be written.
 
         Args:
-            checkpoints: that will be written beside its files.
-            checkpoint_bytes: of one of the run's state as it is now.
-            members: of a population of its like, each of which has yet to take as much.
+            checkpoints: number of checkpoints to be written beside the files.
+            checkpoint_bytes: size of one checkpoint.
+            members: number of population members that each need as much.
 
         Raises:
-            PaddockError: the disk has less.
+            PaddockError: the free space is insufficient.
         """
         ...
 
 
 @runtime_checkable
 class TrainsMembers(Protocol):
-    """A class of algorithms that train several others: it takes `member`, which makes one of them."""
+    """Class of algorithms that train several others: it takes `member`, which builds one of them."""
 
     trains_members: bool
 
 
 @runtime_checkable
 class KeepsVersions(Protocol):
-    """An algorithm that keeps policies of earlier iterations, such as those that it plays against."""
+    """Algorithm that keeps policies of earlier iterations, such as self-play opponents."""
 
     @property
     def versions(self) -> Sequence[int]:
-        """The iterations that they are of, the oldest first."""
+        """Sorted iterations of the kept policies."""
         ...
 
     def version(self, iteration: int) -> Policy:
-        """Return the policy of one of them."""
+        """Return the policy of a kept iteration."""
         ...

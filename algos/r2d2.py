@@ -1,4 +1,4 @@
-"""Recurrent Q-learning from replayed sequences, R2D2 (Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX)."""
+"""Recurrent replay distributed DQN, R2D2 (Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
 NOT_NEGATIVE_OR_NULL = Range("must not be negative, or null", low=0)
-ETA = 0.9  # weight of a sequence's greatest error in its priority; the rest is of their mean
+ETA = 0.9  # weight of the maximum error in a sequence's priority; the rest is the weight of the mean error
 
 
 @dataclass(kw_only=True, eq=False)
 class R2D2(QLearning):
-    """Settings (conf/algo/r2d2.yaml explains each), plan and state."""
+    """Recurrent Q-learning from replayed sequences; conf/algo/r2d2.yaml explains each setting."""
 
     group = "r2d2"
 
@@ -46,12 +46,12 @@ class R2D2(QLearning):
             priorities=self.priorities,
             sequences=self._sequences,
             learns_values=True,
-            shared=True,  # values and advantages have one memory
+            shared=True,  # value and advantage streams share the LSTM
             lstm=self.lstm,
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
+        """Act, store, sample, learn; yield metrics every `log_every_steps` steps, when the state is complete."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -61,7 +61,7 @@ class R2D2(QLearning):
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
-        # Torch takes a second to import, and no other algorithm needs it for this.
+        # Import torch only if needed: it takes a second.
         from paddock.algos.learning.offpolicy.learners.torch_networks import RecurrentQNetworks
 
         networks = partial(RecurrentQNetworks, architecture, seed, dueling=self.dueling)
@@ -70,19 +70,18 @@ class R2D2(QLearning):
 
     def _sequences(self, architecture: Architecture) -> Sequences:
         period, length = self.num_steps, self.sequence_length
-        where = f"algo.sequence_length={length} is not a multiple of algo.num_steps={period}, at which sequences begin"
-        fits = length // period * period or period
-        require(length % period == 0, f"{where}: some steps would count more than others; try {fits}")
+        what = f"algo.sequence_length={length} must be a multiple of algo.num_steps={period}, the replay period"
+        require(length % period == 0, f"{what}; try {length // period * period or period}")
         return Sequences(period=period, burn_in=self.burn_in, length=length, state_width=architecture.state_width)
 
 
 def r2d2_loss(
     network: RecurrentQNetworks, batch: TorchSequences, settings: RecurrentObjective
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss of sequences: (Q(s, a) - y)^2 / 2 or Huber's, y = h(r + gamma^n h^-1(Q'(s', argmax_a' Q(s', a')))).
+    """Return the squared or Huber loss of Q(s, a) - y, with y = h(r + gamma^n h^-1(Q'(s', argmax_a' Q(s', a')))).
 
-    Both networks begin with the memory that the policy had when it played, and run over the burn-in without a
-    gradient. Errors are of rescaled values. The priority of a sequence is eta max |error| + (1 - eta) mean |error|.
+    Both networks start from the stored recurrent state and process the burn-in without gradient. The priority of a
+    sequence is eta max |error| + (1 - eta) mean |error|, with errors of rescaled values.
 
     Args:
         network: online and target network.
@@ -90,13 +89,13 @@ def r2d2_loss(
         settings: of the loss.
 
     Returns:
-        The loss and metrics; `td_error` [B] makes the priorities of sequences.
+        The loss and metrics; `td_error` [B] sets the priorities of sequences.
     """
     q, memory = network.unroll(network.online, batch, settings.burn_in)  # [length + n, B, A]
     with network.no_grad():
         q_target, target_memory = network.unroll(network.target, batch, settings.burn_in)
         q_next = best(q[1:], q_target[1:], settings)
-        if len(batch.final_at):  # truncated steps led to observations that no sequence has
+        if len(batch.final_at):  # final observations of truncated episodes are not part of a sequence
             t, b = batch.final_at.unbind(1)
             online = network.step(network.online, batch.final_obs, memory[t, b])
             q_next[t, b] = best(online, network.step(network.target, batch.final_obs, target_memory[t, b]), settings)
@@ -113,7 +112,7 @@ def r2d2_loss(
 
 
 def best(online: Tensor, target: Tensor, settings: RecurrentObjective) -> Tensor:
-    """Return the target values [...] of the best actions, by the online network or without `double` by the target."""
+    """Return the target values [...] of the greedy actions of the online network, or of the target unless `double`."""
     scores = online if settings.double else target
     return target.gather(-1, scores.argmax(-1, keepdim=True)).squeeze(-1)
 
@@ -124,9 +123,9 @@ def rescaled(x: Tensor, epsilon: float) -> Tensor:
 
 
 def original(x: Tensor, epsilon: float) -> Tensor:
-    """Return h^-1(x); no term cancels another, as they do in the paper's form.
+    """Return h^-1(x), in a form without the cancellation of the paper's.
 
-    There the root is d + 1 with d = (sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon) - 1.
+    The paper's root is d + 1 with d = (sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon) - 1.
     """
     size = x.abs()
     d = 2 * size / ((1 + 4 * epsilon * (size + 1 + epsilon)).sqrt() + 1 + 2 * epsilon)

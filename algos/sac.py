@@ -1,7 +1,7 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), with the temperature learned or given.
+"""Soft Actor-Critic (Haarnoja et al. 2018, arXiv:1812.05905), with a learned or fixed entropy coefficient.
 
-Of choices: Christodoulou 2019 (arXiv:1910.07207); with critics of quantiles, of which the greatest are dropped, TQC:
-Kuznetsov et al. 2020 (arXiv:2005.04269).
+Discrete SAC: Christodoulou 2019 (arXiv:1910.07207). Truncated quantile critics, TQC: Kuznetsov et al. 2020
+(arXiv:2005.04269).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from paddock.algos.learning.offpolicy.learners.torch_batch import TorchBatch
     from paddock.algos.learning.offpolicy.learners.torch_networks import ActorCriticNetworks
 
-    Losses = Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]  # by optimizer, and metrics; one step after another
+    Losses = Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]  # losses by optimizer, and metrics, of each step
 
 
 @dataclass(kw_only=True, eq=False)
 class SAC(FromReplay):
-    """Settings (conf/algo/sac.yaml explains each), plan and state."""
+    """Soft Actor-Critic; conf/algo/sac.yaml explains each setting."""
 
     group = "sac"
 
@@ -56,7 +56,7 @@ class SAC(FromReplay):
         self.assemble_with_replay(_head, lambda rows: PolicyNoise(self.learning_starts), self._team)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
+        """Act, store, sample, learn; yield metrics every `log_every_steps` steps, when the state is complete."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -67,18 +67,19 @@ class SAC(FromReplay):
         head, quantiles = architecture.head, self.quantiles
         loss: Loss = sac_losses
         if head.columns:
-            require(not quantiles, f"algo.quantiles={quantiles} is for numbers; algo=dqn learns quantiles of choices")
-            usual, loss = self.target_entropy_scale * math.log(head.width), discrete_sac_losses
+            require(
+                not quantiles, f"algo.quantiles={quantiles} needs continuous actions; use algo=dqn for discrete ones"
+            )
+            default, loss = self.target_entropy_scale * math.log(head.width), discrete_sac_losses
         else:
-            usual = -float(head.components)
-        left = quantiles is None or self.num_dropped_quantiles < quantiles
-        require(
-            left,
-            f"algo.num_dropped_quantiles={self.num_dropped_quantiles} leaves none of algo.quantiles={quantiles}; lower it",
-        )
+            default = -float(head.components)
+        dropped = self.num_dropped_quantiles
+        what = f"algo.num_dropped_quantiles={dropped} must be below algo.quantiles={quantiles}"
+        require(quantiles is None or dropped < quantiles, what)
         if quantiles:
-            loss = partial(tqc_losses, drop=self.num_dropped_quantiles)
-        policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
+            loss = partial(tqc_losses, drop=dropped)
+        target_entropy = default if self.target_entropy is None else self.target_entropy
+        policy = SoftPolicy(self.alpha, self.learn_alpha, target_entropy)
         objective = ActorCriticObjective(policy, self.num_critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []
         needs += [f"algo.num_critics={self.num_critics}"] if self.num_critics > 2 else []
@@ -92,14 +93,14 @@ def _head(actions: spaces.Space[Any]) -> Head:
 
 
 def sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:
-    """Yield the losses of the critics, then of the actor and the temperature.
+    """Yield the losses of the critics, then those of the actor and the entropy coefficient alpha.
 
-    Critics: (Q_i(s, a) - y)^2 / 2 with y = r + gamma^n (min_i Q'_i(s', a') - alpha log pi(a'|s')), where a' is drawn
-    from the policy. Actor: alpha log pi(a|s) - min_i Q_i(s, a). The optimizers named take a step before the next loss
-    is computed. Actions are in [-1, 1].
+    Critics: (Q_i(s, a) - y)^2 / 2 with y = r + gamma^n (min_i Q'_i(s', a') - alpha log pi(a'|s')) and a' ~ pi(s').
+    Actor: alpha log pi(a|s) - min_i Q_i(s, a) with a ~ pi(s). The optimizers of a loss take their step before the next
+    loss is computed. Actions are in [-1, 1].
 
     Args:
-        network: critics, their targets, actor and temperature.
+        network: critics, target critics, actor and alpha.
         batch: transitions; `reward` is the discounted sum of n rewards, `noise` [2, B, A] is standard normal.
         settings: target entropy, and whether alpha is learned.
 
@@ -125,13 +126,13 @@ def sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorC
 def temperature_loss(
     network: ActorCriticNetworks, log_pi: Tensor, settings: ActorCriticObjective, share: Tensor | float = 1.0
 ) -> dict[str, Tensor]:
-    """Return the loss -log(alpha) (E[log pi] + target entropy) of a learned temperature, or nothing.
+    """Return the loss -log(alpha) (E[log pi] + target entropy) of a learned alpha; empty if alpha is fixed.
 
     Args:
-        network: whose `log_alpha` is learned.
-        log_pi: its mean.
-        settings: of the temperature.
-        share: of the target entropy, where not all choices are legal.
+        network: holds `log_alpha`.
+        log_pi: mean log-probability.
+        settings: target entropy, and whether alpha is learned.
+        share: factor of the target entropy, below 1 if some actions are masked.
     """
     policy = settings.policy
     assert isinstance(policy, SoftPolicy)
@@ -141,7 +142,7 @@ def temperature_loss(
 
 
 def discrete_sac_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective) -> Losses:
-    """Yield the losses of `sac_losses` for choices, with expectations over all of them (Christodoulou 2019)."""
+    """Yield the losses of `sac_losses` for discrete actions, with exact expectations (Christodoulou 2019)."""
     alpha = network.alpha
     with network.no_grad():
         pi, log_pi = network.log_probabilities(batch.next_obs)
@@ -164,8 +165,8 @@ def discrete_sac_losses(network: ActorCriticNetworks, batch: TorchBatch, setting
 def tqc_losses(network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective, drop: int) -> Losses:
     """Yield the losses of `sac_losses` with critics of N quantiles (Kuznetsov et al. 2020).
 
-    Targets are the smallest of all critics' quantiles together; `drop` of each critic are left out. The actor learns
-    from the mean of all quantiles.
+    The target pools the quantiles of all C critics and drops the largest C * `drop`. The actor maximizes the mean of all
+    quantiles.
     """
     alpha = network.alpha
     with network.no_grad():

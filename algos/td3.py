@@ -1,7 +1,7 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477), and DDPG by its keys.
+"""Twin Delayed DDPG (TD3, Fujimoto et al. 2018, arXiv:1802.09477), and DDPG.
 
-DDPG (Lillicrap et al. 2016, arXiv:1509.02971) is one critic, an actor that moves with every update, and no noise on
-targets: conf/algo/ddpg.yaml.
+DDPG (Lillicrap et al. 2016, arXiv:1509.02971) has one critic, no delay of actor updates and no target noise, as
+configured by conf/algo/ddpg.yaml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class TD3(FromReplay):
-    """Settings (conf/algo/td3.yaml explains each), plan and state."""
+    """Twin Delayed DDPG; conf/algo/td3.yaml explains each setting."""
 
     group = "td3"
 
@@ -48,7 +48,7 @@ class TD3(FromReplay):
         )
 
     def plan(self) -> Generator[dict[str, float], None, None]:
-        """Act, store, sample, learn: a row every `log_every_steps` steps; the state is complete at every yield."""
+        """Act, store, sample, learn; yield metrics every `log_every_steps` steps, when the state is complete."""
         policies = self.learning
         with self.playing() as rollouts:
             stored = store(rollouts, policies)
@@ -65,15 +65,15 @@ class TD3(FromReplay):
 def td3_losses(
     network: ActorCriticNetworks, batch: TorchBatch, settings: ActorCriticObjective
 ) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
-    """Yield the critics' losses (Q_i(s, a) - y)^2, and every `actor_every` updates the actor's, -Q_1(s, pi(s)).
+    """Yield the critics' loss (Q_i(s, a) - y)^2, and every `actor_every` updates the actor's loss -Q_1(s, pi(s)).
 
-    The target is y = r + gamma^n min_i Q'_i(s', pi'(s') + clipped noise). The optimizers named take a step before the
-    next loss is computed. Actions are in [-1, 1].
+    The target is y = r + gamma^n min_i Q'_i(s', pi'(s') + clipped noise). The optimizers of a loss take their step
+    before the next loss is computed. Actions are in [-1, 1].
 
     Args:
         network: critics, actor and their targets.
         batch: transitions; `reward` is the discounted sum of n rewards, `noise` is standard normal.
-        settings: noise of targets, and delays.
+        settings: target noise and delays.
 
     Yields:
         Losses by optimizer, and metrics.

@@ -89,5 +89,5 @@ class RolloutAlgorithm(abc.ABC):
         return self.evaluation.policy(which, *self.weights())
 
     def evaluated_policy(self) -> tuple[Policy, int]:
-        """See `EvaluatesBeside`."""
+        """See `EvaluatesConcurrently`."""
         return self.evaluation.evaluated_policy()

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from paddock.algos.protocol import ChoosesPlace
+from paddock.algos.protocol import DeclaresPlacement
 from paddock.envs.errors import ConfigError, resolve
 
 from ..runs.checkpoint import StateMismatch
@@ -33,7 +33,7 @@ def resolve_vec(experiment: Experiment) -> Experiment:
         except ConfigError as error:  # the run comes from another machine; all layouts give the same results
             log.info("vec=auto: the earlier layout is unavailable (%s)", error)
     algorithm = experiment.algorithm
-    on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
+    on_pool = not isinstance(algorithm, DeclaresPlacement) or algorithm.plays_on_pool
     on_workers = on_pool and not experiment.pool.in_process
     return _with_vec(experiment, vec.choose(algorithm.env, on_workers, log.info))
 

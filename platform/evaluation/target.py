@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paddock.algos.evolution.niche import Niche
-from paddock.algos.protocol import EvaluatesBeside, KeepsNiches, KeepsPolicies, KeepsVersions, LearnsInEnv
+from paddock.algos.protocol import EvaluatesConcurrently, KeepsNiches, KeepsPolicies, KeepsVersions, LearnsInEnv
 from paddock.envs.errors import require
 from paddock.envs.spec import EnvSpec
 
@@ -149,7 +149,7 @@ def find_policy(
         best = _find_best(run, opposed) if which == "best" else None
         if best == (last := algorithm.policy_iteration("last")):
             return algorithm.policy("last"), last
-        if isinstance(algorithm, EvaluatesBeside) and best == (evaluated := algorithm.evaluated_policy())[1]:
+        if isinstance(algorithm, EvaluatesConcurrently) and best == (evaluated := algorithm.evaluated_policy())[1]:
             return evaluated
         return algorithm.policy(which), algorithm.policy_iteration(which)
     return algorithm.policy(), iteration

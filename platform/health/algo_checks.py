@@ -17,7 +17,7 @@ import numpy as np
 from paddock.algos.pool.late import LatePool
 from paddock.algos.pool.protocol import Pool
 from paddock.algos.pool.serial import SerialPool
-from paddock.algos.protocol import TellsEvents
+from paddock.algos.protocol import RecordsEvents
 
 from ..config.build import build
 from ..config.experiment import build_algorithm, packages
@@ -86,7 +86,7 @@ def play(algorithm: Any, iterations: int, states: Checkpoints) -> PlayedRun:
     rows, kept = list[dict[str, Any]](), list[State]()
     with closing(algorithm.plan()) as plan:
         for row in itertools.islice(plan, iterations):
-            if isinstance(algorithm, TellsEvents):
+            if isinstance(algorithm, RecordsEvents):
                 algorithm.drain_events()
             rows.append(dict(row))
             kept.append(_stored(algorithm, states, len(kept)))

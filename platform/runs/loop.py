@@ -18,7 +18,7 @@ from paddock.algos.protocol import (
     Evaluates,
     Interrupted,
     Metrics,
-    TellsEvents,
+    RecordsEvents,
     Unfinished,
     WaitsForEvaluations,
 )
@@ -170,7 +170,7 @@ def run(
         for row in rows if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
-            events = (*progress.events, *(algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()))
+            events = (*progress.events, *(algorithm.drain_events() if isinstance(algorithm, RecordsEvents) else ()))
             if isinstance(row, Unfinished):
                 progress.unfinished, progress.events = {name: _plain(row[name]) for name in row}, events
                 stopped = signals.caught

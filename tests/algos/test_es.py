@@ -278,7 +278,7 @@ def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture
     es = ES(**settings(pool=BlindPool(), observation_sampling=1.0, eval_every_iterations=100))
     advance(es, 2)
     assert es.observed.count > 0 and np.isfinite(es.observed.mean).all() and np.isfinite(es.observed.m2).all()
-    assert "iteration 2: 2 of 16 episodes had an observation that is no finite number" in caplog.text
+    assert "iteration 2: skipped 2 of 16 episodes with non-finite observations" in caplog.text
 
 
 def test_losing_everyone_ends_the_run_with_the_reason() -> None:

@@ -197,10 +197,10 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
     ("words", "named"),
     [
         (["algo=dqn", "env=pendulum"], "algo=dqn takes one choice"),
-        (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 is for numbers; algo=dqn"),
+        (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 needs continuous actions; use algo=dqn"),
         (
             ["algo=sac", "env=pendulum", "algo.quantiles=5", "algo.num_dropped_quantiles=5"],
-            "algo.num_dropped_quantiles=5 leaves none of algo.quantiles",
+            "algo.num_dropped_quantiles=5 must be below algo.quantiles",
         ),
         (["algo=dqn", "algo.buffer_size=32", "algo.batch_size=64"], "algo.buffer_size=32"),
         (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
