@@ -13,7 +13,7 @@ from pathlib import Path
 from paddock.envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .reports.data import Material, choose_metric, gather, group
+from .reports.data import ReportData, choose_metric, gather, group
 from .reports.page import Html, document, escape, join, paragraph, section
 from .reports.sections.groups import compare
 from .reports.sections.runs import list_commands, list_runs, show_histories, show_speed, show_videos
@@ -63,31 +63,31 @@ def report(folders: Sequence[Path], score: str | None = None, videos_mb: float =
     Raises:
         PaddockError: a folder has neither runs nor sweeps, or no run has the metric.
     """
-    material = gather(folders)
-    compared = [entry for entry in material.entries if not entry.in_sweep]
-    metric = choose_metric(material.entries, score)
+    data = gather(folders)
+    compared = [entry for entry in data.entries if not entry.in_sweep]
+    metric = choose_metric(data.entries, score)
     groups = group(compared, metric)
     title = ", ".join(str(folder) if folder.name.strip(".") else folder.resolve().name for folder in folders)
     return document(
         title,
-        _head(title, material),
+        _head(title, data),
         *compare(groups),
-        *(_sweep(folder, k) for k, folder in enumerate(material.sweeps)),
+        *(_sweep(folder, k) for k, folder in enumerate(data.sweeps)),
         show_speed(groups),
         *show_histories(compared),
-        show_videos(material.entries, videos_mb),
-        list_runs(material.entries, metric),
-        list_commands(material.entries),
+        show_videos(data.entries, videos_mb),
+        list_runs(data.entries, metric),
+        list_commands(data.entries),
     )
 
 
-def _head(title: str, material: Material) -> Html:
-    counts = Counter(entry.state for entry in material.entries)
+def _head(title: str, data: ReportData) -> Html:
+    counts = Counter(entry.state for entry in data.entries)
     listed = ", ".join(f"{count} {state}" for state, count in counts.items())
     now = datetime.datetime.now().astimezone()
     said = f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"
     parts = [Html(f"<h1>{escape(title)}</h1>"), paragraph(said)]
-    for wrong, names in material.notes.items():
+    for wrong, names in data.notes.items():
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         parts.append(paragraph(f"{wrong}: {', '.join(names[:MOST_NAMES])}{more}"))
     return join(parts)

@@ -1,1 +1,1 @@
-"""The page of a report, its sections, plots and statistics."""
+"""HTML reports: page, sections, plots and statistics."""

@@ -1,4 +1,4 @@
-"""Learning curves as plots and pages draw them: of a group, its colour, interquartile mean and interval over seeds."""
+"""Learning curves of groups of runs: interquartile mean and interval over seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 Array = NDArray[np.float64]
-Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
+Line = tuple[Array, Array]  # x [n] increasing, y [n], both finite
 
 EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
 X_AXES = {  # name -> metric, its unit, label
@@ -26,13 +26,13 @@ X_AXES = {  # name -> metric, its unit, label
     "iteration": ("iteration", 1, "iteration"),
     "minutes": ("system/seconds", 60, "computing time (minutes)"),
 }
-EXPLAINED = "bold: interquartile mean (IQM) over seeds as far as all have come, with its 95 % interval; thin: each seed"
-GRID_POINTS = 80  # on which seeds are compared
-FEW_POINTS = 30  # up to so many are marked
+EXPLAINED = "bold: interquartile mean (IQM) over the range that all seeds cover, with 95 % interval; thin: each seed"
+GRID_POINTS = 80  # of the common grid of seeds
+FEW_POINTS = 30  # lines with at most so many points have markers
 
 
 def read_line(columns: Columns, x: str, metric: str) -> Line:
-    """The points of a metric over an axis of `X_AXES`; none where either is missing."""
+    """Return the points of a metric over an axis of `X_AXES`, without NaN."""
     name, unit, _ = X_AXES[x]
     nothing = np.full(len(columns.get("step", ())), np.nan)
     xs, ys = columns.get(name, nothing) / unit, columns.get(metric, nothing)
@@ -41,10 +41,10 @@ def read_line(columns: Columns, x: str, metric: str) -> Line:
 
 
 def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array, Array]:
-    """Lines on one grid over the range that all of them cover.
+    """Interpolate lines on a common grid over the range that all of them cover.
 
     Returns:
-        (x [G], y [R, G]); empty where there is no such range.
+        (x [G], y [R, G]); empty if there is no such range.
     """
     low, high = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
     if high < low:
@@ -54,15 +54,15 @@ def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array
 
 
 def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> Line2D:
-    """Draw the lines of a group's seeds, at least one: the only one bold, or several thin below their mean.
+    """Draw the lines of a group's seeds: a single one bold, several ones thin below their bold mean.
 
     Returns:
-        The bold one, which has the label.
+        The bold line, which has the label.
     """
     bold: dict[str, Any] = {"color": color, "linewidth": 2, "zorder": zorder}
     thin: dict[str, Any] = {"color": color, "zorder": zorder - 0.5}
     xs, ys = lines[0]
-    # The points of a mean line are those of a grid: no measurements, so no marks.
+    # The points of a mean line are grid points, not measurements, so they have no markers.
     marked = len(lines) == 1 and len(xs) <= FEW_POINTS
     if len(lines) > 1:
         for line in lines:
@@ -76,7 +76,7 @@ def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = 
 
 
 def label_x(ax: Axes, x: str) -> None:
-    """Name an axis of `X_AXES` and its ticks."""
+    """Label an axis of `X_AXES` and format its ticks."""
     ax.set_xlabel(X_AXES[x][2])
     ax.margins(x=0.02)
     if x == "step":

@@ -1,4 +1,4 @@
-"""What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
+"""Data of a report: runs, groups of runs that differ only in the seed, and their scores."""
 
 import os
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from .drawing import COLORS
 
 Array = NDArray[np.float64]
 
-MOST_KEYS = 6  # in the name of a group
+MOST_KEYS = 6  # in the label of a group
 
 
 @dataclass(frozen=True, eq=False)
 class ReportedRun:
-    """One run's configuration and numbers."""
+    """Configuration and metrics of a run."""
 
     path: Path
     config: dict[str, Any]
@@ -33,17 +33,17 @@ class ReportedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it computes, the seed excepted."""
+        """Return the settings that affect results, except the seed."""
         return experiment_settings(self.config)
 
     @property
     def env(self) -> str:
-        """What people call its environment; families, which have no id, are called by their class."""
+        """Return the short name of the environment; for families, which have no id, that of their class."""
         settings = self.settings
         return short_name(str(settings.get("env.id") or str(settings.get("env._target_", "?")).rpartition(".")[2]))
 
     def last(self, metric: str) -> float | None:
-        """The last value of a metric; None if there is none."""
+        """Return the last value of a metric; None if there is none."""
         values = self.columns.get(metric, np.empty(0))
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else None
@@ -51,10 +51,10 @@ class ReportedRun:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A run, as far as it can be read."""
+    """Run in a report, possibly incomplete or damaged."""
 
-    name: str  # its path from the folder that was given
-    run: ReportedRun  # of a damaged one, configuration or columns are empty
+    name: str  # path relative to the given folder
+    run: ReportedRun  # a damaged run has an empty configuration or no columns
     state: str
     why: str
     provenance: dict[str, Any]
@@ -63,30 +63,30 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ only in the seed."""
 
     letter: str
     color: str
-    label: str  # what tells it from the other groups
+    label: str  # distinguishes it from other groups
     env: str
     entries: list[Entry]
-    metric: str  # what is compared
-    scores: Array  # [R], the last value of each run that has one
+    metric: str  # compared between groups
+    scores: Array  # [R], last value of each run that has one
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """All that was found."""
+class ReportData:
+    """Everything that a report shows."""
 
     entries: list[Entry]
     sweeps: list[Path]
-    notes: dict[str, list[str]]  # what is wrong -> with which runs
+    notes: dict[str, list[str]]  # problem -> names of runs
 
 
 def read_settings(run: Path) -> dict[str, Any]:
-    """Read a run's configuration, in which `init_from` is run and iteration of a policy, and not where it was found.
+    """Read a run's configuration, with `init_from` as run and iteration instead of a path.
 
-    A repeated run begins with the same one from a file of the first run's folder.
+    A rerun starts from the same policy, in a file of the first run's folder.
 
     Raises:
         FolderError: there is no run, or its configuration is damaged.
@@ -97,11 +97,11 @@ def read_settings(run: Path) -> dict[str, Any]:
     return config
 
 
-def gather(folders: Sequence[Path]) -> Material:
-    """Read every run and find every sweep in some folders.
+def gather(folders: Sequence[Path]) -> ReportData:
+    """Read all runs and find all sweeps in some folders.
 
     Raises:
-        ConfigError: there is no such folder, or neither a run nor a sweep in one.
+        ConfigError: a folder does not exist, or contains neither a run nor a sweep.
     """
     sweeps = list(dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)))
     found: dict[Path, str] = {}
@@ -110,7 +110,7 @@ def gather(folders: Sequence[Path]) -> Material:
         try:
             runs = find_runs(folder)
         except PaddockError:
-            # A sweep that has just begun has no run yet.
+            # A sweep that has just started has no run yet.
             if not any(folder in (sweep, *sweep.parents) for sweep in sweeps):
                 raise
             continue
@@ -123,21 +123,21 @@ def gather(folders: Sequence[Path]) -> Material:
         _read(run, name, *states[run], any(sweep in run.parents for sweep in sweeps), notes)
         for run, name in found.items()
     ]
-    begun = {
+    started = {
         entry.run: entry.name for entry in entries if not entry.in_sweep and entry.run.columns and entry.run.config
     }
-    repeats = find_repeats(list(begun))
+    repeats = find_repeats(list(started))
     if repeats:
-        wrong = "counted once, as they repeat the settings and the seed of another run"
-        notes[wrong] = [f"{begun[repeat]} (of {begun[other]})" for repeat, other in repeats.items()]
-    return Material(entries, sweeps, notes)
+        problem = "counted once, since they repeat the settings and seed of another run"
+        notes[problem] = [f"{started[repeat]} (of {started[other]})" for repeat, other in repeats.items()]
+    return ReportData(entries, sweeps, notes)
 
 
 def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
-    """The metric that is compared: the one asked for, else the return of evaluations, or of training if there are none.
+    """Return the metric to compare: the requested one, else the evaluation return, or without it the training return.
 
     Raises:
-        ConfigError: no run has the one asked for.
+        ConfigError: no run has the requested metric.
     """
     known = {name for entry in entries for name in entry.run.columns}
     if asked is not None:
@@ -147,10 +147,10 @@ def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
 
 
 def group(entries: Sequence[Entry], metric: str) -> list[Group]:
-    """Groups of runs with numbers, each seed once, those of one environment together, the best first."""
-    begun = {entry.run: entry for entry in entries if entry.run.columns and entry.run.config}
-    repeats = find_repeats(list(begun))
-    every = sort_groups(group_by_seed([run for run in begun if run not in repeats]), metric)
+    """Group runs that have metrics by everything except the seed, sorted by environment and score."""
+    started = {entry.run: entry for entry in entries if entry.run.columns and entry.run.config}
+    repeats = find_repeats(list(started))
+    every = sort_groups(group_by_seed([run for run in started if run not in repeats]), metric)
     labels = label_groups(every, with_env=False)
     return [
         Group(
@@ -158,7 +158,7 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
             COLORS[k % len(COLORS)],
             label,
             same[0].env,
-            [begun[run] for run in same],
+            [started[run] for run in same],
             metric,
             np.array([score for run in same if (score := run.last(metric)) is not None]),
         )
@@ -167,7 +167,7 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
 
 
 def group_by_seed(runs: Sequence[ReportedRun]) -> list[list[ReportedRun]]:
-    """Group runs that compute the same but for the seed, in the order of the first of each."""
+    """Group runs that differ only in the seed, in the order of each group's first run."""
     groups: list[tuple[dict[str, Any], list[ReportedRun]]] = []
     for run in runs:
         settings = run.settings
@@ -180,10 +180,10 @@ def group_by_seed(runs: Sequence[ReportedRun]) -> list[list[ReportedRun]]:
 
 
 def find_repeats(runs: Sequence[ReportedRun]) -> dict[ReportedRun, ReportedRun]:
-    """Find runs that repeat another one's settings and seed, as copies do: they are no further samples.
+    """Find runs that repeat another run's settings and seed, such as copies, which are not independent samples.
 
     Returns:
-        Each repeat, and the run that stands for it: of equals the one that has come farthest, or the first.
+        The representative of each repeat: the run with the most steps, or the first of equals.
     """
     repeats: dict[ReportedRun, ReportedRun] = {}
     for group in group_by_seed(runs):
@@ -197,31 +197,33 @@ def find_repeats(runs: Sequence[ReportedRun]) -> dict[ReportedRun, ReportedRun]:
 
 
 def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[ReportedRun]]:
-    """Sort groups by their environments, and those of one environment by the median of a metric's last values."""
+    """Sort groups by environment, and within one by the median of a metric's last values, the best first."""
 
-    def place(group: list[ReportedRun]) -> tuple[str, float]:
+    def sort_key(group: list[ReportedRun]) -> tuple[str, float]:
         values = [value for run in group if (value := run.last(metric)) is not None]
         return group[0].env, -float(np.median(values)) if values else np.inf
 
-    return sorted(groups, key=place)
+    return sorted(groups, key=sort_key)
 
 
 def label_groups(groups: Sequence[list[ReportedRun]], *, with_env: bool = True) -> list[str]:
-    """Name groups by their algorithms, and the keys in which those of one algorithm and environment differ.
+    """Label groups by algorithm and by the keys in which groups of one algorithm and environment differ.
 
     Args:
-        with_env: name environments too, where there are several.
+        groups: runs of each group.
+        with_env: include the environment if there are several.
     """
     settings = [group[0].settings for group in groups]
     names = [
-        {"algo": str(of.get("algo.name", "?")), "env": group[0].env} for of, group in zip(settings, groups, strict=True)
+        {"algo": str(own.get("algo.name", "?")), "env": group[0].env}
+        for own, group in zip(settings, groups, strict=True)
     ]
     envs = {name["env"] for name in names} if with_env else ()
     labels = []
     for name, keys in zip(names, find_differences(names, settings), strict=True):
-        told = [f"{key}={format_value(value)}" for key, value in keys.items()]
-        more = [f"and {len(told) - MOST_KEYS} more"] if len(told) > MOST_KEYS else []
-        labels.append(", ".join([name["algo"], *([name["env"]] if len(envs) > 1 else []), *told[:MOST_KEYS], *more]))
+        listed = [f"{key}={format_value(value)}" for key, value in keys.items()]
+        more = [f"and {len(listed) - MOST_KEYS} more"] if len(listed) > MOST_KEYS else []
+        labels.append(", ".join([name["algo"], *([name["env"]] if len(envs) > 1 else []), *listed[:MOST_KEYS], *more]))
     return labels
 
 
@@ -233,9 +235,9 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
         config = read_settings(run)
         columns = read_columns(run)
         if EVALUATION not in columns:
-            wrong = "no evaluation yet" if columns else "no row yet"
+            wrong = "no evaluation yet" if columns else "no metrics yet"
     except FolderError as error:
-        wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not begun"
+        wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not started"
     if wrong is not None:
         notes.setdefault(wrong, []).append(name)
     return Entry(name, ReportedRun(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
@@ -246,5 +248,5 @@ def _name(run: Path, folder: Path, folders: int) -> str:
 
 
 def _letter(k: int) -> str:
-    """A, B, ... Z, AA, AB, ..."""
+    """Return A, B, ... Z, AA, AB, ..."""
     return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)

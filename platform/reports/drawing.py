@@ -1,4 +1,4 @@
-"""What plots and pages draw with: colours, figures, axes, rows, arrows between rows, and what marks stand for."""
+"""Drawing primitives of plots and pages: colours, figures, axes, rows, arrows and legends."""
 
 from __future__ import annotations
 
@@ -17,40 +17,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
-GREY = COLORS[7]  # of training beside evaluation
-LEGIBLE = 24  # rows of cells up to which each cell has its number
-NAMED = 60  # rows of cells up to which each row and column has its name
+GREY = COLORS[7]  # training curves next to evaluation
+LEGIBLE = 24  # rows of cells up to which each cell shows its value
+NAMED = 60  # rows of cells up to which every row and column is labelled
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
-    """A figure that belongs to no window."""
+    """Return a figure without a window."""
     return matplotlib.figure.Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def open_axes(ax: Axes, color: str = "0.9", linewidth: float = 0.8) -> None:
-    """Leave a grid, below all else, and two sides of the frame."""
+    """Draw a grid in the background, and only two sides of the frame."""
     ax.grid(color=color, linewidth=linewidth)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def name_rows(ax: Axes, names: Sequence[str], **text: Any) -> None:
-    """Make rows of an axis, from the top."""
+    """Label rows along the y axis, from the top."""
     ax.set_yticks(range(len(names)), names, **text)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
 
 
 def mark_whole(axis: Axis) -> None:
-    """Have ticks at whole numbers alone."""
+    """Place ticks at integers only."""
     axis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def explain(ax: Axes, marks: Mapping[str, Mapping[str, Any]], above: bool = True) -> None:
-    """Say what marks stand for, in a line above the axes or inside them.
+    """Add a legend, in a line above the axes or inside them.
 
     Args:
-        marks: what is said -> how its line or marker looks.
+        ax: axes with the marks.
+        marks: label -> style of its line or marker.
+        above: place it above the axes.
     """
     handles = [matplotlib.lines.Line2D([], [], label=label, **style) for label, style in marks.items()]
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
@@ -59,10 +61,12 @@ def explain(ax: Axes, marks: Mapping[str, Mapping[str, Any]], above: bool = True
 
 
 def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float = 4) -> None:
-    """Draw arrows from row to row, those of one time side by side just after it.
+    """Draw arrows between rows; arrows of one time are placed side by side just after it.
 
     Args:
+        ax: axes with the rows.
         moves: (x, from row, to row) in order of x.
+        zorder: of the arrows.
     """
     if not moves:
         return
@@ -72,9 +76,9 @@ def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float
         0.006 * float(np.ptp(ax.get_xlim())),
         0.8 * float(np.diff(times).min(initial=np.inf)) / (counts.max() + 1),
     )
-    beside = np.concatenate([np.arange(count) + 1 for count in counts])
+    offsets = np.concatenate([np.arange(count) + 1 for count in counts])
     ax.quiver(
-        x + apart * beside,
+        x + apart * offsets,
         source,
         np.zeros(len(moves)),
         target - source,
@@ -93,13 +97,13 @@ def draw_arrows(ax: Axes, moves: Sequence[tuple[float, int, int]], zorder: float
 
 
 def draw_cells(values: NDArray[np.float64], names: Sequence[str], colors: str, label: str, **bounds: Any) -> Axes:
-    """Draw a matrix as coloured cells with their numbers; NaN is grey.
+    """Draw a matrix as coloured cells with their values; NaN is grey.
 
     Args:
         values: [N, N].
         names: [N], of rows and of columns.
-        colors: the name of a colour map.
-        label: what the values are.
+        colors: name of a colour map.
+        label: of the colour bar.
         bounds: vmin and vmax of the colours.
     """
     n = len(names)
@@ -123,7 +127,7 @@ def draw_cells(values: NDArray[np.float64], names: Sequence[str], colors: str, l
 
 
 def encode_picture(figure: Figure, suffix: str) -> bytes:
-    """Return the content of a file of a figure, *.png, *.pdf or *.svg."""
+    """Return a figure as the content of a .png, .pdf or .svg file."""
     content = io.BytesIO()
     figure.savefig(content, format=suffix[1:], dpi=150)
     return content.getvalue()

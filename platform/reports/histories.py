@@ -1,4 +1,4 @@
-"""What some algorithms tell of a run beside numbers, as pictures: POET's niches, PBT's members, matches."""
+"""Algorithm-specific pictures of a run: POET's niches, PBT's members, matches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class HistoryKind(NamedTuple):
-    """What some algorithms tell beside numbers."""
+    """Kind of algorithm-specific history."""
 
     title: str
-    read: Callable[..., Any]  # its content, or None where there is none
-    pictures: Mapping[str, Callable[[Any, str], Figure]]  # name -> how to draw the content, given a title
+    read: Callable[..., Any]  # returns the content, or None
+    pictures: Mapping[str, Callable[[Any, str], Figure]]  # name -> function of content and title
 
 
 HISTORIES = (
@@ -30,10 +30,10 @@ HISTORIES = (
 
 
 def read_pictures(run: ReportedRun) -> tuple[str, dict[str, Callable[[str], Figure]]]:
-    """What there is to draw of one run beside its curves.
+    """Return the pictures of a run other than its curves.
 
     Returns:
-        (what it is, name -> how to draw it, given a title); empty of runs that tell nothing, or have not yet.
+        (title, name -> function that draws the picture, given a title); empty without a history.
 
     Raises:
         FolderError: its events cannot be read.

@@ -1,6 +1,6 @@
-"""What POET's niches and PBT's members went through: who came from whom, who lived when, and who took over what.
+"""Histories of POET's niches and PBT's members: parents, lifetimes and takeovers.
 
-It is read from a run's folder alone, so that it can be drawn while the run goes on.
+They are read from the run's folder alone, so that they can be drawn during the run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,21 +21,21 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """A niche, as far as it has come."""
+    """Lifetime of a niche."""
 
     number: int
-    parent: int | None  # whose encoding was mutated; None for the first
+    parent: int | None  # niche whose encoding was mutated; None for the first
     encoding: Encoding
     env: EnvSpec
     born: int  # iteration
     solved: int | None  # iteration
     retired: int | None  # iteration; None: active
-    score: float | None  # the last of its agents'; None: not yet evaluated, or all of that was lost
+    score: float | None  # last score of its agent; None: not evaluated, or lost
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An agent that tried another niche."""
+    """Attempted transfer of an agent to another niche."""
 
     iteration: int
     source: int
@@ -45,29 +45,29 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """All that happened in a run up to now."""
+    """History of a POET run."""
 
     config: Mapping[str, Any]
     columns: Columns
-    lives: Mapping[int, Life]  # by number, in the order of birth
+    lives: Mapping[int, Life]  # by number, in order of creation
     attempts: Sequence[Attempt]  # in order
     now: int  # iteration
 
 
 @dataclass(frozen=True)
 class Span:
-    """The rounds of a member with the same hyperparameters."""
+    """Rounds of a member with the same hyperparameters."""
 
     member: int
-    begun: int  # the first round
+    begun: int  # first round
     settings: Mapping[str, float]
-    origin: int  # the first member that its parameters descend from
-    source: int | None = None  # whose parameters it took over before; None: it began with its own
+    origin: int  # initial member that its parameters descend from
+    source: int | None = None  # member whose parameters it copied before; None: its initial parameters
 
 
 @dataclass(frozen=True, eq=False)
 class PopulationHistory:
-    """All that happened in a run of population based training up to now."""
+    """History of a run of population based training."""
 
     config: Mapping[str, Any]
     columns: Columns
@@ -76,10 +76,12 @@ class PopulationHistory:
 
 
 def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> History | None:
-    """The history of a run's niches; None where no birth has been told: of other algorithms, or before an iteration.
+    """Return the history of a run's niches; None without events of them.
 
     Args:
-        columns: as `results.read_columns` gives them.
+        run: the run's folder.
+        config: its configuration.
+        columns: its metrics, as `results.read_columns` returns them.
 
     Raises:
         FolderError: a journal cannot be read.
@@ -92,10 +94,12 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
 
 
 def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> PopulationHistory | None:
-    """The history of a run's members; None where no birth of one has been told.
+    """Return the history of a run's members; None without events of them.
 
     Args:
-        columns: as `results.read_columns` gives them.
+        run: the run's folder.
+        config: its configuration.
+        columns: its metrics, as `results.read_columns` returns them.
 
     Raises:
         FolderError: a journal cannot be read.
@@ -120,7 +124,7 @@ def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> P
 
 
 def trace_back(population: PopulationHistory, member: int) -> list[tuple[int, int, Span]]:
-    """The spans that a member's parameters went through: (first round, last round, whose span), the last one first."""
+    """Trace a member's parameters back: (first round, last round, span), the latest first."""
     way: list[tuple[int, int, Span]] = []
     last = population.now
     while True:
@@ -132,10 +136,10 @@ def trace_back(population: PopulationHistory, member: int) -> list[tuple[int, in
 
 
 def order_lines(lives: Mapping[int, Life]) -> list[int]:
-    """The numbers from parents to children, depth first and of children the youngest first.
+    """Return the numbers in depth-first order, the youngest child first.
 
-    What stands between a parent and a child in this order was born after the child: an edge drawn between them at the
-    child's birth crosses nothing.
+    Niches between a parent and a child in this order are younger than the child, so the edge that is drawn at the
+    child's creation crosses no line.
     """
     children: dict[int | None, list[int]] = {}
     for number, life in lives.items():
@@ -152,14 +156,14 @@ def order_lines(lives: Mapping[int, Life]) -> list[int]:
 def _lives(events: Sequence[Event], columns: Columns) -> dict[int, Life]:
     solved: dict[int, int] = {}
     retired: dict[int, int] = {}
-    told: dict[int, float] = {}
+    last_scores: dict[int, float] = {}
     for event in events:
         if event.get("event") == "solved":
             solved[event["niche"]] = event["iteration"]
         elif event.get("event") == "retire":
             retired[event["niche"]] = event["iteration"]
         if event.get("event") in ("birth", "solved", "retire") and event.get("score") is not None:
-            told[event["niche"]] = float(event["score"])
+            last_scores[event["niche"]] = float(event["score"])
     lives = {}
     for event in events:
         if event.get("event") != "birth":
@@ -175,7 +179,7 @@ def _lives(events: Sequence[Event], columns: Columns) -> dict[int, Life]:
             born=event["iteration"],
             solved=solved.get(number),
             retired=retired.get(number),
-            score=float(scores[-1]) if len(scores) else told.get(number),
+            score=float(scores[-1]) if len(scores) else last_scores.get(number),
         )
     return lives
 

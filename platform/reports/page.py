@@ -1,6 +1,6 @@
-"""One HTML page that needs no network: its style, its few elements, and pictures that follow its colours.
+"""Self-contained HTML page: style, elements, and pictures that follow its colours.
 
-Text becomes HTML here alone, and all of it is escaped unless it is `Html` already: it may come from any file.
+Text is converted to HTML only here, and escaped unless it is `Html` already, since it may come from any file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-# Colours that stand for the page's own, which differ between light and dark.
+# Placeholders for the page's colours, which differ between light and dark mode.
 INK, LINE = "#0a0b0c", "#0d0e0f"
 FONT: Any = {"svg.fonttype": "none", "font.size": 9.5, "axes.labelsize": 9.5}
 STYLE = """
@@ -73,52 +73,57 @@ pre div { white-space: pre-wrap; overflow-wrap: anywhere; padding-left: 2ch; tex
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Escaped HTML text."""
 
 
 def escape(value: object) -> Html:
-    """HTML that shows the value, unless it is HTML already."""
+    """Escape a value, unless it is HTML already."""
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
-def join(parts: Iterable[object], between: str = "") -> Html:
-    return Html(between.join(map(escape, parts)))
+def join(elements: Iterable[object], between: str = "") -> Html:
+    """Escape and join elements."""
+    return Html(between.join(map(escape, elements)))
 
 
-def document(title: str, *parts: object) -> bytes:
-    """The page, from its parts in order."""
-    icon = '<link rel="icon" href="data:,">'  # else a browser asks the disk, or a server, for favicon.ico
+def document(title: str, *elements: object) -> bytes:
+    """Return the complete page."""
+    icon = '<link rel="icon" href="data:,">'  # otherwise browsers request favicon.ico
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">{icon}'
     text = f"<!doctype html>\n<html lang='en'><head>{head}<title>{escape(title)}</title><style>{STYLE}</style></head>"
-    return f"{text}\n<body><main>\n{join(parts, chr(10))}\n</main></body></html>\n".encode()
+    return f"{text}\n<body><main>\n{join(elements, chr(10))}\n</main></body></html>\n".encode()
 
 
-def section(title: object, note: object, *parts: object) -> Html:
-    """A heading, a line below it if there is one to say, and what follows; nothing if that is nothing."""
-    if not any(parts):
+def section(title: object, note: object, *elements: object) -> Html:
+    """Return a section with a heading, an optional note and its elements; empty without elements."""
+    if not any(elements):
         return Html("")
-    said = paragraph(note) if note else ""
-    return Html(f"<section><h2>{escape(title)}</h2>{said}{join(parts)}</section>")
+    intro = paragraph(note) if note else ""
+    return Html(f"<section><h2>{escape(title)}</h2>{intro}{join(elements)}</section>")
 
 
 def heading(title: object) -> Html:
+    """Return a heading within a section."""
     return Html(f"<h3>{escape(title)}</h3>")
 
 
 def paragraph(text: object, kind: str = "dim") -> Html:
+    """Return a paragraph of a CSS class."""
     return Html(f'<p class="{kind}">{escape(text)}</p>')
 
 
 def code(*lines: str) -> Html:
-    """Commands, each wrapped where it is too long."""
+    """Return a block of commands, which wrap if they are too long."""
     return Html(f"<pre>{join(Html(f'<div>{escape(line)}</div>') for line in lines)}</pre>")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], words: Collection[int] = (0,)) -> Html:
-    """A table that scrolls by itself where it is too wide or too long.
+    """Return a table that scrolls if it is too wide or too long.
 
     Args:
-        words: the columns that are not numbers.
+        head: titles of the columns.
+        rows: cells of each row.
+        words: indices of columns that contain text.
     """
 
     def line(tag: str, cells: Sequence[object]) -> str:
@@ -130,22 +135,24 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], words: Colle
 
 
 def grid(panels: Iterable[Html]) -> Html:
-    """Panels side by side, as many as fit; nothing if there are none."""
+    """Arrange panels side by side; empty without panels."""
     panels = [panel for panel in panels if panel]
     return Html(f'<div class="grid">{join(panels)}</div>' if panels else "")
 
 
 def panel(title: object, content: object, note: object = "") -> Html:
-    """Something to look at, with its title."""
+    """Return content with a title and a note."""
     caption = f"<figcaption><b>{escape(title)}</b> {escape(note)}</figcaption>"
     return Html(f"<figure>{caption}{escape(content)}</figure>")
 
 
 def wide(title: object, content: object, width_in: float) -> Html:
-    """A picture in colours of its own, on white, that scrolls where the page is narrower than it can be.
+    """Return a picture with fixed colours on white, which scrolls on narrow pages.
 
     Args:
-        width_in: as it was drawn; where there is room it is a little larger.
+        title: of the picture.
+        content: the picture.
+        width_in: width of its figure; it is enlarged slightly if the page is wide enough.
     """
     caption = f"<figcaption><b>{escape(title)}</b></figcaption>"
     place = f'<div class="paper" style="max-width: max(42rem, {1.2 * width_in:.1f}in)">{escape(content)}</div>'
@@ -153,17 +160,17 @@ def wide(title: object, content: object, width_in: float) -> Html:
 
 
 def bar(share: float) -> Html:
-    """A share of one, as a bar and in words."""
+    """Return a fraction as a bar and in percent."""
     return Html(f'<span class="bar"><i style="width:{min(max(share, 0), 1):.1%}"></i></span>{share:.0%}')
 
 
 def key(letter: str, color: str) -> Html:
-    """The mark of a group."""
+    """Return the mark of a group."""
     return Html(f'<span class="key" style="background:{color}">{escape(letter)}</span>')
 
 
 def keys(marks: Iterable[tuple[Html, object]]) -> Html:
-    """What marks stand for, side by side; nothing if there are none."""
+    """Return a legend of marks; empty without marks."""
     marks = list(marks)
     if not marks:
         return Html("")
@@ -171,7 +178,7 @@ def keys(marks: Iterable[tuple[Html, object]]) -> Html:
 
 
 def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
-    """Empty axes of a picture in the page's colours."""
+    """Return empty axes in the page's colours."""
     with matplotlib.rc_context(FONT):
         ax = new_figure(width_in, height_in).subplots()
     open_axes(ax, LINE, 0.7)
@@ -183,21 +190,24 @@ def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
 
 
 def picture(figure: Figure | SubFigure, name: str, label: str) -> Html:
-    """A figure as inline SVG.
+    """Return a figure as inline SVG.
 
     Args:
-        name: a word, the only one of its kind in the page: identifiers of all pictures share one space.
-        label: what a screen reader says.
+        figure: to draw.
+        name: unique word within the page, which prefixes the SVG's identifiers.
+        label: text for screen readers.
     """
-    assert isinstance(figure, matplotlib.figure.Figure)  # as far as types tell, axes might lie in a part of one
+    assert isinstance(figure, matplotlib.figure.Figure)  # not a SubFigure
     buffer = io.StringIO()
     with matplotlib.rc_context(FONT | {"svg.hashsalt": name}):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
-    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)  # it would be the whole page's
+    svg = re.sub(
+        r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL
+    )  # it would apply to the whole page
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
-    said = f'role="img" aria-label="{escape(label)}"'  # which may have a backslash, of a folder's name
-    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', lambda found: f"<svg {found[1]} {said}>", svg, count=1)
+    attributes = f'role="img" aria-label="{escape(label)}"'  # may contain a backslash from a folder's name
+    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', lambda found: f"<svg {found[1]} {attributes}>", svg, count=1)
     return Html(svg.replace("xlink:href", "href").replace(INK, "currentColor").replace(LINE, "var(--line)"))

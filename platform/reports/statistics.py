@@ -1,4 +1,4 @@
-"""Scores of few seeds, compared fairly (Agarwal et al. 2021, arXiv:2108.13264); the numbers are those of rliable.
+"""Statistics of scores with few seeds (Agarwal et al. 2021, arXiv:2108.13264), identical to rliable's.
 
 Scores are [..., R, N]: R runs, which differ in the seed, on each of N tasks.
 """
@@ -15,11 +15,11 @@ Statistic = Callable[[Array], Array]  # [..., R, N] -> [...]
 
 LEVEL = 0.95  # of an interval
 RESAMPLES = 2000
-CHUNK = 1 << 21  # numbers of resamples that are held at once
+CHUNK = 1 << 21  # resampled values in memory at once
 
 
 def interquartile_mean(scores: ArrayLike) -> Array:
-    """The mean of the middle half of all scores of all tasks.
+    """Return the mean of the middle half of all scores of all tasks.
 
     Args:
         scores: [..., R, N].
@@ -32,7 +32,7 @@ def interquartile_mean(scores: ArrayLike) -> Array:
 
 
 def mean(scores: ArrayLike) -> Array:
-    """The mean of all scores of all tasks: [..., R, N] -> [...]."""
+    """Return the mean of all scores of all tasks: [..., R, N] -> [...]."""
     return np.mean(np.asarray(scores, np.float64), axis=(-2, -1))
 
 
@@ -43,14 +43,16 @@ def interval(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> tuple[Array, Array]:
-    """A percentile interval of a statistic, by the bootstrap stratified by tasks: runs are drawn anew in each of them.
+    """Return a percentile interval of a statistic by stratified bootstrap: runs are resampled within each task.
 
     Args:
         scores: [..., R, N].
-        seed: decides every draw.
+        statistic: [..., R, N] -> [...].
+        seed: of the resampling.
+        resamples: number of bootstrap samples.
 
     Returns:
-        (low [...], high [...]); NaN of a single run, of which there is nothing to tell.
+        (low [...], high [...]); NaN for a single run.
     """
     scores = np.asarray(scores, np.float64)
     if scores.shape[-2] < 2:
@@ -62,12 +64,13 @@ def interval(
 def performance_profile(
     scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[Array, Array, Array]:
-    """The share of runs, over all tasks, that score above each threshold, with its interval.
+    """Return the share of runs, over all tasks, that score above each threshold, with its interval.
 
     Args:
         scores: [R, N].
         thresholds: [K].
-        seed: as of `interval`.
+        seed: of the resampling.
+        resamples: number of bootstrap samples.
 
     Returns:
         (share, low, high), [K] each.
@@ -77,7 +80,7 @@ def performance_profile(
 
 
 def improvement(x: ArrayLike, y: ArrayLike) -> Array:
-    """The probability that a run of X scores above one of Y on a task, the mean over tasks; a tie counts half.
+    """Return the probability that a run of X scores above one of Y, averaged over tasks; ties count half.
 
     Args:
         x: [..., R, N].
@@ -87,7 +90,7 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
         [...].
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    # The statistic U is wanted alone, and the asymptotic p-value is the cheaper one.
+    # Only the U statistic is used, and the asymptotic p-value is cheaper.
     wins = scipy.stats.mannwhitneyu(x, y, axis=-2, method="asymptotic").statistic
     return np.mean(wins / (x.shape[-2] * y.shape[-2]), axis=-1)
 
@@ -95,14 +98,16 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
 def improvement_interval(
     x: ArrayLike, y: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """A percentile interval of `improvement`, by drawing the runs of X and of Y anew in each task.
+    """Return a percentile interval of `improvement`, resampling the runs of X and Y within each task.
 
     Args:
         x: [R, N].
         y: [S, N].
+        seed: of the resampling.
+        resamples: number of bootstrap samples.
 
     Returns:
-        (low, high); NaN where one side is a single run.
+        (low, high); NaN if one side is a single run.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
@@ -114,7 +119,7 @@ def improvement_interval(
 def _percentiles(
     statistic: Callable[..., Array], samples: Sequence[Array], seed: int, resamples: int
 ) -> tuple[Array, Array]:
-    """The bounds that hold so large a share of a statistic of samples [..., R, N], each drawn anew."""
+    """Return the bounds of the central `LEVEL` of a statistic over resampled samples [..., R, N]."""
     generator = np.random.Generator(np.random.Philox(key=seed))
     most = max(CHUNK // sum(sample.size for sample in samples), 1)
     counts = [min(most, resamples - done) for done in range(0, resamples, most)]
@@ -125,7 +130,7 @@ def _percentiles(
 
 
 def _resample(scores: Array, count: int, generator: np.random.Generator) -> Array:
-    """[..., R, N] -> [..., count, R, N]; what is drawn is the same for all that comes before."""
+    """Resample [..., R, N] -> [..., count, R, N], with the same indices for all leading dimensions."""
     runs, number = scores.shape[-2:]
     rows = generator.integers(runs, size=(count, runs, number))
     return scores[..., rows, np.arange(number)]

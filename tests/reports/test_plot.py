@@ -246,9 +246,9 @@ def test_matches_of_one_player_have_points_and_no_ratings(
     (run / "matches.json").write_text(json.dumps({"players": players, "points": [[None, 0.5], [0.5, None]]}))
     assert main(run)[:2] == (0, f"{run}/curves.png\n{run}/points.png\n")
     (said,) = caplog.messages
-    assert "elo.png is left out: matches.json rates nobody" in said
+    assert "elo.png is left out: matches.json has no ratings" in said
     code, out, err = main(run, "show=elo")
-    assert (code, out, err.count("\n")) == (2, "", 1) and "matches.json rates nobody, as not all played all" in err
+    assert (code, out, err.count("\n")) == (2, "", 1) and "matches.json has no ratings" in err
 
 
 # Bad input

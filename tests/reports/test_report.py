@@ -135,7 +135,7 @@ def test_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
     ):
         assert said in reader.text
     assert reader.tags.count("video") == 1
-    assert "left out (videos_mb=0.02, at most 12): es2/long.webm (0.0 MB)" in reader.text
+    assert "omitted (videos_mb=0.02, at most 12): es2/long.webm (0.0 MB)" in reader.text
     provenance = json.loads((tree / "es1/provenance.json").read_text())
     assert provenance["command"] in reader.text
     assert (provenance["commit"] or "unknown") in reader.text
@@ -155,7 +155,7 @@ def test_page_refers_to_nothing_outside(page: bytes) -> None:
 
 def test_damaged_and_unfinished_runs_are_named(page: bytes) -> None:
     text = Reader(page).text
-    assert "no row yet: begun" in text
+    assert "no metrics yet: begun" in text
     assert "config.yaml is damaged" in text
     assert "14 done, 1 lost" in text or "1 lost, 14 done" in text
 
@@ -236,7 +236,7 @@ def test_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> None:
     for name, seed, length in (("one", 1, 2), ("copy", 1, 2), ("short", 1, 1), ("two", 2, 2)):
         write(tmp_path / name, rows[:length], CONFIG | {"seed": seed})
     material = gather([tmp_path])
-    said = "counted once, as they repeat the settings and the seed of another run"
+    said = "counted once, since they repeat the settings and seed of another run"
     assert material.notes == {said: ["one (of copy)", "short (of copy)"]}
     (only,) = group(material.entries, "eval/return_mean")
     assert [entry.name for entry in only.entries] == ["copy", "two"]
@@ -265,9 +265,9 @@ def test_run_and_its_rerun_begin_with_the_same_policy(tmp_path: Path) -> None:
 def test_single_group_is_drawn_with_its_training(tmp_path: Path) -> None:
     rows = [{"train/return_mean": 1.0, "eval/return_mean": 2.0}] * 2
     write(tmp_path / "es", rows, CONFIG)
-    assert "grey: mean return in training" in Reader(report([tmp_path])).text
+    assert "grey: mean training return" in Reader(report([tmp_path])).text
     write(tmp_path / "ppo", rows, CONFIG | {"algo": {"name": "ppo"}})
-    assert "grey: mean return in training" not in Reader(report([tmp_path])).text
+    assert "grey: mean training return" not in Reader(report([tmp_path])).text
 
 
 def test_commands_have_no_paths_of_the_machine(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Pictures of what some algorithms tell beside numbers."""
+"""Algorithm-specific pictures."""

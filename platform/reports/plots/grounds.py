@@ -1,4 +1,4 @@
-"""What the niches of a run of POET look like, for environments that have a ground to walk on."""
+"""Terrain of a POET run's niches, for environments with a ground to walk on."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-MOST = 30  # grounds of a picture
-SEED = 0  # of a ground where every episode has another one
+MOST = 30  # grounds in a picture
+SEED = 0  # used if the ground differs between episodes
 EARTH, FORMER_EARTH, STONE = "#66994c", "#b5b8a8", "#555555"
 
 
 @runtime_checkable
 class HasGround(Protocol):
-    """An environment whose ground can be drawn, once an episode has begun."""
+    """Environment whose ground can be drawn after a reset."""
 
     ground: Ground
 
 
 def draw_grounds(history: History, title: str) -> Figure:
-    """The ground of each niche, in the order of birth and all to one scale."""
+    """Draw the ground of each niche to one scale, in order of creation."""
     every = list(history.lives.values())
     chosen = [every[k] for k in spread(len(every), MOST)]
     shapes = [_ground(life) for life in chosen]
@@ -56,7 +56,7 @@ def draw_grounds(history: History, title: str) -> Figure:
             ax.fill(*corners.T, facecolor=STONE, edgecolor=STONE, linewidth=0.5, zorder=2)
         earth = EARTH if life.retired is None else FORMER_EARTH
         ax.fill_between(x, y, low, facecolor=earth, edgecolor="black", linewidth=0.4, zorder=3)
-        ax.set_title(_tell(life), fontsize=7.5, loc="left", pad=2)
+        ax.set_title(_describe(life), fontsize=7.5, loc="left", pad=2)
         ax.set_aspect(stretch)
         ax.set_xlim(x[0], x[0] + length)
         ax.set_ylim(low, high)
@@ -65,18 +65,18 @@ def draw_grounds(history: History, title: str) -> Figure:
         ax.spines[["top", "right", "left"]].set_visible(False)
     for ax in panels.flat[max(len(chosen) - columns, 0) : len(chosen)]:
         ax.tick_params(labelbottom=True)
-    figure.supxlabel("way along the course, m", fontsize="small")
+    figure.supxlabel("distance (m)", fontsize="small")
     figure.suptitle("\n".join([f"{title}: grounds", *_notes(chosen, len(every), stretch)]), fontsize="medium")
     return figure
 
 
 def spread(count: int, most: int) -> list[int]:
-    """At most so many of the numbers below `count`, the first and the last included, evenly."""
+    """Return at most `most` evenly spaced numbers below `count`, including the first and the last."""
     return [int(k) for k in np.unique(np.linspace(0, count - 1, min(count, most)).round())]
 
 
 def _ground(life: Life) -> tuple[Array, Array, Array]:
-    """x [L], y [L] and the corners of boxes [K, 4, 2], m."""
+    """Return x [L], y [L] and the corners of boxes [K, 4, 2], in metres."""
     env = life.env.make()
     try:
         env.reset(seed=SEED)
@@ -84,25 +84,25 @@ def _ground(life: Life) -> tuple[Array, Array, Array]:
     finally:
         env.close()
     if not isinstance(walked, HasGround):
-        raise ConfigError(f"{short_name(life.env.id)} has no ground; env=terrains and env=terrains_cppn have one")
+        raise ConfigError(f"{short_name(life.env.id)} has no ground to draw; use env=terrains or env=terrains_cppn")
     return walked.ground.x, walked.ground.y, walked.ground.boxes
 
 
-def _tell(life: Life) -> str:
+def _describe(life: Life) -> str:
     span = f"from {life.born}" if life.retired is None else f"{life.born} to {life.retired}"
-    parts = [f"niche {life.number}: {span}"] + ([] if life.score is None else [f"score {life.score:.4g}"])
-    parts += ["not solved" if life.solved is None else f"solved in {life.solved}"]
-    return ", ".join(parts)
+    facts = [f"niche {life.number}: {span}"] + ([] if life.score is None else [f"score {life.score:.4g}"])
+    facts += ["not solved" if life.solved is None else f"solved in {life.solved}"]
+    return ", ".join(facts)
 
 
 def _notes(chosen: Sequence[Life], total: int, stretch: float) -> list[str]:
-    """What is to be said of all grounds."""
-    lines = ["niche: iterations of its life, its last score, and the iteration that solved it"]
+    """Return notes that apply to all grounds."""
+    lines = ["niche: iterations of its lifetime, last score, and the iteration that solved it"]
     notes = [f"{len(chosen)} of {total} niches"] if len(chosen) < total else []
     notes += [f"heights × {stretch:g}"] if stretch != 1 else []
     notes += ["grey: retired"] if any(life.retired is not None for life in chosen) else []
     lines += ["; ".join(notes)] if notes else []
     arguments = [life.env.arguments for life in chosen]
     if any(given.get("ground") is None and given.get("cppn") is None for given in arguments):
-        lines.append(f"drawn with seed {SEED}: in training, every episode has another ground of its kind")
+        lines.append(f"drawn with seed {SEED}; in training, every episode generates a new ground")
     return lines

@@ -1,4 +1,4 @@
-"""Pictures of matches: Elo ratings with intervals, and who took how many of the points of whom."""
+"""Pictures of matches: Elo ratings with intervals, and shares of points between players."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from ..drawing import COLORS, draw_cells, mark_whole, new_figure, open_axes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MATCHES = "matches.json"  # in a run's folder, as `python -m paddock.evaluate RUN matrix=RUN/matches.json` writes it
+MATCHES = "matches.json"  # in a run's folder, written by `python -m paddock.evaluate RUN matrix=RUN/matches.json`
 
 
 def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what `paddock.evaluate` has written of matches into a run's folder, if it has."""
+    """Read the matches that `paddock.evaluate` wrote into a run's folder; None if there are none."""
     path = run / MATCHES
     return json.loads(path.read_text()) if path.is_file() else None
 
 
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
-    """Ratings with 95 % intervals: of a run's own policies over its iterations, of others as lines across.
-
-    Of a league each policy has a curve of its own.
+    """Draw ratings with 95 % intervals: a curve over iterations for each population of the run, lines for others.
 
     Raises:
-        ConfigError: they are of one player against each of the others alone, which rates nobody.
+        ConfigError: the matches are not a round robin, so they have no ratings.
     """
     rated = all(set(RATING) <= player.keys() for player in matches["players"])
     remedy = f"write it by paddock.evaluate RUN matrix=RUN/{MATCHES}"
-    require(rated, f"{MATCHES} rates nobody, as not all played all; {remedy}")
+    require(rated, f"{MATCHES} has no ratings, since it is not a round robin; {remedy}")
     figure = new_figure(9, 4.5)
     ax = figure.subplots()
     own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
@@ -49,8 +47,8 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
     if len(own) > 1:
         ax.legend(frameon=False, fontsize="small")
     ours = {k for which in own.values() for k in which}
-    strangers = [k for k in range(len(matches["players"])) if k not in ours and k not in others]
-    for number, k in enumerate([*others, *strangers]):
+    external = [k for k in range(len(matches["players"])) if k not in ours and k not in others]
+    for number, k in enumerate([*others, *external]):
         player, color = matches["players"][k], COLORS[(len(own) + number) % len(COLORS)]
         ax.axhspan(player["low"], player["high"], color=color, alpha=0.08, linewidth=0)
         ax.axhline(player["elo"], color=color, linewidth=1.2, linestyle="--")
@@ -64,23 +62,23 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
             fontsize="small",
             color=color,
             annotation_clip=False,
-            parse_math=False,  # a run's folder may be called anything
+            parse_math=False,  # a folder's name may contain a dollar sign
         )
     open_axes(ax)
     mark_whole(ax.xaxis)
     ax.set_xlabel("iteration")
-    ax.set_ylabel("Elo, the mean of all is 0")
-    ax.set_title(f"{title}: rating over its own history, 95 %" if title else "Ratings over a run's history, 95 %")
+    ax.set_ylabel("Elo (mean of all players: 0)")
+    ax.set_title(f"{title}: ratings over the run, 95 % intervals" if title else "Ratings over a run, 95 % intervals")
     return figure
 
 
 def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
-    """A cell for each two players: the share of points that the row's took of the column's, in percent."""
+    """Draw a cell for each pair of players: the row player's share of points in percent."""
     names = [player["name"] for player in matches["players"]]
     points = np.array([[np.nan if share is None else share for share in row] for row in matches["points"]])
-    ax = draw_cells(100 * points, names, "RdBu", "% of points: a win 1, a draw 1/2", vmin=0, vmax=100)
+    ax = draw_cells(100 * points, names, "RdBu", "% of points (win 1, draw 1/2)", vmin=0, vmax=100)
     ax.set_xlabel("against")
-    ax.set_ylabel("points of")
+    ax.set_ylabel("player")
     ax.set_title(title, fontsize="medium")
     figure = ax.figure
     assert isinstance(figure, matplotlib.figure.Figure)
@@ -88,7 +86,7 @@ def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
 
 
 def _own(matches: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the players that are the run's own, in the order of their iterations, by their policies' names."""
+    """Return the run's own players by population, in order of their iterations."""
     own: dict[str, list[int]] = {}
     for k, player in enumerate(matches["players"]):
         population = player.get("population", "")

@@ -1,4 +1,4 @@
-"""Pictures of population based training (arXiv:1711.09846): who took over from whom, and schedules that came of it."""
+"""Pictures of population based training (arXiv:1711.09846): lineage and resulting hyperparameter schedules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAINT = "0.75"  # of members that the last leader has nothing of
+FAINT = "0.75"  # colour of members that are not ancestors of the last leader
 SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1.2), "pbt/worst": ("worst", FAINT, 1.2)}
 
 
 def draw_lineage(population: PopulationHistory, title: str) -> Figure:
-    """A row a member over rounds: the colour says from which first member it descends, arrows who took over."""
+    """Draw a row per member over rounds: the colour shows the initial ancestor, arrows show takeovers."""
     members = list(population.spans)
     row = {member: k for k, member in enumerate(members)}
     ends = {member: _ends(population, member) for member in members}
@@ -60,7 +60,7 @@ def draw_lineage(population: PopulationHistory, title: str) -> Figure:
 
 
 def draw_schedule(population: PopulationHistory, title: str) -> Figure:
-    """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
+    """Draw scores and hyperparameters over rounds: each member's, with the last leader's ancestry in bold."""
     names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
     figure = new_figure(9, 1.2 + 2.1 * (1 + len(names)))
     top, *panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
@@ -85,7 +85,7 @@ def draw_schedule(population: PopulationHistory, title: str) -> Figure:
     _span_rounds((panels or [top])[-1], population.now)
     if panels:
         way_style, style = {"color": COLORS[0], "linewidth": 2.2}, {"color": FAINT, "linewidth": 1}
-        explain(panels[0], {"the last leader's way": way_style, "all members": style}, above=False)
+        explain(panels[0], {"ancestry of the last leader": way_style, "all members": style}, above=False)
     top.set_title(f"{title}: schedule of the last leader, member {leader}")
     return figure
 
@@ -97,10 +97,10 @@ PICTURES: Mapping[str, Callable[[PopulationHistory, str], Figure]] = {
 
 
 def _ends(population: PopulationHistory, member: int) -> list[tuple[int, int, Span]]:
-    """A member's spans: (first round, last round, span)."""
+    """Return a member's spans: (first round, last round, span)."""
     spans = population.spans[member]
     starts = [span.begun for span in spans[1:]] + [population.now + 1]
-    # What was taken over after the last round has not been used yet.
+    # A takeover after the last round has not been used yet.
     return [(span.begun, end - 1, span) for span, end in zip(spans, starts, strict=True) if span.begun < end]
 
 
@@ -110,7 +110,7 @@ def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any)
 
 
 def _leaders(population: PopulationHistory) -> list[tuple[int, int]]:
-    """(round, member) of each round that has told."""
+    """Return (round, member) of each round with a known leader."""
     columns = population.columns
     rounds, leaders = (columns.get(name, np.empty(0)) for name in ("iteration", "pbt/leader"))
     return [(int(t), int(m)) for t, m in zip(rounds, leaders, strict=False) if np.isfinite(m)]
@@ -128,4 +128,4 @@ def _colors(members: list[int]) -> dict[int, Any]:
 
 
 def _enumerate(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers)) if len(numbers) <= 6 else f"{len(numbers)} first ones"
+    return ", ".join(map(str, numbers)) if len(numbers) <= 6 else f"{len(numbers)} initial members"

@@ -1,4 +1,4 @@
-"""Pictures of a run of POET (arXiv:1901.01753, arXiv:2003.08536): its niches, and what came of them."""
+"""Pictures of a POET run (arXiv:1901.01753, arXiv:2003.08536): lineage of niches and ANNECS."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINT = 1 / 72  # inch
-LETTER = 0.062  # inches that one of small text takes on the average
-# Yellow lines would not be seen on white.
+LETTER = 0.062  # mean width of a small letter, inches
+# Without yellow, which is invisible on white.
 DIFFICULTY = ["#0d0887", "#6a00a8", "#b12a90", "#e16462", "#fca636"]
 
 
 def draw_lineage(history: History, title: str) -> Figure:
-    """The tree of niches over iterations: a line for each life, edges from parents, arrows for agents that moved."""
+    """Draw the tree of niches over iterations: a line per lifetime, edges from parents, arrows for transfers."""
     lives, now = history.lives, history.now
     order = order_lines(lives)
     row = {number: k for k, number in enumerate(order)}
     difficulty, label = measure_difficulty(history)
     colors, scale = _colors(), matplotlib.colors.Normalize(0, max(difficulty.values()) or 1)
 
-    height = min(max(0.26 * len(order), 2.2), 12.0)  # room for a line of the label beside the colours
+    height = min(max(0.26 * len(order), 2.2), 12.0)  # high enough for the label of the colour bar
     figure = new_figure(10, height + 1.3)
     ax = figure.subplots()
     _span_iterations(ax, now)
@@ -54,7 +54,7 @@ def draw_lineage(history: History, title: str) -> Figure:
         if life.solved is not None:
             style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
             ax.plot(life.solved, row[number], "*", markersize=thickness + 5.5, zorder=5, **style)
-    # Arrows stand to the right of their iteration, as agents move when niches have been born.
+    # Arrows are placed right of their iteration, since transfers follow the creation of niches.
     moves = [(move.iteration, row[move.source], row[move.target]) for move in history.attempts if move.accepted]
     draw_arrows(ax, moves)
     _name_lines(ax, [(lives[number].retired or now, number) for number in order], pitch)
@@ -75,9 +75,9 @@ def draw_lineage(history: History, title: str) -> Figure:
 
 
 def draw_annecs(history: History, title: str) -> Figure:
-    """The accumulated number of novel environments created and solved, and what goes on beside it."""
+    """Draw the accumulated number of novel environments created and solved, active niches and transfers."""
     columns = history.columns
-    require("poet/annecs" in columns, "no number of poet/annecs has been logged yet; wait for an iteration")
+    require("poet/annecs" in columns, "poet/annecs has not been logged yet; wait for an iteration")
     figure = new_figure(8, 6)
     upper, lower = figure.subplots(2, sharex=True)
     other = lower.twinx()
@@ -85,7 +85,7 @@ def draw_annecs(history: History, title: str) -> Figure:
     marker = "o" if len(x) == 1 else None
     novel = {
         "poet/annecs_admitted": ("admitted, solved or not", "#fdbe85", 4.5),
-        "poet/annecs": ("ANNECS: admitted, and solved since", COLORS[0], 2.0),
+        "poet/annecs": ("ANNECS: admitted and solved", COLORS[0], 2.0),
     }
     active = {"poet/active": ("active niches", COLORS[2], 2.0)}
     transfers = {"poet/transfers": ("accepted transfers", COLORS[3], 2.0)}
@@ -98,7 +98,7 @@ def draw_annecs(history: History, title: str) -> Figure:
             y = columns.get(metric, np.full(len(x), np.nan))
             ax.step(x, y, where="post", label=label, color=color, linewidth=width, marker=marker)
             top = max(top, float(np.nanmax(y, initial=0)))
-        # Lines of both scales would else end at one height.
+        # Different limits keep the lines of both scales apart.
         ax.set_ylim(-0.03 * top, (1.3 if ax is lower else 1.06) * top)
         mark_whole(ax.yaxis)
         if ax is not upper:
@@ -119,7 +119,7 @@ PICTURES: Mapping[str, Callable[[History, str], Figure]] = {
 
 
 def measure_difficulty(history: History) -> tuple[dict[int, float], str]:
-    """How far each niche is from where the family begins, and what that means in the family's own words."""
+    """Return each niche's distance from the family's first environment, and a description of the distance."""
     family: Family = build("env", history.config["env"])
     flat = family.flat()
     measured = {number: family.distance(flat, life.encoding) for number, life in history.lives.items()}
@@ -128,14 +128,14 @@ def measure_difficulty(history: History) -> tuple[dict[int, float], str]:
 
 
 def _span_iterations(ax: Axes, last: int) -> None:
-    room = max(0.04 * (last - 1), 0.5)
-    ax.set_xlim(1 - room, last + 1.5 * room)
+    margin = max(0.04 * (last - 1), 0.5)
+    ax.set_xlim(1 - margin, last + 1.5 * margin)
     mark_whole(ax.xaxis)
     ax.set_xlabel("iteration")
 
 
 def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None:
-    """Write the number of a niche to the right of its line, where no edge is; of close lines, some."""
+    """Write niche numbers to the right of their lines; only some if the lines are close."""
     every = int(np.ceil(7 / pitch))
     for k, (end, number) in list(enumerate(ends))[::every]:
         text = ax.annotate(str(number), (end, k), (6, 0), textcoords="offset points", va="center", fontsize=7, zorder=6)
@@ -144,7 +144,7 @@ def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None
 
 def _explain_marks(ax: Axes, lives: Collection[Life], moves: bool) -> None:
     marks = {
-        "born": ("o", True),
+        "created": ("o", True),
         "retired": ("|", any(life.retired is not None for life in lives)),
         "active": (">", any(life.retired is None for life in lives)),
         "solved": ("*", any(life.solved is not None for life in lives)),

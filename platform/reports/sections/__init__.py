@@ -1,1 +1,1 @@
-"""Sections of the report's page, one file each."""
+"""Sections of a report."""

@@ -1,4 +1,4 @@
-"""The part of a report that compares groups of runs: a table, learning curves, scores, and who is likely better."""
+"""Sections that compare groups of runs: summary, learning curves, scores and probabilities of improvement."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MOST = 10  # groups in a picture
-SPOKEN = {"eval/return_mean": "mean return of evaluations", "train/return_mean": "mean return in training"}
+TITLES = {"eval/return_mean": "mean return of evaluations", "train/return_mean": "mean return in training"}
 
 
 def compare(groups: Sequence[Group]) -> list[Html]:
-    """The sections about groups; those without data are empty."""
+    """Return the sections about groups; those without data are empty."""
     return [_summary(groups), _curves(groups), _scores(groups), _improvements(groups), compare_over_tasks(groups)]
 
 
 def shown(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups with scores of each environment, as many as a picture can hold."""
+    """Return the groups with scores by environment, at most `MOST` each."""
     return {
         env: [group for group in groups if group.env == env and len(group.scores)][:MOST]
         for env in dict.fromkeys(group.env for group in groups if len(group.scores))
@@ -39,7 +39,7 @@ def shown(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def list_marks(groups: Sequence[Group]) -> Html:
-    """What the marks of groups stand for, if there is more than one."""
+    """Return the legend of groups, if there is more than one."""
     return keys((key(group.letter, group.color), group.label) for group in groups) if len(groups) > 1 else Html("")
 
 
@@ -47,10 +47,10 @@ def _summary(groups: Sequence[Group]) -> Html:
     metric = groups[0].metric if groups else ""
     rows = [_row(group) for group in groups]
     head = ("", "group", "environment", "seeds", "IQM", "95 % interval", "median", "lowest", "highest", "steps")
-    training = " Nothing has been evaluated, so these are returns in training." if metric == TRAINING else ""
+    training = " There are no evaluations, so these are training returns." if metric == TRAINING else ""
     note = (
-        f"Runs that differ in nothing but the seed. Their score is the last {SPOKEN.get(metric, metric)}; IQM is the "
-        f"mean of the middle half, its interval a bootstrap over seeds.{training}"
+        f"Runs that differ only in the seed. Their score is the last {TITLES.get(metric, metric)}; IQM is the "
+        f"interquartile mean, with a bootstrap interval over seeds.{training}"
     )
     return section("Groups", note, table(head, rows, words=(0, 1, 2))) if rows else Html("")
 
@@ -69,11 +69,11 @@ def _row(group: Group) -> list[object]:
 
 
 def _curves(groups: Sequence[Group]) -> Html:
-    """Curves over environment steps, and of a single environment over time too."""
+    """Return curves over environment steps, and for a single environment also over time."""
     by_env = {env: [group for group in groups if group.env == env] for env in dict.fromkeys(g.env for g in groups)}
     metric = groups[0].metric if groups else ""
     panels = [
-        panel(env, drawn, f"{SPOKEN.get(metric, metric)} over {X_AXES[x][2]}{_cut(same)}{_say_training(same)}")
+        panel(env, drawn, f"{TITLES.get(metric, metric)} over {X_AXES[x][2]}{_cut(same)}{_training_note(same)}")
         for k, (env, same) in enumerate(by_env.items())
         for x in (("step", "minutes") if len(by_env) == 1 else ("step",))
         if (drawn := _draw_curves(same[:MOST], metric, x, f"curves{k}-{x}"))
@@ -103,7 +103,7 @@ def _draw_lines(ax: Axes, group: Group, x: str, metric: str, color: str, zorder:
 
 
 def _has_training(groups: Sequence[Group]) -> bool:
-    """Whether training is drawn beside evaluation, as `paddock.plot` does for a group alone."""
+    """Return whether to draw training next to evaluation, as `paddock.plot` does for a single group."""
     return (
         len(groups) == 1
         and groups[0].metric == EVALUATION
@@ -111,8 +111,8 @@ def _has_training(groups: Sequence[Group]) -> bool:
     )
 
 
-def _say_training(groups: Sequence[Group]) -> str:
-    return "; grey: mean return in training" if _has_training(groups) else ""
+def _training_note(groups: Sequence[Group]) -> str:
+    return "; grey: mean training return" if _has_training(groups) else ""
 
 
 def _scores(groups: Sequence[Group]) -> Html:
@@ -141,8 +141,8 @@ def _draw_distribution(groups: Sequence[Group], name: str) -> Html:
 
 
 def _improvements(groups: Sequence[Group]) -> Html:
-    """For each environment, the probability that a run of a row's group beats one of a column's."""
-    parts: list[Html] = []
+    """Return the probabilities that a run of the row's group beats one of the column's, by environment."""
+    tables: list[Html] = []
     for env, same in shown(groups).items():
         if len(same) < 2:
             continue
@@ -151,15 +151,16 @@ def _improvements(groups: Sequence[Group]) -> Html:
             for j, y in enumerate(same[:i]):
                 cells[i][j], cells[j][i] = _improvement(x.scores[:, None], y.scores[:, None])
         rows = [[key(x.letter, x.color), x.label, *line] for x, line in zip(same, cells, strict=True)]
-        parts += [heading(env), table(["", "", *(key(y.letter, y.color) for y in same)], rows, words=(0, 1))]
+        tables += [heading(env), table(["", "", *(key(y.letter, y.color) for y in same)], rows, words=(0, 1))]
     note = (
-        "That a run of the row's group scores above one of the column's; a tie counts half. In brackets: 95 % interval."
+        "Probability that a run of the row's group scores above one of the column's; ties count half. In brackets: "
+        "95 % interval."
     )
-    return section("Probability of improvement", note, join(parts)) if parts else Html("")
+    return section("Probability of improvement", note, join(tables)) if tables else Html("")
 
 
 def _improvement(x: Array, y: Array) -> tuple[str, str]:
-    """In words: of X over Y, and of Y over X, which is what is left of one."""
+    """Format the probability of improvement of X over Y, and of Y over X."""
     share, (low, high) = float(statistics.improvement(x, y)), statistics.improvement_interval(x, y)
     sides = (share, low, high), (1 - share, 1 - high, 1 - low)
     one, other = (f"{s:.2f} [{a:.2f}, {b:.2f}]" if np.isfinite(low) else f"{s:.2f}" for s, a, b in sides)

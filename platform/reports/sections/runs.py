@@ -1,4 +1,4 @@
-"""The sections of a report about single runs: speed, histories of POET and PBT, videos, states and commands."""
+"""Sections about single runs: speed, histories of POET and PBT, videos, states and commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .groups import list_marks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TIMES = {  # metric -> what it is
+TIMES = {  # metric -> label
     "system/env_s": "environments",
     "system/policy_s": "policy",
     "system/learn_s": "learning",
@@ -55,7 +55,7 @@ TITLES = {
     "annecs": "ANNECS",
     "schedule": "Schedule of hyperparameters",
     "elo": "Elo ratings",
-    "points": "Points of whom against whom",
+    "points": "Points against each player",
 }
 MOST_BARS = 4  # in a line of a table
 MOST_HISTORIES = 3
@@ -65,31 +65,31 @@ MOST_VIDEOS = 12
 
 
 def show_speed(groups: Sequence[Group]) -> Html:
-    """Return a table of environment steps per second, and of the time that iterations spent on what."""
+    """Return a table of environment steps per second and of the time spent on each task."""
     fast = [group for group in groups if _speeds(group)]
     return section("Speed", "", list_marks(fast), _tabulate_times(fast)) if fast else Html("")
 
 
 def _tabulate_times(groups: Sequence[Group]) -> Html:
     shares: dict[str, list[float | None]] = {
-        **{said: [_share(group, name) for group in groups] for name, said in TIMES.items()},
+        **{label: [_share(group, name) for group in groups] for name, label in TIMES.items()},
         "idle workers": [_idle(group) for group in groups],
     }
     show = bar if len(groups) <= MOST_BARS else "{:.0%}".format
     rows = [
-        [said, *("–" if share is None else show(share) for share in of)]
-        for said, of in shares.items()
-        if any(share is not None for share in of)
+        [label, *("–" if share is None else show(share) for share in row)]
+        for label, row in shares.items()
+        if any(share is not None for share in row)
     ]
     head = ("", *(key(group.letter, group.color) for group in groups))
     speeds = ["steps/s, median", *(short(float(np.median(_speeds(group)))) for group in groups)]
-    note = "shares of the time of iterations; what goes on side by side may add up to more than all of it"
-    return panel("Where the time goes", table(head, [speeds, *rows]), note)
+    note = "shares of iteration time; concurrent tasks may add up to more than 100 %"
+    return panel("Time per task", table(head, [speeds, *rows]), note)
 
 
 def show_histories(entries: Sequence[Entry]) -> list[Html]:
-    """Return the pictures of `paddock.plot` of a few runs that have more than curves, a section for each kind."""
-    parts: dict[str, list[Html]] = {}
+    """Return the algorithm-specific pictures of a few runs, a section for each kind."""
+    pages: dict[str, list[Html]] = {}
     left_out: list[str] = []
     shown = 0
     for entry in entries:
@@ -102,12 +102,12 @@ def show_histories(entries: Sequence[Entry]) -> list[Html]:
                 continue
             shown += 1
             drawn = [_draw_history(entry, name, draw, shown) for name, draw in pictures.items()]
-            parts.setdefault(title, []).extend([heading(entry.name), *drawn])
+            pages.setdefault(title, []).extend([heading(entry.name), *drawn])
         except PaddockError as error:
-            parts.setdefault("Histories", []).append(paragraph(f"{entry.name} cannot be drawn: {error}"))
+            pages.setdefault("Histories", []).append(paragraph(f"{entry.name} cannot be drawn: {error}"))
     if left_out:
-        parts[next(reversed(parts))].append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))
-    return [section(title, "", *drawn) for title, drawn in parts.items()]
+        pages[next(reversed(pages))].append(paragraph(f"omitted to keep the page small: {', '.join(left_out)}"))
+    return [section(title, "", *drawn) for title, drawn in pages.items()]
 
 
 def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number: int) -> Html:
@@ -115,16 +115,17 @@ def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number
         with matplotlib.rc_context({"svg.fonttype": "none"}):
             figure = draw(str(entry.run.settings.get("algo.name", "")).upper())
     except ConfigError as error:
-        return paragraph(f"{name} is left out: {error}")
+        return paragraph(f"{name} is omitted: {error}")
     drawn = picture(figure, f"history{number}-{name}", f"{name} of {entry.name}")
     return wide(TITLES.get(name, name), drawn, figure.get_figwidth())
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
-    """Return the videos in run folders, embedded; of larger or further ones, the names.
+    """Embed the videos in run folders, and list those that are too large or too many.
 
     Args:
-        most_mb: the largest file that is taken, MB.
+        entries: runs of the report.
+        most_mb: size limit of a file, MB.
     """
     panels: list[Html] = []
     left_out: list[str] = []
@@ -137,7 +138,7 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
                     left_out.append(f"{name} ({size_mb:.1f} MB)")
                     continue
                 content = path.read_bytes()
-            except OSError:  # it has gone since
+            except OSError:  # deleted in the meantime
                 continue
             source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(content).decode()}"
             if path.suffix == ".webp":
@@ -145,8 +146,8 @@ def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
             else:
                 shown = f'<video src="{source}" controls loop muted playsinline></video>'
             panels.append(panel(name, Html(shown)))
-    said = f"left out (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}" if left_out else ""
-    return section("Videos", "", grid(panels), paragraph(said) if said else "")
+    note = f"omitted (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}" if left_out else ""
+    return section("Videos", "", grid(panels), paragraph(note) if note else "")
 
 
 def _find_videos(run: Path) -> list[Path]:
@@ -156,8 +157,8 @@ def _find_videos(run: Path) -> list[Path]:
 
 
 def list_runs(entries: Sequence[Entry], metric: str) -> Html:
-    """Return a table of runs with their states, and their differences in a sweep."""
-    told = label_runs({entry.run.path: entry.run.config for entry in entries})
+    """Return a table of runs with their states, and the settings in which those of a sweep differ."""
+    labels = label_runs({entry.run.path: entry.run.config for entry in entries})
     rows = []
     for entry in entries[:MOST_RUNS]:
         state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
@@ -165,7 +166,7 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
         rows.append(
             [
                 entry.name,
-                *([told.get(entry.run.path, "")] if any(told.values()) else []),
+                *([labels.get(entry.run.path, "")] if any(labels.values()) else []),
                 state,
                 entry.run.config.get("seed", "–"),
                 *("–" if (v := entry.run.last(name)) is None else short(v) for name in ("iteration", "step")),
@@ -174,36 +175,36 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
                 entry.why,
             ]
         )
-    began = [
-        f"{entry.name} began with the policy of {origin['run']} at iteration {origin['iteration']:,} "
+    origins = [
+        f"{entry.name} started from the policy of {origin['run']} at iteration {origin['iteration']:,} "
         f"({origin['step']:,} steps of {origin['algorithm']} on {origin['environment']})"
         for entry in entries[:MOST_RUNS]
         if (origin := entry.provenance.get("init_from"))
     ]
-    head = ["run", *(["with"] if any(told.values()) else []), "state"]
+    head = ["run", *(["with"] if any(labels.values()) else []), "state"]
     words = (*range(len(head)), len(head) + 5)
     head += ["seed", "iteration", "steps", "score", "time", "why"]
     note = f"the first {MOST_RUNS} of {len(entries)}" if len(entries) > MOST_RUNS else ""
-    return section("Runs", note, table(head, rows, words) if rows else "", *map(paragraph, began))
+    return section("Runs", note, table(head, rows, words) if rows else "", *map(paragraph, origins))
 
 
 def list_commands(entries: Sequence[Entry]) -> Html:
-    """Return the exact commands, by the commit of their code."""
+    """Return the exact commands, grouped by commit."""
     by_commit: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.provenance:
             by_commit[str(entry.provenance.get("commit") or "unknown")].append(entry)
-    parts: list[Html] = []
+    blocks: list[Html] = []
     for commit, same in by_commit.items():
         edited = sum((entry.run.path / "code.diff").exists() for entry in same)
-        edits = f", with edits that code.diff has in {edited} of the folders" if edited else ""
+        edits = f", with uncommitted changes (code.diff) in {edited} of the folders" if edited else ""
         first = same[0].provenance
         machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
         commands = dict.fromkeys(format_command(shlex.split(entry.provenance.get("command", "?"))) for entry in same)
-        parts.append(heading(f"Commit {commit[:12]}"))
-        parts.append(paragraph(f"{commit}{edits}; first on {machine}, {first.get('started', '?')}"))
-        parts.append(code(*list(commands)[:MOST_RUNS]))
-    return section("Commands", "", join(parts))
+        blocks.append(heading(f"Commit {commit[:12]}"))
+        blocks.append(paragraph(f"{commit}{edits}; first run on {machine}, {first.get('started', '?')}"))
+        blocks.append(code(*list(commands)[:MOST_RUNS]))
+    return section("Commands", "", join(blocks))
 
 
 def _speeds(group: Group) -> list[float]:
@@ -212,7 +213,7 @@ def _speeds(group: Group) -> list[float]:
 
 
 def _share(group: Group, name: str) -> float | None:
-    """Return the share of a metric in the time of all iterations of all runs."""
+    """Return the share of a time metric in the iteration time of all runs."""
     columns = [entry.run.columns for entry in group.entries if name in entry.run.columns]
     whole = sum(float(np.nansum(c["system/iteration_s"])) for c in columns if "system/iteration_s" in c)
     return sum(float(np.nansum(c[name])) for c in columns) / whole if whole else None

@@ -1,4 +1,4 @@
-"""The section of a report about a sweep: its history, importances, parameters, and the best command."""
+"""Section about a sweep: history, parameter importances, parameters and the best command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def describe(folder: Path, k: int) -> Html:
     """Return the section about a sweep.
 
     Args:
-        k: its number in the page.
+        folder: of the sweep.
+        k: index of the sweep within the page.
 
     Raises:
         PaddockError: its study cannot be read.
@@ -44,29 +45,29 @@ def describe(folder: Path, k: int) -> Html:
     trials = study.get_trials(deepcopy=False)
     aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
     metrics = list(about.objectives)
-    parts = [code(about.command)]
+    elements = [code(about.command)]
     if any(trial.state.name == "COMPLETE" for trial in trials):
         importances, why_not = _importances(study)
         panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
         if why_not:
             panels.append(panel("Importances", "", why_not))
-        parts += [_best(study, folder, about), grid(panels)]
-    parts += [heading("Trials"), _table(folder, metrics)] if trials else []
-    return section(f"Sweep: {folder}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", *parts)
+        elements += [_best(study, folder, about), grid(panels)]
+    elements += [heading("Trials"), _table(folder, metrics)] if trials else []
+    return section(f"Sweep: {folder}", f"{aims}; {count_ends(trials) or 'no trial yet'}.", *elements)
 
 
 def _best(study: Study, folder: Path, about: StudySettings) -> Html:
-    parts: list[Html] = []
+    elements: list[Html] = []
     best = best_trials(study)
     for trial in best[:5]:
         values = zip(about.objectives, trial.values or (), strict=False)
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
         note = Note.read(folder / str(trial.number))
-        parts.append(heading(f"Best: trial {trial.number}, {reached}"))
-        parts.append(code(format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
+        elements.append(heading(f"Best: trial {trial.number}, {reached}"))
+        elements.append(code(format_main_command([*about.sources, *about.fixed, *(note.overrides if note else ())])))
     if len(best) > 5:
-        parts.append(heading(f"and {len(best) - 5} more that no other trial dominates"))
-    return Html("".join(parts))
+        elements.append(heading(f"and {len(best) - 5} more on the Pareto front"))
+    return Html("".join(elements))
 
 
 def _pictures(
@@ -79,7 +80,7 @@ def _pictures(
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
     panels = [
-        panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by number of the trial")
+        panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by trial number")
         for j, metric in enumerate(metrics)
     ]
     if importances:
@@ -89,19 +90,19 @@ def _pictures(
     whole = [trial for trial in done if all(key in trial.params for key in names[:MOST_PARAMETERS])]
     if len(names) > 1 and len(whole) > 1:
         drawn = _draw_coordinates(whole, names[:MOST_PARAMETERS], signs[0], f"{name}-coordinates")
-        panels.append(panel("Parameters", drawn, f"each trial a line; the darker, the better its {metrics[0]}"))
+        panels.append(panel("Parameters", drawn, f"one line per trial; darker is better ({metrics[0]})"))
     return panels
 
 
 def _importances(study: Study) -> tuple[dict[str, float], str]:
-    """Return the importances of parameters, the most important first, or why there are none."""
+    """Return parameter importances, the highest first, or the reason why there are none."""
     from optuna.importance import get_param_importances
 
     target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
     try:
         return get_param_importances(study, target=target), ""
     except (ValueError, RuntimeError) as error:
-        return {}, f"not known yet: {error}"
+        return {}, f"not available: {error}"
 
 
 def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str) -> Html:
@@ -174,7 +175,7 @@ def _table(folder: Path, metrics: Sequence[str]) -> Html:
     words = [k for k, name in enumerate(names) if frame[name].dtype == pl.String]
     rows = [[_cell(name, row[name]) for name in names] for row in frame.head(MOST_TRIALS).iter_rows(named=True)]
     left_out = f"the first {MOST_TRIALS} of {frame.height} trials; " if frame.height > MOST_TRIALS else ""
-    note = Html(f'<p class="dim">{left_out}paddock.sweep.study.read_trials has all of them</p>') if left_out else ""
+    note = Html(f'<p class="dim">{left_out}paddock.sweep.study.read_trials returns all of them</p>') if left_out else ""
     return Html(f"{table(head, rows, words)}{note}")
 
 

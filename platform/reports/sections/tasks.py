@@ -1,4 +1,4 @@
-"""The part of a report that compares algorithms over several environments, whose scores it brings to one scale."""
+"""Section that compares algorithms over several environments, with normalized scores."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 
 def compare_over_tasks(groups: Sequence[Group]) -> Html:
-    """The section about those that were run on the same environments; nothing where each has one."""
+    """Return the section about groups that were run on several common environments; empty without any."""
     methods = normalize(groups)
     if not methods:
         return Html("")
@@ -31,56 +31,56 @@ def compare_over_tasks(groups: Sequence[Group]) -> Html:
     head = ("", "group", "runs × environments", "IQM", "95 % interval")
     drawn = draw_profile([(first.color, matrix) for first, matrix in methods], "profile-tasks")
     note = (
-        "Scores from 0, the lowest of any run on an environment, to 1, the highest; marks are those of the first one."
+        "Scores are normalized by the lowest (0) and highest (1) run on each environment; marks are those of the first."
     )
     profile = panel("Performance profile", drawn, "share of runs above a score")
     return section("Several environments", note, table(head, rows, words=(0, 1)), grid([profile]))
 
 
 def normalize(groups: Sequence[Group]) -> list[tuple[Group, Array]]:
-    """Scores in [0, 1] of what was run on the N > 1 environments that most are run on.
+    """Normalize the scores of methods to [0, 1], on the N > 1 environments that most methods have in common.
 
     Returns:
-        (its group on the first of them, [R, N] with as many runs as it has on each).
+        (group on the first environment, [R, N]) for each method, with R runs on every environment.
     """
     scored = [group for group in groups if len(group.scores)]
     bounds: dict[str, tuple[float, float]] = {}
     methods: dict[str, dict[str, Group]] = {}
     for group in scored:
-        task, method = _spell_parts(group)
+        task, method = _split_settings(group)
         low, high = bounds.get(task, (np.inf, -np.inf))
         bounds[task] = min(low, group.scores.min()), max(high, group.scores.max())
         methods.setdefault(method, {})[task] = group
-    several = [sorted(of) for of in methods.values() if len(of) > 1]
+    several = [sorted(by_task) for by_task in methods.values() if len(by_task) > 1]
     if not several:
         return []
-    shared = max(several, key=lambda tasks: (sum(of.keys() >= set(tasks) for of in methods.values()), len(tasks)))
+    shared = max(several, key=lambda tasks: (sum(m.keys() >= set(tasks) for m in methods.values()), len(tasks)))
     normalized = []
-    for of in methods.values():
-        if of.keys() >= set(shared):
-            fewest = min(len(of[task].scores) for task in shared)
+    for by_task in methods.values():
+        if by_task.keys() >= set(shared):
+            fewest = min(len(by_task[task].scores) for task in shared)
             scaled = [
-                (of[task].scores[:fewest] - low) / ((high - low) or 1.0)
+                (by_task[task].scores[:fewest] - low) / ((high - low) or 1.0)
                 for task in shared
                 for low, high in [bounds[task]]
             ]
-            normalized.append((of[shared[0]], np.stack(scaled, axis=1)))
+            normalized.append((by_task[shared[0]], np.stack(scaled, axis=1)))
     return normalized
 
 
-def _spell_parts(group: Group) -> tuple[str, str]:
-    """Return what tells a group's environment from others, arguments and all, and what its algorithm."""
+def _split_settings(group: Group) -> tuple[str, str]:
+    """Return identifiers of a group's environment and of its other settings."""
     settings = sorted(group.entries[0].run.settings.items())
-    env, others = ([item for item in settings if item[0].startswith("env.") is of] for of in (True, False))
+    env, others = ([item for item in settings if item[0].startswith("env.") is want] for want in (True, False))
     return repr(env), repr(others)
 
 
 def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:
-    """The performance profiles of scores [R, N], each in its colour, with their intervals."""
+    """Draw performance profiles of scores [R, N], each in its colour, with their intervals."""
     ax = axes()
     every = np.concatenate([matrix.ravel() for _, matrix in series])
-    room = 0.05 * (np.ptp(every) or 1.0)
-    thresholds = np.linspace(every.min() - room, every.max() + room, 120)
+    margin = 0.05 * (np.ptp(every) or 1.0)
+    thresholds = np.linspace(every.min() - margin, every.max() + margin, 120)
     for color, matrix in series:
         share, low, high = statistics.performance_profile(matrix, thresholds)
         ax.plot(thresholds, share, color=color, linewidth=1.8, drawstyle="steps-post")
@@ -88,11 +88,11 @@ def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:
             ax.fill_between(thresholds, low, high, color=color, alpha=0.15, linewidth=0, step="post")
     ax.set_ylim(-0.02, 1.04)
     ax.set_xlabel("score")
-    ax.set_ylabel("share of runs above it")
+    ax.set_ylabel("share of runs above")
     return picture(ax.figure, name, "performance profile")
 
 
 def span(bounds: tuple[Array, Array]) -> str:
-    """An interval in words."""
+    """Format an interval."""
     low, high = map(float, bounds)
     return f"{short(low)} to {short(high)}" if np.isfinite(low) else "one seed"
