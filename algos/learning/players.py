@@ -1,4 +1,4 @@
-"""Who plays episodes step by step: networks of a population, one policy on all rows at once, policies row by row."""
+"""Players of stepped episodes: a population of networks, one policy for a batch of rows, or policies row by row."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from paddock.envs.spec import EnvSpec
 
 
 class Members:
-    """Networks of a population, one in each row: `load(e)` gives the parameters [P] that play episode e."""
+    """Population with one network per row; `load(e)` returns the parameters [P] for episode e."""
 
     def __init__(
         self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
@@ -33,7 +33,7 @@ class Members:
         self._population.load(row, self._load(episode))
 
     def forget(self, row: int) -> None:
-        """See `Players.forget`: nothing is remembered."""
+        """See `Players.forget`; these networks have no recurrent state."""
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """See `Players.act`."""
@@ -47,7 +47,7 @@ class Members:
 
 
 class EveryRow:
-    """One policy in every row, acting on all at once."""
+    """One policy acting on all rows as a batch."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
         row = row_of(env)
@@ -79,7 +79,7 @@ class EveryRow:
 
 
 class RowByRow:
-    """A policy in every row, each as if it were alone: `policy_of(episode, k)` plays row k of its environment."""
+    """Policies that act on one row each; `policy_of(episode, k)` returns the policy for row k of its environment."""
 
     def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
         row = row_of(env)
@@ -110,5 +110,5 @@ class RowByRow:
 
 
 def drawn_in_row(policy: Any, seed: int, row: int) -> Any:
-    """Return a policy with actions drawn by an episode's seed and a row of it; as it is if it cannot draw."""
+    """Return the stochastic version of a policy, keyed by an episode's seed and row, if there is one."""
     return drawn_by(policy, keyed_generator(seed, Stream.ACTION, 0, row))

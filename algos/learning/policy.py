@@ -1,11 +1,11 @@
-"""What acts: what evaluations and matches ask of a policy."""
+"""Interfaces of policies."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
-    # As in `paddock.algos.protocol`, whose readers need not wait for arrays.
+    # Keep NumPy out of the import time of `paddock.algos.protocol`.
     import numpy as np
     from numpy.typing import NDArray
 
@@ -14,45 +14,41 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Policy(Protocol):
-    """What an algorithm has learned."""
+    """Learned policy."""
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map obs [B, ...] to actions [B, ...], what else there is to tell of them, and the next state.
-
-        Args:
-            state: the memory of recurrent policies; None begins new episodes.
-        """
+        """Map obs [B, ...] to (actions [B, ...], further outputs, next recurrent state); state=None starts episodes."""
         ...
 
 
 @runtime_checkable
 class Drawing(Protocol):
-    """A policy whose actions can be drawn from a distribution."""
+    """Policy that has a stochastic version."""
 
     def drawing(self, generator: np.random.Generator) -> Policy:
-        """Return the same policy with actions as training takes them: drawn, from this generator."""
+        """Return the policy with actions sampled from this generator, as in training."""
         ...
 
 
 @runtime_checkable
 class MayDraw(Drawing, Protocol):
-    """A policy that says whether it has a distribution to draw from, as others of its class have, or have not."""
+    """Policy whose class may or may not have a stochastic version."""
 
-    has_distribution: bool  # training draws actions from outputs; not of action values, nor where noise is added
+    has_distribution: bool  # False for action values and for deterministic policies with exploration noise
 
 
 def can_draw(policy: object) -> TypeGuard[Drawing]:
-    """Return whether a policy's actions can be drawn as training takes them."""
+    """Return whether a policy has a stochastic version."""
     return isinstance(policy, Drawing) and (not isinstance(policy, MayDraw) or policy.has_distribution)
 
 
 def drawn_by(policy: Policy, generator: np.random.Generator) -> Policy:
-    """Return a policy with actions drawn from this generator; as it is if it cannot draw."""
+    """Return the stochastic version of a policy, or the policy itself if there is none."""
     return policy.drawing(generator) if can_draw(policy) else policy
 
 
 @runtime_checkable
 class ReadsInputs(Protocol):
-    """A policy whose network says what it sees of an observation, so that a file can do what it does."""
+    """Policy that exposes its network's input format, so that it can be exported."""
 
     inputs: Inputs

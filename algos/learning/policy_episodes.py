@@ -1,8 +1,7 @@
-"""Whole episodes of policies: natively where that gives the same numbers, else step by step.
+"""Whole episodes of policies: in native code if that gives identical results, else step by step.
 
-`evaluate_policy` decides, for evaluations beside training, those of `paddock.evaluate`, and members of PBT. Beside training in
-native environments (`vec=native`), evaluations play in those. ES and POET, whose environments are those that `vec`
-says, play by `NativePlayer.of`.
+`evaluate_policy` serves evaluations during training, `paddock.evaluate`, and members of PBT. During training with
+`vec=native`, evaluations use native environments. ES and POET use `NativePlayer.of`.
 """
 
 from collections.abc import Sequence
@@ -33,28 +32,28 @@ from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Native, Vec, VectorEnv
 from paddock.envs.vector.serial import SerialVectorEnv
 
-BATCH_ENVS = 4  # environments side by side where a policy acts on all rows at once
-ROW_ENVS = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company
-FULL_BATCH = 128  # episodes that keep native code's registers full for most of the time that they take
+BATCH_ENVS = 4  # environments of a policy that acts on a batch of rows
+ROW_ENVS = 8  # native environments, or environments of networks that act row by row
+FULL_BATCH = 128  # episodes that keep SIMD registers mostly full
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSpec:
-    """Who plays where, and how."""
+    """Policy, environment and settings of an evaluation."""
 
     env: EnvSpec
-    policy: Any  # with `act`; with `drawing` too, if stochastic
-    max_steps: int  # after which an episode is cut off
-    stochastic: bool  # actions are drawn, from noise keyed by the episode's seed
-    # Where it plays step by step, whether it acts on BATCH_ENVS rows at once: faster in torch, whose last bits may then
-    # depend on the rows beside. Else an episode depends on its seed alone.
+    policy: Any  # has `act`; if stochastic, `drawing` too
+    max_steps: int  # of an episode
+    stochastic: bool  # sample actions, with noise keyed by the episode's seed
+    # Act on BATCH_ENVS rows at once when stepping: faster in torch, but the last bits may depend on the other rows.
+    # Otherwise an episode depends only on its seed.
     batched: bool = False
-    native: bool = False  # in native environments, as `vec=native` has them, even where their numbers are others
+    native: bool = False  # use native environments, as `vec=native` does, even if their results differ
 
 
 @dataclass(frozen=True)
 class NativePlayer:
-    """Plays whole episodes without Python, of environments and networks that have a native version."""
+    """Player of whole episodes in native code, for environments and networks that have a native version."""
 
     task: NativeTask
     network: Network
@@ -62,7 +61,7 @@ class NativePlayer:
 
     @classmethod
     def of(cls, vec: Vec, env: EnvSpec, network: Network) -> "NativePlayer | None":
-        """Return what plays the episodes of an environment; None where one step after another must do."""
+        """Return a player if `vec`, the environment and the network are native, else None."""
         if not isinstance(vec, Native):
             return None
         task = native_task(env)
@@ -72,10 +71,9 @@ class NativePlayer:
     def exact(
         cls, env: EnvSpec, network: Network | None, threads: int = 1, native_anyway: bool = False
     ) -> "NativePlayer | None":
-        """Return what plays to the same numbers as the environment itself, whatever `vec` is; None: nothing does.
+        """Return a player whose results equal those of the environment itself, if there is one.
 
-        Args:
-            native_anyway: other numbers will do too, those of the native environment.
+        With `native_anyway`, results of the native environment are accepted even if they differ.
         """
         task = exact_task(env, native_anyway) if network is not None else None
         if task is None or network is None or not native.supports(task, network):
@@ -92,7 +90,7 @@ class NativePlayer:
         cap: int | None,
         observe: Sequence[bool] = (),
     ) -> Episodes:
-        """Play as `episodes.play` does, with networks of parameters [M, P]; member[e] plays episode e."""
+        """Play as `episodes.play` does, with M networks of parameters [M, P]; network member[e] plays episode e."""
         observe = observe or [False] * len(seeds)
         played = native.play_episodes(
             self.task,
@@ -113,12 +111,12 @@ class NativePlayer:
 
 
 def threads_of(vec: Vec) -> int:
-    """Return how many threads play native episodes, as `vec.threads` of native environments says; of others one."""
+    """Return the number of threads for native episodes: `vec.threads` of native environments, else 1."""
     return vec.threads or usable_cores() if isinstance(vec, Native) else 1
 
 
 def exact_task(spec: EnvSpec, native_anyway: bool = False) -> NativeTask | None:
-    """Return the native version of an environment, if it is here and gives the same numbers, or may give others."""
+    """Return the native version of an environment, if available and exact (or `native_anyway`)."""
     try:
         task = native_task(spec)
         if spec.metrics or not (task.exact or native_anyway):
@@ -130,24 +128,20 @@ def exact_task(spec: EnvSpec, native_anyway: bool = False) -> NativeTask | None:
 
 
 def runs_natively(what: EvaluationSpec) -> bool:
-    """Whether native code plays it, if all that it does is finite; many episodes in a task then take little longer."""
+    """Return whether native code plays these episodes, so that tasks should hold many of them."""
     policy = None if what.stochastic else NativePolicy.of(what.policy)
     return policy is not None and NativePlayer.exact(what.env, policy.network, native_anyway=what.native) is not None
 
 
 def evaluate_policy(what: EvaluationSpec, seeds: Sequence[int], threads: int = 1) -> Episodes:
-    """Play one episode from each seed; see `evaluate_policies`."""
+    """Play one episode from each seed."""
     return evaluate_policies([what], seeds, threads)[0]
 
 
 def evaluate_policies(what: Sequence[EvaluationSpec], seeds: Sequence[int], threads: int = 1) -> list[Episodes]:
-    """Play one episode from each seed in each performance.
+    """Play one episode from each seed for each specification.
 
-    Those of one environment and one shape of network go natively in one call, if they go natively; which is where that
-    gives the same numbers.
-
-    Args:
-        threads: of native episodes; they change no number.
+    Policies with the same environment and network shape share one native call; `threads` does not affect results.
     """
     together: dict[Any, list[tuple[int, NativePolicy]]] = {}
     for k, one in enumerate(what):
@@ -159,13 +153,13 @@ def evaluate_policies(what: Sequence[EvaluationSpec], seeds: Sequence[int], thre
     for (env, anyway, max_steps, network, _), members in together.items():
         player = NativePlayer.exact(env, network, threads, anyway)
         if player is not None:
-            parts = _play_members(player, [policy for _, policy in members], seeds, max_steps)
-            played |= {k: part for (k, _), part in zip(members, parts, strict=True)}
+            each = _play_members(player, [policy for _, policy in members], seeds, max_steps)
+            played |= {k: episodes for (k, _), episodes in zip(members, each, strict=True)}
     return [played.get(k) or _step(one, seeds) for k, one in enumerate(what)]
 
 
 def evaluate_share(task: tuple[Broadcast[Sequence[EvaluationSpec]], Sequence[int]]) -> list[Episodes]:
-    """Play some of the episodes, on a worker."""
+    """Play a share of the episodes on a worker."""
     shared, seeds = task
     return evaluate_policies(shared.value, seeds)
 
@@ -173,22 +167,21 @@ def evaluate_share(task: tuple[Broadcast[Sequence[EvaluationSpec]], Sequence[int
 def _play_members(
     player: NativePlayer, policies: Sequence[NativePolicy], seeds: Sequence[int], cap: int
 ) -> list[Episodes | None]:
-    """Play one episode from each seed with each policy; None for one whose actions were not finite.
+    """Play one episode from each seed with each policy; None for a policy with non-finite actions.
 
-    What steps instead refuses them as the environment does, in words.
+    Stepping those instead raises the environment's own error.
     """
     count, parameters = len(seeds), np.stack([policy.parameters for policy in policies])
     member = [m for m in range(len(policies)) for _ in range(count)]
     whole = player.play(parameters, member, policies[0].normalizer, [*seeds] * len(policies), cap=cap)
-    parts = [whole.part(slice(m * count, (m + 1) * count)) for m in range(len(policies))]
-    return [None if np.isnan(part.returns).any() else part for part in parts]
+    each = [whole.part(slice(m * count, (m + 1) * count)) for m in range(len(policies))]
+    return [None if np.isnan(episodes.returns).any() else episodes for episodes in each]
 
 
 def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:
     """Play one episode from each seed, step by step.
 
-    But in company, each row goes through the policy by itself and each slot has a memory of its own, so that an episode
-    depends on its seed alone: not on the company it is played in, nor on where.
+    Unless batched, the policy acts on each row separately, so an episode depends only on its seed.
     """
     task, policy = exact_task(what.env, what.native), what.policy
     slots = min(ROW_ENVS, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
@@ -206,18 +199,18 @@ def _step(what: EvaluationSpec, seeds: Sequence[int]) -> Episodes:
 
 
 def alone(what: EvaluationSpec, seeds: Sequence[int], slots: int) -> RowByRow:
-    """Return who plays the episodes of these seeds in a performance, each as if it were alone."""
+    """Return players of these seeds' episodes that act on each row separately."""
     return RowByRow(what.env, lambda episode, row: policy_of_episode(what, seeds[episode], row), slots)
 
 
 def policy_of_episode(what: EvaluationSpec, seed: int, row: int = 0) -> Any:
-    """Return the policy as it plays the episode of a seed, in a row of its environment."""
+    """Return the policy for the episode of a seed, in a row of its environment."""
     policy = policy_in_row(what.policy, row)
     return drawn_in_row(policy, seed, row) if what.stochastic else policy
 
 
 def open_env(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
-    """Return environments that whole episodes are played in step by step: native ones, if a task is given."""
+    """Make environments for stepping whole episodes: native ones if a task is given."""
     if task is None:
         return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED, packed=True)
     return NativeVectorEnv(task, slots, AutoresetMode.DISABLED, packed=True)

@@ -1,4 +1,4 @@
-"""What on-policy and off-policy algorithms share: settings, and what a run and the commands ask of their policies."""
+"""Settings and methods shared by on-policy and off-policy algorithms."""
 
 import abc
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Schedule = Literal["constant", "linear"]  # of a setting; linear: it falls to 0 
 
 @dataclass(kw_only=True, eq=False)
 class RolloutAlgorithm(abc.ABC):
-    """Settings that mean the same in all (conf/algo/ppo.yaml and dqn.yaml explain each), and evaluation."""
+    """Base of algorithms that learn from rollouts; conf/algo/ppo.yaml and dqn.yaml document the settings."""
 
     env: EnvSpec
     vec: Vec
@@ -43,7 +43,7 @@ class RolloutAlgorithm(abc.ABC):
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
 
-    learning: list[Any] = field(init=False)  # of each policy what learns it
+    learning: list[Any] = field(init=False)  # learner of each policy
     policy_group: PolicyGroup = field(init=False)
     actors: Actors = field(init=False)
     evaluation: AsyncEvaluation = field(init=False)
@@ -51,40 +51,40 @@ class RolloutAlgorithm(abc.ABC):
     policy_names = ("last", "best")
 
     def anneal(self, value: float, schedule: Schedule, step: int) -> float:
-        """Return what a setting is at an environment step: a linear schedule falls to 0 over `total_steps`."""
+        """Return a setting's value at an environment step; a linear schedule falls to 0 over `total_steps`."""
         return value if schedule == "constant" else value * (1 - min(step / (self.total_steps or 1), 1.0))
 
     def check_schedule(self, key: str, schedule: Schedule) -> None:
-        """Raise ConfigError for a linear schedule of a run without a budget of steps."""
+        """Raise ConfigError for a linear schedule without a budget of steps."""
         known = schedule == "constant" or self.total_steps is not None
         require(known, f"algo.{key}=linear falls to 0 over budget.steps, which is not set; set budget.steps=")
 
     @property
     def plays_on_pool(self) -> bool:
-        """Whether the environments step on the pool's workers, and not in this process."""
+        """True if environments step on the pool's workers."""
         return self.rollouts == "actors"
 
     @abc.abstractmethod
     def weights(self) -> list[Weights]:
-        """Return each policy as it is now."""
+        """Return the current weights of each policy."""
 
     def interrupt(self) -> None:
         """See `WaitsForEvaluations`."""
         self.evaluation.interrupts.ask()
 
     def evaluate_last(self) -> list[dict[str, float]]:
-        """Return the evaluation under way, if there is one, and that of the newest weights."""
+        """Return the pending evaluation, if any, and that of the newest weights."""
         return self.evaluation.finish_last(*self.weights())
 
     def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
+        """Return the iteration of a policy."""
         return (self.evaluation.best if which == "best" else self.weights())[0].version
 
     def policy(self, which: Literal["last", "best"] = "last") -> Policy:
-        """Return the last policy, or the best that an evaluation met; several act as one.
+        """Return the last policy or the best evaluated one; several are combined into a joint policy.
 
         Raises:
-            ConfigError: the best is asked for before the first evaluation has ended.
+            ConfigError: the best is requested before the first evaluation has finished.
         """
         return self.evaluation.policy(which, *self.weights())
 

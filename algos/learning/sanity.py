@@ -1,4 +1,4 @@
-"""A task of the sanity suite, learned by an algorithm: what a worker does for `python -m paddock.sanity`."""
+"""Trials of the sanity suite (`python -m paddock.sanity`), run on workers."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from paddock.algos.learning.policy_episodes import EvaluationSpec, evaluate_poli
 from paddock.envs.spec import EnvSpec
 from paddock.envs.vector import Vec
 
-MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end long before
+MAX_EPISODE_STEPS = 1_000  # of evaluation episodes; those of the suite are far shorter
 
 
 @dataclass(frozen=True)
 class SanityTrial:
-    """What is learned, by which algorithm, for how long, and how it is played then."""
+    """Algorithm, task, training length and evaluation of a trial."""
 
     algorithm: AlgorithmRecipe
     env: EnvSpec
     vec: Vec
     seed: int
-    steps: int  # environment steps to learn in
-    episodes: int  # played afterwards, on seeds of their own
-    keeps_files: bool  # the algorithm, which takes a folder for them
-    drawn: bool  # their actions are drawn, of a policy that can do so
+    steps: int  # environment steps of training
+    episodes: int  # of evaluation, on separate seeds
+    keeps_files: bool  # the algorithm takes a folder
+    drawn: bool  # evaluate the stochastic policy
 
 
 def train_and_evaluate(trial: SanityTrial) -> Episodes:
-    """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
+    """Train in this process, and evaluate the final policy."""
     with one_thread(), TemporaryDirectory() as folder:
         files = {"folder": Path(folder)} if trial.keeps_files else {}
         algorithm = trial.algorithm.make_alone(trial.env, trial.vec, trial.seed, **files)

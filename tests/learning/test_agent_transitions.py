@@ -31,7 +31,7 @@ class Chosen:
 
     actions: tuple[int, ...]
 
-    def draw(self, head: Head, generator: Any, lead: tuple[int, int], step: int, first: int) -> np.ndarray:
+    def sample_noise(self, head: Head, generator: Any, lead: tuple[int, int], step: int, first: int) -> np.ndarray:
         T, N = lead
         noise = np.zeros((T, N, 1 + head.width), np.float32)[..., 1:]
         noise[np.arange(T), :, list(self.actions[step : step + T])] = 1

@@ -1,4 +1,4 @@
-"""Settings of algorithms that learn from replay, and how their replays and learners are built from them."""
+"""Settings, replays and learners of algorithms that learn from replay."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ from paddock.algos.networks.heads import Head
 from paddock.envs.errors import require
 from paddock.envs.ranges import NonNegativeInt, PositiveInt, Range, check_fields
 
-AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
-AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
+MAX_UPDATES_PER_CALL = 64  # of uniform sampling, which does not depend on the updates
+MAX_BYTES_PER_CALL = 1 << 26  # of sampled observations
 
 
 @dataclass(kw_only=True, eq=False)
 class FromReplay(OffPolicy):
-    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each)."""
+    """Base of algorithms that learn from replay; conf/algo/dqn.yaml documents the settings."""
 
     folder: Path | None
     buffer_size: PositiveInt
@@ -58,20 +58,20 @@ class FromReplay(OffPolicy):
         sequences: Callable[[Architecture], Sequences] | None = None,
         **network: Any,
     ) -> None:
-        """Build policies, actors, evaluation and replays; see `OffPolicy.assemble`.
+        """Build policies, actors, evaluation and replays.
 
         Args:
-            head: maps an action space to the head of the network that acts.
-            exploration: how a policy explores that acts in so many environments.
-            team: builds the learner of a network from a seed, or several as one.
-            priorities: how rows are drawn; None: uniformly.
-            sequences: which sequences a policy learns from; None: single transitions.
-            network: further arguments of `OffPolicy.assemble`.
+            head: see `OffPolicy.assemble`.
+            exploration: see `OffPolicy.assemble`.
+            team: see `OffPolicy.assemble`.
+            priorities: prioritized sampling; None: uniform.
+            sequences: sequences to learn from; None: single transitions.
+            **network: further arguments of `OffPolicy.assemble`.
         """
 
         def make_schedule(architecture: Architecture) -> UpdateSchedule:
-            most = AT_ONCE if priorities is None and sequences is None else 1
-            at_once = max(1, min(most, AT_ONCE_BYTES // (2 * self.batch_size * _obs_of(architecture).itemsize)))
+            most = MAX_UPDATES_PER_CALL if priorities is None and sequences is None else 1
+            at_once = max(1, min(most, MAX_BYTES_PER_CALL // (2 * self.batch_size * _obs_of(architecture).itemsize)))
             ratio = Fraction(self.updates_per_step).limit_denominator(10**6)
             return UpdateSchedule(self.learning_starts, ratio, at_once)
 
@@ -79,13 +79,11 @@ class FromReplay(OffPolicy):
         every, T = self.sync_every or self.num_steps, self.num_steps
         uneven = f"algo.sync_every={every} is not a multiple of algo.num_steps={T}, the steps of a rollout"
         require(every % T == 0, f"{uneven}; try {-(-every // T) * T}")
-        learners, parts, batch = self.learners, self.pieces, self.batch_size
-        several = f"algo.microbatches={parts} is not a multiple of algo.learners={learners}"
-        require(parts % learners == 0, f"{several}; try {-(-parts // learners) * learners}")
-        uneven = (
-            f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
-        )
-        require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
+        learners, pieces, batch = self.learners, self.pieces, self.batch_size
+        several = f"algo.microbatches={pieces} is not a multiple of algo.learners={learners}"
+        require(pieces % learners == 0, f"{several}; try {-(-pieces // learners) * learners}")
+        uneven = f"algo.batch_size={batch} is not a multiple of the {pieces} microbatches (algo.microbatches)"
+        require(batch % pieces == 0, f"{uneven}; try {-(-batch // pieces) * pieces}")
         self.assemble(head, exploration, team, schedule=make_schedule, sync_every=every // T, **network)
         for one in self.learning:
             drawn = None if sequences is None else sequences(one.learner.architecture)
@@ -93,7 +91,7 @@ class FromReplay(OffPolicy):
 
     @property
     def replay(self) -> RowStore:
-        """The replay of the only policy, or of the first of several."""
+        """Replay of the only policy, or of the first of several."""
         return self.learning[0].buffer
 
     def check_disk_space(self, checkpoints: int, checkpoint_bytes: int, members: int = 1) -> None:
@@ -106,17 +104,17 @@ class FromReplay(OffPolicy):
 
     @property
     def pieces(self) -> int:
-        """Microbatches that each batch is cut into."""
+        """Number of microbatches per batch."""
         return self.microbatches or self.learners
 
     @property
     def sharing(self) -> dict[str, int]:
-        """How batches are shared, as `learn_in_torch` takes it."""
+        """Data-parallel settings, as `learn_in_torch` takes them."""
         return {"learners": self.learners, "microbatches": self.pieces}
 
     @property
     def needs(self) -> list[str]:
-        """Settings that torch alone has, as `is_dense` takes them."""
+        """Configured settings that only torch supports, as `is_dense` takes them."""
         keys = {"learners": self.learners, "microbatches": self.microbatches or 1}
         return [f"algo.{name}={count}" for name, count in keys.items() if count > 1]
 
@@ -134,11 +132,11 @@ class FromReplay(OffPolicy):
     def _replay(self, one: LearnedPolicy, priorities: Priorities | None, sequences: Sequences | None) -> RowStore:
         architecture, waits, rows = one.learner.architecture, self.waits, one.rows
         span = self.n_step if sequences is None else sequences.span(self.n_step)
-        # Rows may wait for their next turn, each after the last of the n that a transition has.
+        # With turns, a transition of n steps is stored only at the agent's next turn.
         drawn = self.learning_starts - (span - 1 + waits) * rows
         whom = f" of {one.name}" if one.name else ""
         remedy = f"raise it by {1 - drawn} or more"
-        require(drawn >= 1, f"algo.learning_starts={self.learning_starts} leaves nothing{whom} to draw; {remedy}")
+        require(drawn >= 1, f"algo.learning_starts={self.learning_starts} leaves nothing{whom} to sample; {remedy}")
         require(
             self.batch_size <= self.buffer_size,
             f"algo.buffer_size={self.buffer_size} is less than algo.batch_size={self.batch_size}; raise it",
@@ -166,7 +164,7 @@ class FromReplay(OffPolicy):
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:
-    """Return what one observation is kept as."""
+    """Return the stored dtype of an observation."""
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
 
 
@@ -179,16 +177,16 @@ def make_actor_critic(
     needs: Sequence[str] = (),
     quantiles: int | None = None,
 ) -> Any:
-    """Return the learner of an actor and its critics, whose hidden layers are as wide: in C where it can.
+    """Return the learner of an actor and its critics, in C if possible.
 
     Args:
         settings: of the algorithm.
-        architecture: of the actor.
+        architecture: of the actor; critics have the same hidden sizes.
         seed: of parameters and noise.
         objective: settings of the loss.
         loss: in torch.
         needs: see `is_dense`.
-        quantiles: of each critic; None: it gives one number.
+        quantiles: of each critic; None: one value.
     """
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *settings.needs]):

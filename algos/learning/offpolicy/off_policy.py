@@ -1,7 +1,6 @@
-"""Settings of all off-policy algorithms, and what a run asks of them: actors, evaluation, state.
+"""Settings, actors, evaluation and state shared by off-policy algorithms.
 
-Nothing here learns: an algorithm's own file has its loss, networks, exploration and plan. What those that learn from
-replay share besides is in `from_replay`.
+Losses, networks, exploration and plans are in the algorithms' files; `from_replay` adds what replay needs.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 @dataclass(kw_only=True, eq=False)
 class OffPolicy(RolloutAlgorithm):
-    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state.
+    """Base of off-policy algorithms; conf/algo/dqn.yaml documents the settings.
 
     Each algorithm's `__post_init__` calls `assemble` with its head, exploration and learner.
     """
@@ -62,7 +61,7 @@ class OffPolicy(RolloutAlgorithm):
     evaluations: int = field(init=False, default=0)
     learning: list[LearnedPolicy] = field(init=False)
 
-    group: ClassVar[str]  # of the metrics of updates
+    group: ClassVar[str]  # prefix of update metrics
 
     def assemble(
         self,
@@ -78,13 +77,13 @@ class OffPolicy(RolloutAlgorithm):
         """Build policies, actors and evaluation.
 
         Args:
-            head: maps an action space to the head of the network that acts.
-            exploration: how a policy explores that acts in so many environments.
-            team: builds the learner of a network from a seed, or several as one; see `SingleLearner`.
-            schedule: when updates follow.
+            head: maps an action space to the head of the acting network.
+            exploration: maps a policy's number of environments to its exploration.
+            team: (architecture, seed) -> `SingleLearner` or `Learners`.
+            schedule: maps an architecture to its update schedule.
             sync_every: rollouts after which actors receive new weights.
-            learns_values: outputs of the network that acts are action values.
-            network: further arguments of `Architecture.for_spaces`.
+            learns_values: the acting network outputs action values.
+            **network: further arguments of `Architecture.for_spaces`.
         """
         check_fields(self)
         self.check_schedule("learning_rate_schedule", self.learning_rate_schedule)
@@ -108,7 +107,7 @@ class OffPolicy(RolloutAlgorithm):
         self.policy_group = make_policy_group(self.env, self.policies, make_architecture)
         self.learning = []
         for k, spec in enumerate(self.policy_group.specs):
-            seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed  # the first as if it were alone
+            seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
             rows, architecture = self.vec.num_envs * actors * spec.rows_per_env, spec.architecture
             own = team(architecture, seed), schedule(architecture)
             self.learning.append(LearnedPolicy(spec.name, seed, rows, *own, learns_values))
@@ -131,17 +130,17 @@ class OffPolicy(RolloutAlgorithm):
 
     @property
     def learner(self) -> OffPolicyLearner:
-        """The learner of the only policy, or of the first of several."""
+        """Learner of the only policy, or of the first of several."""
         return self.learning[0].learner
 
     @property
     def step(self) -> int:
-        """Environment steps, or actions where several act in one environment."""
+        """Environment steps, or actions in multi-agent environments."""
         return sum(one.schedule.step for one in self.learning)
 
     @property
     def num_rows(self) -> int:
-        """Rows of a rollout of all actors: environments, or all who act in them."""
+        """Rows of a rollout of all actors: environments, or all their agents."""
         return sum(one.rows for one in self.learning)
 
     @property
@@ -150,12 +149,12 @@ class OffPolicy(RolloutAlgorithm):
         return agents_may_wait(self.env, self.vec)
 
     def rate(self) -> float:
-        """Return Adam's learning rate now."""
+        """Return the current learning rate."""
         return self.anneal(self.learning_rate, self.learning_rate_schedule, self.step)
 
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
-        """Give the rollouts of all policies from here on; what was started for them ends with the context."""
+        """Yield the iterator of rollouts of all policies; leaving the context stops everything started for it."""
         clock = Clock()
         with ExitStack() as stack:
             for one in self.learning:
@@ -167,11 +166,11 @@ class OffPolicy(RolloutAlgorithm):
             yield count(stack.enter_context(closing(self.actors.rollouts())), self.learning)
 
     def weights(self) -> list[Weights]:
-        """Return each policy as it is now."""
+        """Return the current weights of each policy."""
         return [one.weights() for one in self.learning]
 
     def publish(self) -> None:
-        """Publish the weights as they are now to actors."""
+        """Publish the current weights to actors."""
         self.actors.publish(self.learning[0].schedule.rollouts, self._acting)
 
     def rows(self, steps: Generator[TrainStep, None, None]) -> Generator[dict[str, float], None, None]:
@@ -193,7 +192,7 @@ class OffPolicy(RolloutAlgorithm):
         return done
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that `plan` continues from: arrays and plain data; of several policies by their names."""
+        """Return everything `plan` resumes from, as arrays and plain data keyed by policy where there are several."""
         each = [one.state_dict() for one in self.learning]
         return {
             "evaluations": self.evaluations,
@@ -204,7 +203,7 @@ class OffPolicy(RolloutAlgorithm):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        """Restore a state whose shapes the checkpoint has compared with `state_dict()`."""
         self.policy_group.check(state)
         self.evaluations = int(state["evaluations"])
         every = {
@@ -216,12 +215,12 @@ class OffPolicy(RolloutAlgorithm):
         self.actors.load_state_dict(state["actors"], *self._acting())
 
     def initial_policy(self) -> Initial:
-        """See `TakesPolicy`: the last policy."""
+        """See `TakesPolicy`: return the last policy."""
         each = {one.name: one.initial() for one in self.learning}
         return each[""] if self.policy_group.single else InitialPolicies(each)
 
     def start_from(self, initial: Initial) -> None:
-        """See `TakesPolicy`: what acts; one policy for all of several, or each from the one of its name."""
+        """See `TakesPolicy`: take the acting network, from the policy of the same name or from the only one."""
         for one in self.learning:
             one.start_from(initial.for_policy(one.name))
         self.actors.begin(*self._acting())
@@ -237,7 +236,7 @@ class OffPolicy(RolloutAlgorithm):
         }
 
     def _acting(self) -> list[Weights]:
-        """Return each policy as actors play it."""
+        """Return the acting weights of each policy."""
         return [one.acting(counted=self.waits) for one in self.learning]
 
 
@@ -251,18 +250,18 @@ def learn_in_torch(
     learners: int = 1,
     microbatches: int = 1,
 ) -> Any:
-    """Return learners in torch, one or several as one.
+    """Return data-parallel learners in torch.
 
     Args:
         settings: of the algorithm.
-        networks: makes them, given `adam_epsilon`, `precision` and `device`; can be pickled.
+        networks: makes the networks, given `adam_epsilon`, `precision` and `device`; picklable.
         loss: of these networks.
-        objective: settings of the loss, and how targets follow.
-        max_grad_norm: gradients are scaled down to it; None: they are left as they are.
-        learners: how many.
-        microbatches: parts that batches are cut into, a multiple of the learners.
+        objective: settings of the loss and of the target networks.
+        max_grad_norm: maximum gradient norm; None: no clipping.
+        learners: number of learners.
+        microbatches: microbatches per batch, a multiple of `learners`.
     """
-    # Torch takes a second to import, and networks that learn in C never need it.
+    # Importing torch takes a second, and networks trained in C do not need it.
     from paddock.algos.learning.data_parallel import Learners, check_learners
     from paddock.algos.learning.offpolicy.learners.torch_learner import TorchOffPolicyLearner
     from paddock.algos.learning.torch_learner import check_device

@@ -4,10 +4,9 @@
     updates = [train(sample(policy, batch_size), policy, rate) for policy in policies]
     rows = report(interleave(stored, updates, policies, publish), policies, ...)
 
-Nothing runs before the first row is pulled. How many updates follow a rollout is a formula of counters, so no number
-depends on who was faster, on how a run was cut into sessions, or on the number of workers. Several policies of one
-environment learn side by side, each from its own rollouts, replay and counters. A custom operator is a generator
-function between two of these.
+Nothing runs before the first row is pulled. The number of updates after a rollout is a function of counters, so results
+do not depend on timing, interruptions or the number of workers. Several policies of one environment learn side by side,
+each from its own rollouts, replay and counters. A custom operator is a generator function between two of these.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -34,7 +33,7 @@ Rollouts = Sequence[Rollout]  # one of each policy
 class Update:
     """Result of U updates of a policy."""
 
-    ids: NDArray[np.int64]  # [U, B], of the rows that it was learned from
+    ids: NDArray[np.int64]  # [U, B], replay rows of the batches
     metrics: Metrics
     td_error: Floats  # [U, B], absolute
 
@@ -69,7 +68,7 @@ def store(rollouts: Iterator[Rollouts], policies: Policies) -> Generator[Rollout
 
 
 def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]:
-    """Draw batches for the updates that are owed, for ever; which rows depends on the updates' numbers alone."""
+    """Sample batches for the pending updates, indefinitely; sampling is keyed by the update number."""
     schedule = policy.schedule
     while True:
         batch = policy.buffer.sample(schedule.updates, min(schedule.owed, schedule.at_once), batch_size)
@@ -78,7 +77,7 @@ def sample(policy: LearnedPolicy, batch_size: int) -> Generator[Any, None, None]
 
 
 def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], float]) -> Generator[Update, None, None]:
-    """Learn from each batch: the loss, the optimizers' steps, and the targets that follow."""
+    """Learn from each batch: compute the loss, step the optimizers, and update the target networks."""
     for batch in batches:
         metrics, td_error = policy.team.learn(batch, rate())
         policy.schedule.updates += len(batch.ids)
@@ -87,10 +86,10 @@ def train(batches: Iterator[Any], policy: LearnedPolicy, rate: Callable[[], floa
 
 
 def reprioritize(updates: Iterator[Update], policy: LearnedPolicy) -> Generator[Update, None, None]:
-    """Give rows of a prioritized replay the priorities of their errors, before the next batch is drawn."""
+    """Update the priorities of replayed rows from their errors, before the next batch is sampled."""
     for update in updates:
         if policy.buffer.prioritized:
-            what = "the loss gives no td_error [B] among its metrics, by which algo.priority_exponent draws"
+            what = "the loss's metrics lack td_error [B], which algo.priority_exponent needs"
             require(update.td_error.shape == update.ids.shape, f"{what}; add it, or set algo.priority_exponent=0")
             policy.buffer.set_priorities(update.ids, update.td_error)
         yield update
@@ -102,7 +101,7 @@ def interleave(
     policies: Policies,
     publish: Callable[[], None],
 ) -> Generator[TrainStep, None, None]:
-    """After each rollout make the updates that each policy owes, then publish the weights to actors."""
+    """Run each policy's pending updates after every rollout, then publish the weights to actors."""
     with ExitStack() as stack:
         for one in (*updates, stored):
             stack.enter_context(closing(one))
@@ -119,13 +118,13 @@ def interleave(
 def report(
     steps: Generator[TrainStep, None, None], policies: Policies, every: int, group: str, env_metrics: Sequence[str]
 ) -> Generator[tuple[dict[str, float], RolloutStats], None, None]:
-    """Gather training steps into one row of metrics each time that so many environment steps have passed.
+    """Yield a row of metrics, and the episode statistics behind it, every `every` environment steps.
 
     Args:
-        steps: what was played and learned.
-        policies: whose counters are reported.
-        every: environment steps.
-        group: of the metrics of updates, such as `dqn`.
+        steps: training steps.
+        policies: provide the counters.
+        every: environment steps between rows.
+        group: prefix of update metrics, such as `dqn`.
         env_metrics: names of metrics that environments report.
     """
 
@@ -136,7 +135,7 @@ def report(
         gathered, passed, stray_reward = [_Gathered() for _ in policies], total("step") // every, 0.0
         for step in steps:
             for one, rollout, updates in zip(gathered, step.rollouts, step.updates, strict=True):
-                one.played.append(RolloutStats.join([rollout]))  # without the transitions, which the replay has
+                one.played.append(RolloutStats.join([rollout]))  # drops the transitions
                 one.metrics += [update.metrics for update in updates]
             stray_reward += sum(rollout.stray_reward for rollout in step.rollouts)
             if total("step") // every == passed:
@@ -171,8 +170,8 @@ class _Gathered:
 
     @property
     def means(self) -> dict[str, float]:
-        """Means of the metrics of updates; none without any."""
+        """Mean of each update metric; empty without updates."""
         names = dict.fromkeys(name for each in self.metrics for name in each)
         every = {name: np.concatenate([each[name] for each in self.metrics if name in each]) for name in names}
-        # Added from the first to the last: in which order NumPy's sums do depends on the processor.
+        # cumsum adds in order; the order of np.sum depends on the processor.
         return {name: float(np.cumsum(values)[-1] / len(values)) for name, values in every.items()}

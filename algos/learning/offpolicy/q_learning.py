@@ -1,4 +1,4 @@
-"""Settings that DQN and R2D2 share: one choice, epsilon-greedy exploration, priorities, and the loss."""
+"""Settings shared by DQN and R2D2: a discrete action, epsilon-greedy exploration, priorities, and the loss."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from paddock.envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
 
 @dataclass(kw_only=True, eq=False)
 class QLearning(FromReplay):
-    """Settings that mean the same in both (conf/algo/dqn.yaml explains each), and what follows of them."""
+    """Base of DQN and R2D2; conf/algo/dqn.yaml documents the settings."""
 
     double: bool
     dueling: bool
@@ -39,13 +39,13 @@ class QLearning(FromReplay):
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
     def exploration(self, rows: int) -> EpsilonGreedy:
-        """Return how a policy explores that acts in so many environments."""
+        """Return the exploration of a policy that acts in `rows` environments."""
         ladder = rows if self.epsilon_ladder else 0
         return EpsilonGreedy(self.learning_starts, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
 
     @property
     def priorities(self) -> Priorities | None:
-        """How rows are drawn; None: uniformly."""
+        """Prioritized sampling; None: uniform."""
         if not self.priority_exponent:
             return None
         beta, updates = self.importance_exponent, self.importance_updates
@@ -54,13 +54,13 @@ class QLearning(FromReplay):
 
 
 def make_discrete_head(actions: Space[Any], group: str) -> Head:
-    """Return the head of an action that is one choice.
+    """Return the head of a discrete action space.
 
     Raises:
-        ConfigError: it is something else, which `algo=group` does not take.
+        ConfigError: the space is not discrete.
     """
     head = make_head(actions)
     one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
-    others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
-    require(one, f"algo={group} takes one choice of several, not {actions}; {others}")
+    others = "algo=sac and algo=td3 support continuous actions, algo=ppo every kind"
+    require(one, f"algo={group} needs a discrete action space, not {actions}; {others}")
     return head

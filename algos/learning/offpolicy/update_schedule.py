@@ -1,4 +1,4 @@
-"""How many updates follow environment steps: counters of what was played and learned, and the replay ratio."""
+"""Update schedule of off-policy learning: counters and the replay ratio."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ COUNTERS = ("step", "rollouts", "episodes", "updates")
 
 @dataclass
 class UpdateSchedule:
-    """Counters of one policy. Updates owed are a formula of these: a resumed run makes no burst of updates."""
+    """Counters of one policy, which determine its pending updates, so a resumed run makes no burst of updates."""
 
     learning_starts: int = 0  # environment steps before the first update
     updates_per_step: Fraction = Fraction(0)  # replay ratio
-    at_once: int = 1  # updates that one draw of batches is for
+    at_once: int = 1  # updates per sampling call
     step: int = field(init=False, default=0)
     rollouts: int = field(init=False, default=0)
     episodes: int = field(init=False, default=0)
@@ -22,7 +22,7 @@ class UpdateSchedule:
 
     @property
     def owed(self) -> int:
-        """Updates to be made before the next rollout."""
+        """Pending updates before the next rollout."""
         ratio = self.updates_per_step
         return max(self.step - self.learning_starts, 0) * ratio.numerator // ratio.denominator - self.updates
 
@@ -31,6 +31,6 @@ class UpdateSchedule:
         return {name: getattr(self, name) for name in COUNTERS}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the counters."""
         for name in COUNTERS:
             setattr(self, name, int(state[name]))

@@ -110,4 +110,4 @@ def draw_noise(
         return head.sample_noise(generator, lead)
     # Without counted steps, every rollout has the same number of steps.
     step = weights.version * config.num_steps * rows * config.num_actors if weights.steps is None else weights.steps
-    return config.exploration[policy].draw(head, generator, lead, step, actor * rows)
+    return config.exploration[policy].sample_noise(head, generator, lead, step, actor * rows)

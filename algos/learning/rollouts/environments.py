@@ -1,6 +1,6 @@
-"""A vector of environments that any process can bring to where a rollout begins.
+"""Vector environment that can be restored to any resume point, in any process.
 
-It loads what environments saved of themselves or, where they cannot, plays the actions of the running episodes again.
+It loads the environments' saved state or, if they cannot save it, replays the actions of the running episodes.
 """
 
 import logging
@@ -21,31 +21,31 @@ from paddock.envs.vector.contract import keyed_seed
 
 log = logging.getLogger(__name__)
 
-ToEnv = Callable[[NDArray[Any], NDArray[np.intp]], NDArray[Any]]  # kept actions of rows as the environments take them
+ToEnv = Callable[[NDArray[Any], NDArray[np.intp]], NDArray[Any]]  # (stored actions, rows) -> environment actions
 
 
 class View(Protocol):
-    """What policies saw last of a vector of environments, and how kept actions go back to it."""
+    """Latest observations of a vector environment, as its policies see them."""
 
     def take(self, obs: NDArray[Any], infos: Mapping[str, Any], episode: NDArray[np.int64]) -> None:
-        """Note what the environments show where they stand, in these episodes."""
+        """Store the environments' current observations, in these episodes."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return the observations."""
         ...
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the observations."""
         ...
 
     def unpack(self, episode: NDArray[np.int64]) -> ToEnv:
-        """Return what maps actions kept in these episodes to those that environments take."""
+        """Return a function that maps actions stored in these episodes to environment actions."""
         ...
 
 
 class SingleView:
-    """The view of one policy, which acts in all rows.
+    """View of one policy that acts in all rows.
 
     Attributes:
         obs: [N, ...].
@@ -74,41 +74,41 @@ class SingleView:
 
 
 class Environments:
-    """A vector of environments that can enter any point of a run."""
+    """Vector environment that can be restored to any point of a run."""
 
     def __init__(self, config: RolloutConfig, view: View, index: int) -> None:
         """Make the environments.
 
         Args:
             config: of the rollouts.
-            view: is told where they stand.
-            index: of the actor, by which episodes are keyed.
+            view: receives the current observations.
+            index: of the actor, which keys episodes.
         """
         self.venv = in_groups(config.vec, config.groups).make(config.env.in_training(), copy=False, packed=True)
         self._view, self._index, self._replayed = view, index, config.vec.seeded_slots
         self._key = episode_seed(config.seed, Stream.ROLLOUT, 0, index)
-        self._at: ResumePoint | None = None  # where they stand; None: nobody knows
+        self._at: ResumePoint | None = None  # current point; None: unknown
         size = self.venv.num_envs // config.groups
         self.groups = [slice(start, start + size) for start in range(0, self.venv.num_envs, size)]  # rows of each
 
     def is_at(self, point: ResumePoint) -> bool:
-        """Return whether they stand there."""
+        """Return whether this is the environments' current point."""
         return point.same_as(self._at)
 
     def leave(
         self, start: ResumePoint, over: NDArray[np.bool_], state: NDArray[np.float32], played: NDArray[Any]
     ) -> ResumePoint:
-        """Return where they stand after a rollout, with what brings others there; see `ResumePoint.after`."""
+        """Return the point after a rollout; see `ResumePoint.end_of_rollout`."""
         saved = self.venv.state_dict()
         whole = None if saved is None else {**self._view.state_dict(), "envs": saved}
-        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
+        # A saved state may not load in another kind of vector environment; replaying actions works in all.
         end = start.end_of_rollout(over, state, whole, played if self._replayed else None)
         end = replace(end, seen=(_checksum(self._view.state_dict()),))
         self._at = end.light
         return end
 
     def enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
-        """Go to a point: by what was saved there, or else by the actions that led there; to stay until `leave`."""
+        """Restore a point from its saved state, or by replaying its actions; the point is valid until `leave`."""
         there, self._at = self.is_at(point), None
         if there:
             return point
@@ -118,7 +118,7 @@ class Environments:
         if self._replayed and point.can_be_replayed:
             return self._replay(point)
         if iteration > 0:
-            log.warning("%s cannot enter an episode again: all begin anew", type(self.venv).__name__)
+            log.warning("%s cannot restore running episodes: all are restarted", type(self.venv).__name__)
             episode = point.episode + 1
             if self.venv.keyed:
                 self._view.take(*self.venv.begin(self._key, episode), episode)
@@ -129,17 +129,17 @@ class Environments:
         return point
 
     def _load(self, saved: State) -> bool:
-        """Go to where others saved themselves; False where these environments are of another kind."""
+        """Load a saved state; return False if it is of another kind of environments."""
         try:
             self.venv.load_state_dict(saved["envs"])
         except VectorMisuse as error:
-            log.info("what the environments saved is of no use here (%s)", error)
+            log.info("the environments' saved state cannot be loaded here (%s)", error)
             return False
         self._view.load_state_dict(saved)
         return True
 
     def _replay(self, point: ResumePoint) -> ResumePoint:
-        """Begin the running episodes again, and play the actions that led to where they were."""
+        """Restart the running episodes and replay their actions."""
         length, per_env, unpack = point.length, point.rows_per_env, self._view.unpack(point.episode)
         obs, infos = self.venv.begin(self._key, point.episode)
         latest, shown = obs.copy(), {name: infos[name] for name in ("acts",) if name in infos}
@@ -166,7 +166,7 @@ class Environments:
                 )
             return point
         log.warning(
-            "the same actions ended the episodes of environments %s, which went on before; their next ones begin",
+            "replayed actions ended episodes of environments %s that had not ended before; starting the next ones",
             np.flatnonzero(over).tolist(),
         )
         state = np.where(np.repeat(over, per_env)[:, None], 0, point.state)

@@ -1,4 +1,4 @@
-"""Rollouts by actors on the pool's workers, each with its share of the environments, which stay there between calls."""
+"""Actors on the pool's workers, each with its share of the environments, which persist between calls."""
 
 import functools
 
@@ -15,7 +15,7 @@ from paddock.algos.pool.protocol import Pool
 def play_on_pool(
     config: RolloutConfig, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int
 ) -> Source:
-    """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
+    """Yield rollouts joined from the shares of `actors` stateful tasks; lost ones move to another worker."""
     pool.ask(actors)
     workers = [pool.stateful(functools.partial(RolloutWorker, config, index)) for index in range(actors)]
     iteration = first
@@ -23,15 +23,15 @@ def play_on_pool(
     try:
         while True:
             policies = versions(iteration)
-            if policies is not sent:  # several rollouts may be played by the same
+            if policies is not sent:  # several rollouts may use the same weights
                 weights, sent = pool.broadcast(policies), policies
-            # What brings environments to where they are is sent to those alone that are not there.
+            # The full resume point is sent only to actors whose environments are elsewhere.
             new = iteration == first
             points = (start if new else start.light).split(actors)
-            parts = zip(workers, points, strict=True)
-            calls = [worker.call("play", weights, point, iteration, new) for worker, point in parts]
+            tasks = zip(workers, points, strict=True)
+            calls = [worker.call("play", weights, point, iteration, new) for worker, point in tasks]
             played = [call() for call in calls]
-            absent = [k for k, part in enumerate(played) if part is None]
+            absent = [k for k, share in enumerate(played) if share is None]
             if absent:
                 points = start.split(actors)
                 calls = [workers[k].call("play", weights, points[k], iteration, True) for k in absent]
@@ -47,9 +47,10 @@ def play_on_pool(
 
 
 class RolloutWorker:
-    """One actor on its worker: its environments stay there from call to call; no result depends on them."""
+    """Actor on a worker, whose environments persist between calls; results do not depend on them."""
 
     def __init__(self, config: RolloutConfig, index: int) -> None:
+        """Initialize without environments."""
         self._config = config
         self._index = index
         self._collector: Collector | JointCollector | None = None
@@ -57,13 +58,9 @@ class RolloutWorker:
     def play(
         self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
     ) -> tuple[list[Rollout], ResumePoint] | None:
-        """Play this actor's share of each policy's rollout, as `Collector.collect` does.
+        """Collect this actor's share of each policy's rollout, as `Collector.collect` does.
 
-        Args:
-            whole: whether `start` has what brings environments there.
-
-        Returns:
-            None where they are not there, and would have to be brought.
+        Returns None if the environments are not at `start` and it is not `whole`, so that they cannot be restored.
         """
         if not whole and (self._collector is None or not self._collector.envs.is_at(start)):
             return None
@@ -78,7 +75,7 @@ class RolloutWorker:
             raise
 
     def close(self) -> None:
-        """Let the environments go."""
+        """Close the environments."""
         if self._collector is not None:
             self._collector.close()
             self._collector = None

@@ -1,4 +1,4 @@
-"""What a policy's environments show, are given and pay while T steps are played, group by group."""
+"""Recorder of a policy's rollout: observations, actions and rewards of T steps, group by group."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from paddock.envs.vector.infos import read_numbers
 
 
 class Recorder:
-    """Chooses the actions of one rollout, and keeps what came of them.
+    """Recorder of one rollout, which also selects the actions.
 
     Attributes:
         obs: [T + 1, N, ...].
         action: [T, N, K].
         out: [T, N, W], outputs of the network.
-        state: [N, S], the policy's memory as it is now.
-        policy_s: seconds spent choosing.
+        state: [N, S], current recurrent state of the policy.
+        policy_s: seconds spent selecting actions.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class Recorder:
         *,
         explored: bool,
     ) -> None:
-        """Begin.
+        """Allocate the arrays.
 
         Args:
             architecture: of the policy.
             noise: [T, N, ...], of its actions.
             obs: [N, ...], before the first step.
-            state: [N, S], the policy's memory, which is changed.
-            metrics: names of what environments tell of themselves at an episode's end.
-            explored: actions are not the head's own, and have no log-probabilities.
+            state: [N, S], recurrent state of the policy, updated in place.
+            metrics: names of environment metrics reported at an episode's end.
+            explored: actions include exploration noise, so log-probabilities are not computed.
         """
         (T, N), self.head = noise.shape[:2], architecture.head
         self._layout, self._noise, self.state = architecture.inputs.layout, noise, state
@@ -62,7 +62,7 @@ class Recorder:
         self.policy_s = 0.0
 
     def choose(self, actor: Actor, t: int, rows: slice) -> NDArray[Any]:
-        """Return the actions of a group, as environments take them."""
+        """Select the actions of a group and return them as environment actions."""
         before = time.perf_counter()
         self.out[t, rows], self.state[rows] = actor.act(self.obs[t, rows], self.state[rows])
         self.action[t, rows] = self.head.sample(self.out[t, rows], actor.log_std, self._noise[t, rows])
@@ -70,10 +70,13 @@ class Recorder:
         return self.head.to_env(self.action[t, rows])
 
     def record(self, t: int, rows: slice, given: Any, among: NDArray[np.intp] | None = None) -> None:
-        """Note what a group gave on the step that led to observation t, as `recv` returned it.
+        """Record a group's results of the step that led to observation t.
 
         Args:
-            among: which of the group's rows in the infos each of these is; None: all are there.
+            t: index of the observation.
+            rows: of the group.
+            given: as returned by `recv`.
+            among: index of each row in the infos; None: all rows are there.
         """
         seen, reward, terminated, truncated, infos = given
         self.obs[t, rows] = seen
@@ -91,7 +94,7 @@ class Recorder:
         if self._metrics:
             self._env_metrics += [read_numbers(infos["final_info"], self._metrics, row) for row in at.tolist()]
         cut = ~terminated[ended]
-        # Copied by indexing: the array may be the vector's own.
+        # Indexing copies, since the vector environment may reuse the array.
         self._finals.append((t - 1, rows.start + ended[cut], infos["final_obs"][at[cut]]))
 
     def steps(
@@ -100,12 +103,12 @@ class Recorder:
         log_std: NDArray[np.float32],
         join: Callable[[list[Any]], NDArray[Any]] | None = None,
     ) -> Steps:
-        """Return all of it.
+        """Return the recorded steps.
 
         Args:
             env_s: seconds spent waiting for environments.
             log_std: of the policy.
-            join: makes an array of final observations as environments gave them; None: they are rows like the others.
+            join: converts a list of the environments' final observations to an array; None: they are rows.
         """
         T, N = self._reward.shape
         logprob, final_obs = np.zeros((T, N), np.float32), np.zeros((0, *self.obs.shape[2:]), self.obs.dtype)
@@ -115,7 +118,7 @@ class Recorder:
         finals = [final for *_, some in self._finals for final in some]
         if finals:
             final_obs = np.array(finals, self.obs.dtype) if join is None else join(finals)
-            # The best action there is asked for, though none may be legal after an episode.
+            # Off-policy targets need a greedy action, although none may be legal after an episode.
             if self._explored:
                 unmask_empty_rows(self._layout, final_obs)
         return Steps(

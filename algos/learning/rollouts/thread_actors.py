@@ -1,7 +1,7 @@
-"""Rollouts by actors in threads of this process, each with its share of the environments; none waits for the others.
+"""Actors in threads of this process, each with its share of the environments.
 
-As in Sebulba (Hessel et al. 2021, arXiv:2104.06272) the policy of each acts on the learner's device, on all of the
-actor's environments as one batch: while one waits for its environments another acts.
+As in Sebulba (Hessel et al. 2021, arXiv:2104.06272), each policy acts on the learner's device on a batch of all the
+actor's environments; while one actor waits for its environments, another acts.
 """
 
 import contextlib
@@ -27,20 +27,24 @@ def play_in_threads(
     abandon: Callable[[], None],
     waited: Callable[[float], None],
 ) -> Source:
-    """Play rollouts in `actors` shares, each by a thread, and join those of one number in the actors' order.
+    """Yield rollouts joined from the shares of `actors` threads.
 
     Args:
-        depth: shares that may wait for the others, or for who learns, of each actor, >= 1.
-        versions: blocks until those of a rollout are there, in each thread by itself.
-        abandon: lets nobody wait in `versions` any more.
-        waited: is told for how long an actor waited until there was room for its share.
+        config: of the rollouts.
+        actors: number of actors.
+        depth: shares that each actor may collect ahead, >= 1.
+        versions: returns the weights of a rollout; blocks until they are published.
+        start: resume point of all environments.
+        first: number of the first rollout.
+        abandon: unblocks threads that wait in `versions`.
+        waited: called with the seconds that an actor waited for a free slot in its queue.
     """
     points = start.split(actors)
     shares = [play_share(config, index, versions, point, first) for index, point in enumerate(points)]
     threads = [PullThread(share, depth, waited) for share in shares]
     try:
         for played in zip(*threads, strict=True):
-            rollouts = [join(parts) for parts in zip(*[rollouts for rollouts, _ in played], strict=True)]
+            rollouts = [join(shares) for shares in zip(*[rollouts for rollouts, _ in played], strict=True)]
             start = start.advance([end for _, end in played])
             yield rollouts, start
     finally:
@@ -52,7 +56,7 @@ def play_in_threads(
 
 
 def play_share(config: RolloutConfig, index: int, versions: Versions, start: ResumePoint, first: int) -> Share:
-    """Play one actor's share of rollouts first, first + 1, ... in the thread that pulls."""
+    """Yield one actor's share of rollouts first, first + 1, ..., collected by the consuming thread."""
     with contextlib.closing(make_collector(config, index)) as collector:
         for iteration in itertools.count(first):
             rollouts, end = collector.collect(versions(iteration), start, iteration)

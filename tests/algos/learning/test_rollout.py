@@ -120,7 +120,7 @@ def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog
     _, points = followed(of, 2)
     here = Collector(of)
     (rollout,), end = here.collect([weights(of, 2)], points[2].light, 2)
-    assert "cannot enter an episode again: all begin anew" in caplog.text
+    assert "cannot restore running episodes" in caplog.text
     assert (rollout.start.length == 0).all() and (rollout.start.episode == points[2].episode + 1).all()
     (following,), _ = here.collect([weights(of, 3)], end, 3)
     if vec.seeded_slots:  # what follows can be entered like any other

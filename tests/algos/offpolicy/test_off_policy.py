@@ -178,7 +178,7 @@ def test_epsilon_is_the_share_of_random_legal_actions() -> None:
     out = np.tile(np.array([5.0, 9.0, LOWEST], np.float32), (1, 1))
     explore = EpsilonGreedy(learning_starts=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
     for step, epsilon in ((0, 1.0), (99, 1.0), (100, 0.82), (500, 0.5), (1000, 0.1), (5000, 0.1)):
-        noise = explore.draw(head, np.random.default_rng(step), (4000, 2), step, 0).reshape(-1, 3)
+        noise = explore.sample_noise(head, np.random.default_rng(step), (4000, 2), step, 0).reshape(-1, 3)
         taken = head.sample(np.repeat(out, len(noise), axis=0), np.zeros(0, np.float32), noise)[:, 0]
         assert set(taken) <= {0, 1}
         assert (taken == 0).mean() == pytest.approx(epsilon / 2, abs=4 * np.sqrt(0.25 / len(noise)))
@@ -216,7 +216,7 @@ def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: 
         ),
         (["algo=r2d2", "algo.num_steps=8"], "algo.sequence_length=20 is not a multiple of algo.num_steps=8"),
         (["algo=r2d2", "algo.backend=dense"], "algo=r2d2 learns in torch"),
-        (["algo=r2d2", "vec.num_envs=80"], "algo.learning_starts=2000 leaves nothing to draw; raise it by 481"),
+        (["algo=r2d2", "vec.num_envs=80"], "algo.learning_starts=2000 leaves nothing to sample; raise it by 481"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], named: str) -> None:

@@ -208,7 +208,7 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
         (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy acts for c, d; name them too"),
         (
             ["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.learning_starts=8"],
-            "leaves nothing of first to draw; raise it by",
+            "leaves nothing of first to sample; raise it by",
         ),
         (
             ["algo=dqn", "env.id=agents:Mortals", "algo.buffer_size=79"],
