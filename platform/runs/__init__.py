@@ -1,1 +1,1 @@
-"""What is on disk of a run: its folder, checkpoints, journals, where it stands; and the loop that writes them."""
+"""Run folders: checkpoints, journals, states, and the training loop that writes them."""

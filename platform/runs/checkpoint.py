@@ -1,14 +1,14 @@
-"""Checkpoints: written atomically, verified when read, the newest few kept.
+"""Checkpoints: written atomically, verified when read, and limited to the newest few.
 
-Each is a NumPy archive that `numpy.load(path)` reads: the arrays of a state by their paths in it, the rest of the state
+A checkpoint is a NumPy archive, readable by `numpy.load(path)`: the state's arrays by their paths, the rest of the state
 as JSON under `plain`, and the format version under `format`.
 
 `state_dict()` may hold None, bool, int, float, str, NumPy arrays and scalars of these, and lists, tuples and mappings of
-such data at any depth; keys of mappings are str, int, bool, float or None. All of it is restored equal in value and type,
-but mappings become dicts. Anything else is refused when it is saved.
+such data at any depth; keys of mappings are str, int, bool, float or None. Values and types are restored exactly, except
+that mappings become dicts. Other data raises an error when saved.
 
-Larger data may lie in files of one folder: a state lists those it needs as the value of a key `attachments` anywhere in
-it, by their paths in the folder. A file that no checkpoint lists is deleted.
+Larger data may be kept in files of one folder: a state lists the files it needs under a key `attachments` at any depth,
+by their paths in the folder. Files that no checkpoint lists are deleted.
 """
 
 import collections
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
-FORMAT = 2  # of checkpoints and run folders; raised whenever a run of before could not be resumed
+FORMAT = 2  # of checkpoints and run folders; raised when older runs cannot be resumed
 FULL = (errno.ENOSPC, errno.EDQUOT)
-PLAIN = "plain"  # in the archive: the state as JSON, with names in place of arrays
+PLAIN = "plain"  # archive entry: the state as JSON, with names instead of arrays
 VERSION = "format"
 
 
@@ -49,47 +49,48 @@ class FormatError(CheckpointError):
 
 
 class StateMismatch(CheckpointError):
-    """A state has other leaves, or leaves of other shapes, than the algorithm."""
+    """A state has other entries or shapes than the algorithm."""
 
 
 class StorageError(PaddockError):
-    """A file of a run cannot be written: the disk is full or gone."""
+    """A file of a run cannot be written, for example on a full disk."""
 
     exit_code = DISK_FULL
 
 
 @contextlib.contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn an OSError while a file is written into a StorageError that names the remedy."""
+    """Convert an OSError into a StorageError that names the remedy."""
     try:
         yield
     except OSError as error:
         why = error.strerror or type(error).__name__
-        remedy = "make room" if error.errno in FULL else "mend that"
-        raise StorageError(
-            f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on"
-        ) from error
+        remedy = "free disk space" if error.errno in FULL else "fix this"
+        what = f"{path} cannot be written ({why})"
+        raise StorageError(f"{what}; {remedy}, then resume with the same command and run.dir=") from error
 
 
 class Checkpoints:
-    """The checkpoints of one run, in one folder, named by iteration."""
+    """Checkpoints of one run in one folder, named by iteration."""
 
     def __init__(self, folder: Path, keep: int, files: Path | None = None) -> None:
-        """Name the folders; nothing is read or written.
+        """Set the folders, without reading or writing.
 
         Args:
-            files: the folder that holds the files listed by states, and nothing else.
+            folder: where the checkpoints are kept.
+            keep: number of checkpoints kept.
+            files: folder of attachments, which holds nothing else.
         """
         self._folder = folder
         self._keep = keep
         self._files = files
 
     def save(self, iteration: int, state: State) -> Path:
-        """Write a checkpoint to the disk and delete the oldest ones beyond `keep`.
+        """Write a checkpoint and delete the oldest ones beyond `keep`.
 
         Raises:
-            CheckpointError: the state holds data of another kind; its leaf is named.
-            StorageError: the disk is full or gone; earlier checkpoints are intact.
+            CheckpointError: the state holds unsupported data.
+            StorageError: writing fails; earlier checkpoints are intact.
         """
         path = self._folder / f"{iteration:08d}.npz"
         content = _pack(state)
@@ -100,7 +101,7 @@ class Checkpoints:
             for stale in self._folder.glob(".*.tmp"):  # of writers that were killed
                 stale.unlink(missing_ok=True)
             write_atomically(path, content)
-            # A checkpoint of a later iteration was damaged when this run resumed.
+            # Checkpoints of later iterations were damaged when this run resumed.
             older = [other for other in self.paths() if int(other.stem) <= iteration]
             for other in self.paths():
                 if other not in older[: self._keep]:
@@ -110,28 +111,28 @@ class Checkpoints:
 
     @property
     def lacking(self) -> int:
-        """How many more will lie on the disk at most: until `keep` is reached, and one while it is written."""
+        """Maximum number of further checkpoints on disk: up to `keep`, and one more while it is written."""
         return max(self._keep - len(self.paths()), 0) + 1
 
     def paths(self) -> list[Path]:
-        """Return the checkpoints, newest first; other names, such as 00000009-best.npz, are left alone."""
+        """Return the checkpoints, newest first, without other files such as 00000009-best.npz."""
         paths = [path for path in self._folder.glob("*.npz") if path.stem.isdecimal()]
         return sorted(paths, key=lambda path: int(path.stem), reverse=True)
 
     @property
     def newest(self) -> int | None:
-        """The iteration of the newest checkpoint, or None."""
+        """Iteration of the newest checkpoint, or None."""
         paths = self.paths()
         return int(paths[0].stem) if paths else None
 
     def _sweep(self) -> None:
-        """Delete the files that no checkpoint lists; none while a checkpoint cannot be read."""
+        """Delete the attachments that no checkpoint lists, unless a checkpoint cannot be read."""
         if self._files is None or not self._files.exists():
             return
         try:
             named = {name for path in self.paths() for name in read_attachments(path)}
         except CheckpointError as error:
-            log.warning("%s; no file in %s is deleted until it is gone", error, self._files)
+            log.warning("%s; files in %s are kept until it is removed", error, self._files)
             return
         for file in sorted(self._files.rglob("*"), reverse=True):  # the content of a folder before the folder
             if file.is_dir():
@@ -141,10 +142,10 @@ class Checkpoints:
                 file.unlink(missing_ok=True)
 
     def load(self) -> State | None:
-        """Read the newest checkpoint that is not damaged; None if there is no checkpoint.
+        """Read the newest undamaged checkpoint; return None if there is no checkpoint.
 
         Raises:
-            CheckpointError: all checkpoints are damaged, or the disk fails.
+            CheckpointError: all checkpoints are damaged, or reading fails.
             FormatError: the newest one has another format version.
         """
         damaged: list[CheckpointError] = []
@@ -159,21 +160,21 @@ class Checkpoints:
                 damaged.append(error)
                 continue
             for damage in damaged:
-                log.warning("%s; going on from %s", damage, path)
+                log.warning("%s; resuming from %s", damage, path)
             return state
         if damaged:
             end = self._folder.parent / "done.json"
             remedy = f"delete {self._folder}{f' and {end}' if end.exists() else ''} to start again"
-            raise CheckpointError(f"{damaged[0]}; none of {len(damaged)} is whole: {remedy}")
+            raise CheckpointError(f"{damaged[0]}; all {len(damaged)} checkpoints are damaged: {remedy}")
         return None
 
 
 def write(path: Path, state: State) -> None:
-    """Write a state to a file that `read` returns it from.
+    """Write a state to a file.
 
     Raises:
-        CheckpointError: the state holds data of another kind; its leaf is named.
-        StorageError: the disk is full or gone.
+        CheckpointError: the state holds unsupported data.
+        StorageError: writing fails.
     """
     content = _pack(state)
     with storing(path):
@@ -189,7 +190,7 @@ def read(path: Path) -> State:
     """Read the state in a checkpoint file.
 
     Raises:
-        CheckpointError: the file is cut off, or its checksums do not match.
+        CheckpointError: the file is truncated, or its checksums do not match.
         FormatError: it has another format version.
     """
     with _reading(path) as archive:
@@ -199,10 +200,10 @@ def read(path: Path) -> State:
 
 
 def read_attachments(path: Path) -> list[str]:
-    """Return the files that the state in a checkpoint file lists; its arrays are not read.
+    """Return the attachments that a checkpoint lists, without reading its arrays.
 
     Raises:
-        CheckpointError: as of `read`.
+        CheckpointError: the file is damaged.
     """
     with _reading(path) as archive:
         plain = json.loads(str(archive[PLAIN]))
@@ -231,16 +232,16 @@ def _reading(path: Path) -> Iterator[Any]:
 
 
 def explain_format(what: str, version: Any, paddock: Any) -> str:
-    """Say which version of Paddock reads something that this one does not."""
+    """Return a message that names the Paddock version able to read a file or folder."""
     reader = f"Paddock {paddock}" if paddock else "the Paddock that wrote it (provenance.json)"
-    return f"{what} has format version {version}, and this Paddock reads version {FORMAT}; use {reader}"
+    return f"{what} has format version {version}, but this Paddock reads version {FORMAT}; use {reader}"
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:
-    """Compare a state with the one that the algorithm has now.
+    """Check that a state has the entries and shapes of the algorithm's current one.
 
     Raises:
-        StateMismatch: a leaf is missing, unknown or of another shape.
+        StateMismatch: an entry is missing, unknown or of another shape.
     """
     for name in sorted(set(state) | set(expected), key=str):
         leaf = f"{path}{name}"
@@ -249,21 +250,23 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
             raise StateMismatch(f"{where} '{leaf}'; it was written by another version of the algorithm")
         got, want = state[name], expected[name]
         if isinstance(want, Mapping) and isinstance(got, Mapping):
-            # A mapping that begins empty, or has other keys than names, changes during a run.
+            # A mapping that starts empty, or has keys other than names, may change during a run.
             if want and all(type(key) is str for key in want):
                 check_fits(got, want, f"{leaf}.")
         elif isinstance(want, np.ndarray) and np.shape(got) != want.shape:
-            # An array that begins without rows grows during a run.
+            # An array that starts without rows grows during a run.
             if want.ndim and not want.shape[0] and np.shape(got)[1:] == want.shape[1:]:
                 continue
             raise StateMismatch(f"'{leaf}' has shape {np.shape(got)} in the checkpoint and {want.shape} in this run")
 
 
 def write_atomically(path: Path, content: bytes, *, alone: bool = True) -> None:
-    """Replace a file so that a reader, also after a crash, finds either the old or the new content.
+    """Replace a file so that readers find either the old or the new content, even after a crash.
 
     Args:
-        alone: no other process writes the file meanwhile.
+        path: the file.
+        content: its new content.
+        alone: whether no other process writes the file at the same time.
     """
     name = path.name if alone else f"{path.name}.{secrets.token_hex(4)}"
     temporary = path.with_name(f".{name}.tmp")
@@ -283,7 +286,7 @@ def _pack(state: State) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     plain = json.dumps(_encode(state, "", arrays))
     buffer = io.BytesIO()
-    # Not `numpy.savez`, which takes some names for its own arguments.
+    # `numpy.savez` would take some names for its own arguments.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in {**arrays, PLAIN: np.array(plain), VERSION: np.array(FORMAT)}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -292,7 +295,7 @@ def _pack(state: State) -> bytes:
 
 
 def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the JSON of a value and add its arrays to `arrays`, by their paths."""
+    """Return a value's JSON data, and add its arrays to `arrays` by their paths."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
@@ -323,8 +326,10 @@ def _join(path: str, key: Any) -> str:
 
 def _refuse(value: Any, path: str) -> NoReturn:
     what = f"{value.dtype}" if isinstance(value, np.ndarray | np.generic) else type(value).__name__
-    allowed = "None, numbers, text, arrays of numbers, and lists, tuples and mappings of them"
-    raise CheckpointError(f"state_dict(): '{path}' holds a {what}, which no checkpoint keeps; allowed: {allowed}")
+    allowed = "None, numbers, strings, arrays of numbers, and lists, tuples and mappings of them"
+    raise CheckpointError(
+        f"state_dict(): '{path}' holds a {what}, which checkpoints do not support; allowed: {allowed}"
+    )
 
 
 def _decode(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:

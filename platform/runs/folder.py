@@ -1,13 +1,13 @@
-"""The folder of a run: locked while it runs, and readable without Paddock.
+"""Run folder: locked while the run is active, and readable without Paddock.
 
 config.yaml        the composed configuration     metrics.jsonl   metrics, the same on every machine
 provenance.json    command, versions, machine     system.jsonl    seconds, steps/s, retries
 code.diff          uncommitted edits              checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
 events.jsonl       events, such as births         replay/         files that checkpoints list
-initial.npz        the policy given by init_from
+initial.npz        policy given by init_from
 submission.json    job, command and code if submitted to Slurm; slurm.log: output of the job
-trial.json         the trial of a sweep that it is; output.log: output of a run in a sweep
+trial.json         number and state of a sweep's trial; output.log: output of a run in a sweep
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import yaml
 
-from paddock.envs.errors import DISK_FULL, IN_USE, ConfigError, PaddockError, nearest
+from paddock.envs.errors import DISK_FULL, IN_USE, ConfigError, PaddockError, closest
 from paddock.envs.process import keep_from_forks
 
 from .checkpoint import FORMAT, FULL, FormatError, State, explain_format, storing, write, write_atomically
@@ -33,22 +33,23 @@ from .provenance import find_source, now, write_provenance
 
 log = logging.getLogger(__name__)
 
-# What the folder of a run may hold that was submitted, or killed at once.
+# Files that a submitted run, or one killed at its start, may have left.
 BEGUN = (
     *("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers"),
     *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
-# A run's folder has one of these, unlike other folders with a config.yaml.
+# A run folder has one of these besides config.yaml.
 BESIDE = ("lock", "provenance.json", "metrics.jsonl", "system.jsonl", "done.json")
-# Seven times as fast as the loader in Python.
+# Seven times as fast as the Python loader.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
-MOST_CHANGES = 6  # that a message names
-GLANCE_S = 0.2  # `paddock.status` holds a lock for less
+MAX_CHANGES = 6  # named in a message
+MAX_RUNS = 5  # named in a message
+LOCK_RETRY_S = 0.2  # `paddock.status` holds a lock for less
 
 
 class FolderError(PaddockError):
-    """A run folder cannot be made, used or read."""
+    """A run folder cannot be created, used or read."""
 
 
 class FolderFull(FolderError):
@@ -64,30 +65,31 @@ class FolderInUse(FolderError):
 
 
 class FolderTaken(FolderInUse):
-    """Another process made the folder of a new run; another name will do."""
+    """Another process created the folder of a new run; choose another name."""
 
 
 class RunFolder:
-    """A run's folder, locked by this process until `release`."""
+    """Run folder locked by this process until `release`."""
 
     def __init__(self, path: Path, lock: IO[str], made: Sequence[Path]) -> None:
         self.path = path
         self._lock = lock
-        self._made = made  # folders that were made for it, the deepest first
+        self._made = made  # folders created for it, deepest first
         self._begun = False
 
     @classmethod
     def open(cls, path: Path, config: Mapping[str, Any], *, new: bool = False) -> "RunFolder":
-        """Lock the folder, making it if necessary; nothing else is written before `begin`.
+        """Create the folder if necessary and lock it; nothing else is written before `begin`.
 
         Args:
             new: the folder must not exist yet.
 
         Raises:
-            FolderError: it cannot be written, or holds something else; FolderInUse: another process uses it.
-            FolderTaken: it is not new.
+            FolderError: the folder cannot be written, or holds other files.
+            FolderInUse: another process uses it.
+            FolderTaken: it must be new, and another process created it.
             FormatError: it holds a run of another format version.
-            ConfigError: it holds a run of another configuration; the keys are named.
+            ConfigError: it holds a run with another configuration.
         """
         check_usable(path, config, new=new)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -101,7 +103,7 @@ class RunFolder:
         folder = cls(path, lock, made)
         try:
             _lock(lock, path)
-            check_usable(path, config, locked=True)  # another process may have run here until now
+            check_usable(path, config, locked=True)  # another process may have used it until now
         except FolderInUse:
             raise
         except BaseException:
@@ -111,27 +113,28 @@ class RunFolder:
 
     @property
     def ended(self) -> str | None:
-        """Why the run ended by itself; None if it has not, was stopped, or failed."""
+        """Reason why the run ended by itself; None if it is unfinished, was stopped, or failed."""
         return read_end(self.path) if has_ended(self.path) else None
 
     def begin(
         self,
         config: Mapping[str, Any],
         command: str | None = None,
-        beside: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
         initial: State | None = None,
     ) -> None:
-        """Write what describes the run; of one that resumes, its new configuration.
+        """Write the configuration and, for a new run, its provenance.
 
         Args:
-            command: starts the run again, if this process's own does not.
-            beside: further provenance: the niche, the packages of servers, the run that is repeated.
-            initial: the policy that the run begins with, if it is another run's, and the facts of that run.
+            config: the run's configuration.
+            command: recorded instead of this process's own.
+            extra: further provenance: the niche, the packages of servers, the repeated run.
+            initial: policy and facts of the run that `init_from` names.
 
         Raises:
-            FolderError: it cannot be written.
+            FolderError: a file cannot be written.
         """
-        path, resumes = self.path, _has_work(self.path)
+        path, resumes = self.path, _has_results(self.path)
         self._begun = True
         try:
             write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
@@ -139,21 +142,21 @@ class RunFolder:
                 write(path / INITIAL, initial)
             if not resumes or not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
-                for name in ("code.diff", "wandb/run_id", "mlflow/run_id"):  # of a run that came to nothing
+                for name in ("code.diff", "wandb/run_id", "mlflow/run_id"):  # of an earlier run without results
                     (path / name).unlink(missing_ok=True)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
                 unknown = commit is not None and diff is None
                 if unknown:
-                    log.warning("git does not list the edits of the code; %s keeps its commit alone", path)
-                said = {"init_from": initial and initial["facts"], **(beside or {}), "diff": unknown and "unknown"}
-                write_provenance(path, commit, command, {key: value for key, value in said.items() if value})
+                    log.warning("git cannot list uncommitted edits; %s records the commit only", path)
+                facts = {"init_from": initial and initial["facts"], **(extra or {}), "diff": unknown and "unknown"}
+                write_provenance(path, commit, command, {key: value for key, value in facts.items() if value})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Write why and when the run ended, and its last metrics.
+        """Record the reason and time of the end, and the last metrics.
 
         Raises:
             StorageError: the disk is full or gone.
@@ -163,7 +166,7 @@ class RunFolder:
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 
     def release(self) -> None:
-        """Unlock the folder; remove it if it was made and never begun."""
+        """Unlock the folder; remove it if it was created for a run that never began."""
         if not self._begun and self._made:
             with contextlib.suppress(OSError):
                 (self.path / "lock").unlink()
@@ -173,9 +176,11 @@ class RunFolder:
 
 
 def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False, new: bool = False) -> None:
-    """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace.
+    """Raise the errors of `RunFolder.open` without creating or locking the folder.
 
     Args:
+        path: the folder.
+        config: the run's configuration.
         locked: this process holds the lock.
         new: the folder must not exist yet.
     """
@@ -186,11 +191,11 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
         if path.exists() and not path.is_dir():
             raise FolderError(f"run.dir={path} is a file; {remedy}")
         if (path / "config.yaml").exists():
-            if _has_work(path):
+            if _has_results(path):
                 check_format(path)
                 _check_same(path, config)
         elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
-            raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
+            raise FolderError(f"run.dir={path} is not empty and holds no run: choose an empty or a new folder")
         with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
             pass
         if not locked and (path / "lock").exists():
@@ -210,19 +215,19 @@ def check_format(path: Path) -> None:
 
 
 def read_end(path: Path) -> str | None:
-    """Return why a run ended, or None."""
+    """Return the reason why a run ended, or None."""
     reason = read_json(path / "done.json").get("reason")
     return None if reason is None else str(reason)
 
 
 def has_ended(path: Path) -> bool:
-    """Return whether a run came to its own end, and was neither stopped by a signal nor failed."""
+    """Return whether a run finished, and was neither stopped by a signal nor failed."""
     reason = read_end(path)
     return reason is not None and not reason.startswith(("failed: ", "SIG"))
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a folder is a run's, and not another program's with a config.yaml; False where it is closed."""
+    """Return whether a folder holds a run, and not just any config.yaml; False if it cannot be read."""
     return os.path.isfile(folder / "config.yaml") and (
         any(os.path.exists(folder / name) for name in BESIDE) or any((folder / "checkpoints").glob("*.npz"))
     )
@@ -232,36 +237,45 @@ def read_config(path: Path, sections: Sequence[str] = ("algo", "env")) -> dict[s
     """Read the configuration of the run in a folder.
 
     Args:
-        sections: those that it must have.
+        path: the folder.
+        sections: required sections.
 
     Raises:
-        FolderError: there is no run, or its configuration is damaged or of another program.
+        FolderError: there is no run, or its configuration is damaged.
     """
     try:
         config = yaml.load((path / "config.yaml").read_text(), LOADER)
         if not isinstance(config, dict):
             raise FolderError(f"{path / 'config.yaml'} is damaged: it holds no mapping")
         for section in sections:
-            if not isinstance(config.get(section), dict):  # settings of another program, mostly
-                raise FolderError(
-                    f"{path / 'config.yaml'} is of no run: it has no section {section}; name a run's folder"
-                )
+            if not isinstance(config.get(section), dict):  # usually written by another program
+                what = f"{path / 'config.yaml'} does not belong to a run: it has no section {section}"
+                raise FolderError(f"{what}; name a run folder")
         return config
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise FolderError(f"{path / 'config.yaml'} cannot be read ({error.strerror})") from error
-        inside, beside = ([str(run.parent) for run in of.glob("*/config.yaml")] for of in (path, path.parent))
+        inside, siblings = (_list_runs(folder) for folder in (path, path.parent))
+        what = f"{path} is not a run folder" if path.exists() else f"no such run: {path}"
         if inside:
-            hint = f"it holds runs; name one, such as {min(inside)}"
+            hint = f"it contains runs; name one, such as {min(inside)}"
+        elif siblings:
+            hint = closest(str(path), siblings)
+            hint = f"did you mean {hint!r}?" if hint else f"runs here: {', '.join(siblings[:MAX_RUNS])}"
         else:
-            hint = nearest(str(path), beside) if beside else "a run folder holds config.yaml"
-        raise FolderError(f"{path} is not a run folder; {hint}") from error
+            hint = "a run folder holds config.yaml"
+        raise FolderError(f"{what}; {hint}") from error
+
+
+def _list_runs(folder: Path) -> list[str]:
+    """Return the paths of the runs directly in a folder, newest names first."""
+    return sorted((str(path.parent) for path in folder.glob("*/config.yaml") if holds_run(path.parent)), reverse=True)
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with None for NaN and infinity, which strict JSON lacks."""
+    """Replace NaN and infinity, which strict JSON lacks, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -272,7 +286,7 @@ def finite(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the mapping in a file; empty if it is missing or damaged."""
+    """Read a mapping from a JSON file; return an empty one if it is missing or damaged."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -281,19 +295,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def unwritable(path: Path, error: OSError) -> FolderError:
-    """Return the error of a run folder that cannot be made or written."""
-    remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
+    """Return the error for a run folder that cannot be created or written."""
+    remedy = ("free disk space or " if error.errno in FULL else "") + "choose another with run.dir="
     kind = FolderFull if error.errno in FULL else FolderError
     return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
 
 
 def _taken(path: Path) -> FolderTaken:
-    return FolderTaken(f"run.dir={path} was just made by another process; give the command again")
+    return FolderTaken(f"run.dir={path} was just created by another process; run the command again")
 
 
 def _lock(file: IO[str], path: Path) -> None:
-    """Take a lock, which closing the file releases."""
-    deadline = time.monotonic() + GLANCE_S
+    """Lock a file until it is closed."""
+    deadline = time.monotonic() + LOCK_RETRY_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -301,12 +315,11 @@ def _lock(file: IO[str], path: Path) -> None:
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 file.close()
-                raise FolderInUse(
-                    f"run.dir={path} is in use by another process; wait for it or choose another"
-                ) from error
+                remedy = "wait for it or choose another"
+                raise FolderInUse(f"run.dir={path} is in use by another process; {remedy}") from error
             time.sleep(0.01)
         except OSError as error:  # a file system without locks, as on some clusters
-            remedy = "choose one on another disk with run.dir=, or have this one mounted with locks"
+            remedy = "choose a folder on another disk with run.dir=, or mount this one with locks"
             raise FolderError(f"run.dir={path} cannot be locked ({error.strerror}); {remedy}") from error
 
 
@@ -316,13 +329,13 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     changed = [change for change in changed_keys(old, config) if change not in moved]
     if not changed:
         return
-    if len(changed) > MOST_CHANGES:  # of another algorithm, mostly, whose _target_ is the first
-        changed[MOST_CHANGES:] = [f"and {len(changed) - MOST_CHANGES} more"]
-    remedy = f"use the run's own values, or another run.dir= (with init_from={path} to begin with its policy)"
-    raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
+    if len(changed) > MAX_CHANGES:  # usually another algorithm, whose _target_ comes first
+        changed[MAX_CHANGES:] = [f"and {len(changed) - MAX_CHANGES} more"]
+    remedy = f"use the run's values, or another run.dir= (init_from={path} starts from its policy)"
+    raise ConfigError(f"run.dir={path} holds a run with another configuration: {', '.join(changed)}; {remedy}")
 
 
-def _has_work(path: Path) -> bool:
-    """Return whether the run in a folder has rows, checkpoints or an initial policy, which must not be overwritten."""
+def _has_results(path: Path) -> bool:
+    """Return whether the run has rows, checkpoints or an initial policy, which must not be overwritten."""
     rows = any(journal.stat().st_size for journal in path.glob("*.jsonl"))
     return rows or any(path.glob("checkpoints/*")) or (path / INITIAL).exists()

@@ -1,4 +1,4 @@
-"""Journals of many runs as polars data frames, parsed together: a thousand small files are slow one by one."""
+"""Journals of many runs as Polars data frames, parsed together for speed."""
 
 import io
 import json
@@ -12,21 +12,21 @@ import polars as pl
 from .folder import FolderError
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number, warn_of_damage
 
-PLACE = ("run", "iteration", "step")  # columns that are no metrics
-CHUNK_BYTES = 1 << 26  # of journals parsed at once
+PLACE = ("run", "iteration", "step")  # columns that are not metrics
+CHUNK_BYTES = 1 << 26  # size of journals parsed at once
 
 
 def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
     """Read and join both journals of runs: `run`, `iteration`, `step`, then metrics, in the order of the runs.
 
-    An evaluation stands in the row of the iteration whose policy was evaluated. Damaged lines are left out, which is
-    logged.
+    An evaluation is placed in the row of the iteration whose policy was evaluated. Damaged lines are skipped with a
+    warning.
 
     Raises:
         FolderError: a journal cannot be read.
     """
-    learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
-    rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
+    learning, system = (_read_journal(runs, journal) for journal in JOURNALS)
+    rows = learning.join(system, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
     names = [name for name in rows.columns if name not in PLACE]
     rows = rows.sort("run", "iteration").select(*PLACE, *names)
@@ -35,7 +35,7 @@ def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
 
 
 def to_series(name: str, values: Sequence[Any]) -> pl.Series:
-    """Make a column of a key in different runs: null for None, JSON text where types are mixed."""
+    """Make a column from the values of a key in different runs; mixed types become JSON text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pl.Series(name, values, pl.Boolean)
@@ -48,7 +48,7 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
-    """Read the rows of a journal of all runs; `run` is the index of the run."""
+    """Read a journal of all runs; the column `run` is the run's index."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
     damaged: dict[int, list[int]] = {}
@@ -67,7 +67,7 @@ def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
 
 
 def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
-    """Move evaluations that were reported later to the rows of the iterations whose policies they are of."""
+    """Move late evaluations to the rows of the iterations whose policies were evaluated."""
     if EVALUATION_OF not in rows.columns:
         return rows
     names = [name for name in rows.columns if name.startswith(EVALUATION)]
@@ -81,7 +81,7 @@ def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _parse(chunk: Mapping[int, bytes], damaged: dict[int, list[int]]) -> pl.DataFrame:
-    """Parse several journals at once, ten times as fast as one by one; if one is damaged, each by itself."""
+    """Parse several journals at once, ten times as fast as separately; if one is damaged, parse each by itself."""
     owners = np.repeat(list(chunk), [lines.count(b"\n") for lines in chunk.values()])
     try:
         rows = pl.read_ndjson(io.BytesIO(b"".join(chunk.values())), infer_schema_length=None)
@@ -105,7 +105,7 @@ def _select(rows: pl.DataFrame, owners: np.ndarray) -> pl.DataFrame:
 
 
 def _parse_damaged(lines: bytes, damaged: list[int]) -> pl.DataFrame:
-    """Parse the lines that are rows; add the numbers of the others to `damaged`."""
+    """Parse the valid lines; add the numbers of the others to `damaged`."""
     rows = list(parse_rows(io.BytesIO(lines), damaged))
     names = dict.fromkeys(["iteration", "step", *(name for row in rows for name in row)])
     values = {name: [to_number(row.get(name)) for row in rows] for name in names}

@@ -1,4 +1,4 @@
-"""Rows of a run's journals: a JSON mapping of metrics on each line."""
+"""Run journals: one JSON mapping of metrics per line."""
 
 import json
 import logging
@@ -15,13 +15,14 @@ log = logging.getLogger(__name__)
 JOURNALS = ("metrics.jsonl", "system.jsonl")
 EVALUATION = "eval/"  # prefix of an evaluation's metrics
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, if a later row reports it
-SHOWN = 3  # damaged lines, or values that differ, in a message
+SHOWN = 3  # damaged lines or changed values named in a message
 
 
 def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a journal, without a last line that is being written.
+    """Yield the rows of a journal, without an incomplete last line.
 
     Args:
+        lines: the lines of the file.
         damaged: receives the numbers, from 1, of damaged lines.
     """
     for number, line in enumerate(lines, 1):
@@ -34,7 +35,7 @@ def parse_rows(lines: Iterable[bytes], damaged: list[int]) -> Iterator[dict[str,
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
-    """Return the row in a line; None if it is damaged or lacks its end."""
+    """Parse a line; return None if it is damaged or incomplete."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -44,12 +45,12 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
 
 
 def is_final_evaluation(row: Mapping[str, Any]) -> bool:
-    """Return whether a row of both journals is an evaluation alone, added at a run's end."""
+    """Return whether a row holds only an evaluation, added at a run's end."""
     return EVALUATION_OF in row and "system/seconds" not in row
 
 
 def name_damage(path: Path, damaged: Sequence[int]) -> str:
-    """Return in words which lines of a journal are damaged."""
+    """Describe which lines of a journal are damaged."""
     if len(damaged) == 1:
         return f"{path}: line {damaged[0]} is damaged"
     more = f" and {len(damaged) - SHOWN} more" if damaged[SHOWN:] else ""
@@ -57,7 +58,7 @@ def name_damage(path: Path, damaged: Sequence[int]) -> str:
 
 
 def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return in words which values differ between two rows or other mappings; "" if none does."""
+    """Describe the values that differ between two mappings; return "" if none does."""
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     listed = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in keys[:SHOWN])
     return listed + (f", and {len(keys) - SHOWN} more" if keys[SHOWN:] else "")
@@ -65,11 +66,11 @@ def describe_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
 
 def warn_of_damage(path: Path, damaged: Sequence[int]) -> None:
     """Log which lines of a journal are damaged."""
-    log.warning("%s, and left out", name_damage(path, damaged))
+    log.warning("%s and skipped", name_damage(path, damaged))
 
 
 def to_number(value: Any) -> float:
-    """Return the value, or NaN if it is no number or too large."""
+    """Convert a value to float; return NaN if it is not a number or too large."""
     try:
         return float(value) if isinstance(value, int | float) else np.nan
     except OverflowError:
@@ -77,10 +78,10 @@ def to_number(value: Any) -> float:
 
 
 def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
-    """Read the rows of a journal, none if there is no file; damaged lines are left out, which is logged.
+    """Read the rows of a journal, if it exists; damaged lines are skipped with a warning.
 
     Raises:
-        FolderError: it cannot be read; if strict, a line is damaged.
+        FolderError: reading fails, or `strict` is set and a line is damaged.
     """
     damaged: list[int] = []
     try:
@@ -94,6 +95,6 @@ def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
     if damaged and strict:
-        raise FolderError(f"{name_damage(path, damaged)}; mend it, or take a whole copy of the run")
+        raise FolderError(f"{name_damage(path, damaged)}: restore the file from a copy of the run")
     if damaged:
         warn_of_damage(path, damaged)

@@ -1,4 +1,4 @@
-"""Libraries that take longer to import than a command's answer may take: imported when something of theirs is used."""
+"""Slow libraries, imported on first use."""
 
 import importlib
 from types import ModuleType
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when it is first asked for something; its submodules too."""
+    """Module that imports itself, and its submodules, on first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
+        """Import the module and return its attribute or submodule."""
         if name.startswith("__"):
             raise AttributeError(name)
         module = importlib.import_module(self.__name__)

@@ -1,4 +1,4 @@
-"""Where a run comes from: command, code, packages, machine."""
+"""Provenance of a run: command, code, packages and machine."""
 
 import contextlib
 import datetime
@@ -19,21 +19,21 @@ from typing import Any
 
 from .checkpoint import FORMAT, write_atomically
 
-COMPUTING = {  # modules whose version may change numbers
+COMPUTING = {  # modules whose version may change results
     *("numpy", "scipy", "torch", "gymnasium"),
     *("Box2D", "ale_py", "crafter", "dm_control", "envpool", "minatar", "mujoco"),
 }
-MADE = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
-BEGUN = ("lock", "config.yaml")  # both are in a run's folder from the start
-CODE = (".py", ".yaml")  # endings of new files that belong to the edits
-NEW_BYTES, NEW_FILES = 100_000, 1000  # size of each of them, and their number, at most
+RUN_FILES = {"multirun.yaml", "sweep.json", "provenance.json", "submission.json"}  # in folders of sweeps and runs
+START_FILES = ("lock", "config.yaml")  # both are in a run's folder from the start
+CODE = (".py", ".yaml")  # suffixes of untracked files that count as edits
+MAX_NEW_BYTES, MAX_NEW_FILES = 100_000, 1000  # limits on their size and number
 DIFF = ("--no-color", "--no-ext-diff")
-GIT_S = 60.0  # to look through a large tree on a slow file system
-SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
+GIT_S = 60.0  # timeout, for large trees on slow file systems
+SNAPSHOT = ".submitted.json"  # in the top folder of a code snapshot: its origin
 
 
 def format_command(words: Sequence[str]) -> str:
-    """Return a process's command as people type it, without the paths of the interpreter and of Paddock's script."""
+    """Format a process's command as typed, without the paths of the interpreter and of the script."""
     python, rest = Path(words[0]).name, list(words[1:])
     if rest[:1] == ["-u"]:  # added by launchers
         del rest[0]
@@ -43,11 +43,7 @@ def format_command(words: Sequence[str]) -> str:
 
 
 def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0, index: str | None = None) -> str | None:
-    """Return what a command prints, in a folder; None if it is missing, fails, or does not answer in time.
-
-    Args:
-        index: the index that git uses.
-    """
+    """Return the output of a command; None if it is missing, fails or times out. `index` replaces git's index."""
     environment = os.environ if index is None else os.environ | {"GIT_INDEX_FILE": index}
     try:
         result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=timeout_s)
@@ -57,43 +53,44 @@ def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0, inde
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
-    """Return the commit of the code in a folder and its edits since, new code files included; None for what git hides.
+    """Return the commit of the code in a folder and its uncommitted edits, new files included; None if unknown.
 
-    In a snapshot they are those of the time when it was copied.
+    In a snapshot, return those recorded when it was copied.
     """
     for above in (folder, *folder.parents):
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    told = ask("git", "rev-parse", "HEAD", "--show-toplevel", "--absolute-git-dir", folder=folder, timeout_s=GIT_S)
-    if told is None:
+    answer = ask("git", "rev-parse", "HEAD", "--show-toplevel", "--absolute-git-dir", folder=folder, timeout_s=GIT_S)
+    if answer is None:
         return None, None
-    commit, top, git = told.rstrip("\n").split("\n")
+    commit, top, git = answer.rstrip("\n").split("\n")
     listed = ask("git", "ls-files", "-z", "--others", "--exclude-standard", folder=Path(top), timeout_s=GIT_S)
-    new = [file for file in leave_out_runs((listed or "").split("\0"), CODE) if _size(top, file) <= NEW_BYTES]
+    new = [file for file in leave_out_runs((listed or "").split("\0"), CODE) if _size(top, file) <= MAX_NEW_BYTES]
     with tempfile.TemporaryDirectory() as scratch:
         index = f"{scratch}/index"
         with contextlib.suppress(OSError):
             shutil.copy2(f"{git}/index", index)
-        # Added to a copy of the index, new files are part of the diff.
-        added = ask("git", "add", "-N", "--", *new[:NEW_FILES], folder=Path(top), timeout_s=GIT_S, index=index)
+        # New files are added to a copy of the index, so that the diff contains them.
+        added = ask("git", "add", "-N", "--", *new[:MAX_NEW_FILES], folder=Path(top), timeout_s=GIT_S, index=index)
         known = index if new and added is not None else None
         diff = ask("git", "diff", *DIFF, "HEAD", "--", ":/", folder=Path(top), timeout_s=GIT_S, index=known)
     return commit, diff
 
 
 def leave_out_runs(files: Sequence[str], ends: str | tuple[str, ...] = "") -> list[str]:
-    """Return those files with one of these endings that are in no folder of a run or of a sweep.
+    """Return the files with one of these suffixes that lie outside the folders of runs and sweeps.
 
     Args:
-        files: relative to one folder, with slashes; there may be a hundred thousand.
+        files: paths relative to one folder, with slashes, possibly a hundred thousand.
+        ends: suffixes.
     """
     split = [file.rpartition("/") for file in files]
-    made = {folder for folder, _, name in split if name in MADE}
-    locked, set_up = ({folder for folder, _, name in split if name == one} for one in BEGUN)
-    made |= locked & set_up
+    run_folders = {folder for folder, _, name in split if name in RUN_FILES}
+    locked, set_up = ({folder for folder, _, name in split if name == one} for one in START_FILES)
+    run_folders |= locked & set_up
     code = [(folder, file) for (folder, _, _), file in zip(split, files, strict=True) if file.endswith(ends)]
-    outside = {folder for folder in {folder for folder, _ in code} if made.isdisjoint(_with_parents(folder))}
+    outside = {folder for folder in {folder for folder, _ in code} if run_folders.isdisjoint(_with_parents(folder))}
     return [file for folder, file in code if folder in outside]
 
 
@@ -111,15 +108,15 @@ def _size(top: str, file: str) -> float:
         return math.inf
 
 
-def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:
-    """Write where the run in a folder comes from; see `RunFolder.begin`."""
+def write_provenance(path: Path, commit: str | None, command: str | None, extra: Mapping[str, Any]) -> None:
+    """Write provenance.json into a run's folder."""
     process = format_command(sys.orig_argv)
     provenance = {
         "format": FORMAT,
         **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": now(),
-        **beside,
+        **extra,
         "commit": commit,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -134,11 +131,11 @@ def write_provenance(path: Path, commit: str | None, command: str | None, beside
 
 
 def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gpu: bool) -> list[str]:
-    """Return changes since a run began that may change its numbers: packages, processors.
+    """Describe changes of packages and processors since a run began that may change its results.
 
     Args:
-        old: its provenance; any key may be missing.
-        modules: those of its environment and its algorithm.
+        old: the run's provenance; any key may be missing.
+        modules: modules of its environment and algorithm.
         on_gpu: whether it learns on a GPU.
     """
     used = {_as_package(name) for name in (*(COMPUTING & sys.modules.keys()), *modules)}
@@ -148,7 +145,7 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
         for packages in (noted.items() if isinstance(noted, dict) else (), _packages())
     )
     changes = [(name, then[name], here[name]) for name in sorted(used & then.keys() & here.keys())]
-    if "torch" in sys.modules:  # without torch, results are the same on every processor
+    if "torch" in sys.modules:  # without torch, results do not depend on the processor
         changes.append(("the processor", old.get("cpu"), _cpu_model()))
     if on_gpu:
         before, after = (", ".join(sorted({str(name) for name in gpus or ()})) for gpus in (old.get("gpus"), _gpus()))
@@ -157,7 +154,7 @@ def changed_surroundings(old: Mapping[str, Any], modules: Collection[str], on_gp
 
 
 def _as_package(name: str) -> str:
-    """Normalize the name of a package, or of the module of the same name."""
+    """Normalize the name of a package or module."""
     return name.lower().replace("_", "-")
 
 
@@ -166,7 +163,7 @@ def _gpus() -> list[str]:
 
 
 def _packages() -> Iterator[tuple[str, str]]:
-    """Yield the name and version of every package; to parse their metadata whole takes a third of a second."""
+    """Yield the name and version of every package; parsing all metadata would take a third of a second."""
     for package in importlib.metadata.distributions():
         text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
         name, version = (re.search(rf"^{field}: *(.+?) *$", text, re.M) for field in ("Name", "Version"))
@@ -183,5 +180,5 @@ def _cpu_model() -> str:
 
 
 def now() -> str:
-    """Return the time here, to the second, with its zone."""
+    """Return the local time to the second, with its time zone."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,10 +1,10 @@
-"""Run folders as columns for plots, and trees of them as polars data frames for notebooks and reports.
+"""Read runs as NumPy columns for plots, and folders of runs as Polars data frames for notebooks and reports.
 
     from paddock.runs.results import read_metrics, read_runs
 
     read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
 
-The same in plain polars, of runs that have ended:
+The same in plain Polars, for finished runs:
 
     import glob, polars as pl
     paths = glob.glob("multirun/*/*/metrics.jsonl")
@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 
 Columns = dict[str, NDArray[np.float64]]
 
-FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
+FIXED = ("run", "state", "started")  # columns of read_runs besides configuration and metrics
 
 
 def read_columns(run: Path) -> Columns:
-    """Read every metric of a run by its name, the group `system/` included: [R] each, one row per iteration.
+    """Read all metrics of a run by name, including `system/`: arrays [R], one row per iteration.
 
-    NaN stands where a row lacks the metric, or had a NaN or an infinity. An evaluation stands in the row of the
-    iteration whose policy was evaluated. A row that is being written is left out, and so are damaged lines, which is
-    logged.
+    A missing or non-finite value is NaN. An evaluation is placed in the row of the iteration whose policy was
+    evaluated. An incomplete last row and damaged lines are skipped.
 
     Raises:
         FolderError: a journal cannot be read.
@@ -52,7 +51,7 @@ def read_columns(run: Path) -> Columns:
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
-    """Read the events of a run in order, without damaged lines, which are logged.
+    """Read the events of a run in order; damaged lines are skipped with a warning.
 
     Raises:
         FolderError: the journal cannot be read.
@@ -61,16 +60,16 @@ def read_events(run: Path) -> list[dict[str, Any]]:
 
 
 def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
-    """Read a row for each run in some folders, at any depth: configuration, state and last metrics.
+    """Read one row per run below the folders: configuration, state and last metrics.
 
     Returns:
         `run` (its path), `state` (as in `paddock.status`) and `started` (with a time zone), every key of the
-        configuration (`seed`, `algo.learning_rate`), and the last value of each metric (`eval/return_mean`); null where
-        a run has none. Lists and columns of mixed types are JSON text. A key or a metric with the name of another
-        column gets the prefix `config.` or `metric.`.
+        configuration (`seed`, `algo.learning_rate`), and the last value of each metric (`eval/return_mean`), or null.
+        Lists and columns of mixed types are JSON text. A key or metric with the name of another column gets the prefix
+        `config.` or `metric.`.
 
     Raises:
-        ConfigError: there is no such folder, or no run in one.
+        ConfigError: a folder does not exist or holds no run.
         FolderError: a journal cannot be read.
     """
     import polars as pl
@@ -96,13 +95,13 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
 
 def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
-    """Read a row for each iteration of every run in some folders: `run`, `iteration`, `step`, then metrics.
+    """Read one row per iteration of every run below the folders: `run`, `iteration`, `step`, then metrics.
 
-    Both journals are joined, and an evaluation stands in the row of the iteration whose policy was evaluated. Metrics
-    are Float64, null where a row lacks one. Damaged lines are left out, which is logged.
+    Both journals are joined, and an evaluation is placed in the row of the iteration whose policy was evaluated.
+    Metrics are Float64, or null. Damaged lines are skipped with a warning.
 
     Raises:
-        ConfigError: there is no such folder, or no run in one.
+        ConfigError: a folder does not exist or holds no run.
         FolderError: a journal cannot be read.
     """
     from .frames import read_journals
@@ -111,18 +110,18 @@ def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
 
 def find_sweeps(folder: Path) -> list[Path]:
-    """Find the sweeps in a folder, at any depth, or the folder itself."""
+    """Find the sweeps in a folder at any depth, including the folder itself."""
     sweeps = []
     for here, inner, files in os.walk(folder):
         if "sweep.json" in files:
             sweeps.append(Path(here))
-        # Runs hold no sweeps, but many files.
+        # Run folders contain many files, but no sweeps.
         inner[:] = [] if holds_run(Path(here)) else sorted(name for name in inner if not name.startswith("."))
     return sweeps
 
 
 def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
-    """Read the state of each run as in `paddock.status`, and why in one line, which may be empty."""
+    """Read the state of each run as in `paddock.status`, with a one-line reason, which may be empty."""
     states: dict[Path, tuple[State, str]] = {run: ("done", read_end(run) or "") for run in runs if has_ended(run)}
     others = read_run_states([run for run in runs if run not in states])
     return states | {run_state.run: (run_state.state, run_state.why) for run_state in others}
@@ -130,7 +129,7 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
 
 def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths = [Path(folder) for folder in folders]
-    require(bool(paths), "no folder is given; name runs, multiruns, or folders with some of them")
+    require(bool(paths), "no folder given: name runs, multiruns or folders that contain runs")
     return find_runs(*paths)
 
 

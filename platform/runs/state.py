@@ -1,4 +1,4 @@
-"""The states of runs: read from their folders, the locks on these, and Slurm's queue for submitted ones."""
+"""States of runs, read from their folders, the locks on them, and Slurm's queue."""
 
 import fcntl
 import os
@@ -21,73 +21,73 @@ from .provenance import SNAPSHOT
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
 
 ALIVE: tuple[State, ...] = ("pending", "requeued", "running", "unknown")
-WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the budget
+WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended before the budget
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 OUT_OF_REACH = re.compile("configuration source|slurm controller|slurm.conf|SlurmctldHost")  # in messages of sbatch
-JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # from sbatch, among a site's own lines
+JOB_ID = r"Submitted batch job (?P<job_id>\d+)"  # in sbatch's output
 OF_JOB = re.compile("SLURM_(?!CONF|CLUSTERS|JWT)|SLURMD_|SRUN_|SUBMITIT_")  # prefixes of a Slurm job's variables
-SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # prefixes of lines that do not say why a run failed
+SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # prefixes of log lines that do not explain a failure
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The content of submission.json in the folder of a submitted run."""
+    """Content of submission.json in the folder of a submitted run."""
 
     job: str  # Slurm's id: 12, or 12_0 in an array
     name: str  # of the job; another cluster may use the same ids
     submitted: str  # ISO 8601
     command: str
-    code: str | None  # the folder with the code as it was; None for an installed Paddock
+    code: str | None  # folder of the code snapshot; None for an installed Paddock
     log: str
-    ended: str | None = None  # time of the done.json that was in the folder
+    ended: str | None = None  # time in the done.json found at submission
 
     @property
     def array(self) -> str:
-        """Slurm's id of the array that the job is in."""
+        """Slurm's id of the job's array."""
         return self.job.partition("_")[0]
 
 
 @dataclass(frozen=True)
 class RunState:
-    """How far one run has come, and whether a process is at it."""
+    """State and progress of one run."""
 
     run: Path
     state: State
-    why: str  # in one line; may be empty
-    metrics: Mapping[str, float]  # the last value of each
-    progress: float | None  # of the budget that is nearest to its end, 0 to 1
-    updated_s: float | None  # since the last row was written
+    why: str  # one-line reason; may be empty
+    metrics: Mapping[str, float]  # last value of each
+    progress: float | None  # spent share of the nearest budget limit, 0 to 1
+    updated_s: float | None  # seconds since the last row was written
     submission: Submission | None
-    config: Mapping[str, Any]  # empty where there is none yet, or it is damaged
+    config: Mapping[str, Any]  # empty if missing or damaged
 
 
 Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
 
 
 def find_runs(*folders: Path) -> list[Path]:
-    """Find the runs in folders, at any depth, submitted ones included; links to runs are followed.
+    """Find the runs below folders at any depth, including submitted ones; links to runs are followed.
 
     Raises:
-        ConfigError: there is no run in a folder, or no such folder, or it is closed to the user.
+        ConfigError: a folder does not exist, cannot be read or holds no run.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
         if not os.path.isdir(folder):
-            raise ConfigError(f"{folder} is not a folder; name a run, a multirun or a folder with some of them")
+            raise ConfigError(f"{folder} is not a folder: name a run, a multirun or a folder that contains runs")
         runs = list(_walk(folder))
         if not runs:
             if not os.access(folder, os.R_OK | os.X_OK):
-                raise ConfigError(f"{folder} is closed to you; have it opened, or name another")
-            raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml and metrics.jsonl")
+                raise ConfigError(f"{folder}: permission denied")
+            raise ConfigError(f"no run in {folder}; a run folder holds config.yaml and metrics.jsonl")
         for run in sorted(runs, key=_place):
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
 def read_run_states(runs: Sequence[Path]) -> list[RunState]:
-    """Read the state of each run; Slurm is asked once for all submitted ones."""
+    """Read the state of each run, with one query of Slurm for all submitted ones."""
     submissions = {run: read_submission(run) for run in runs}
     queue = ask_queue([submission.job for submission in submissions.values() if submission])
     run_states = []
@@ -101,14 +101,14 @@ def read_run_states(runs: Sequence[Path]) -> list[RunState]:
 
 
 def read_submission(run: Path) -> Submission | None:
-    """Read how a run was submitted; None if it was not."""
+    """Read a run's submission; None if it was not submitted."""
     noted = read_json(run / "submission.json")
-    taken = {item.name: noted.get(item.name) for item in fields(Submission)}
-    return Submission(**taken) if taken["job"] else None  # type: ignore[arg-type]
+    values = {item.name: noted.get(item.name) for item in fields(Submission)}
+    return Submission(**values) if values["job"] else None  # type: ignore[arg-type]
 
 
 def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
-    """Ask Slurm for the state of jobs; forgotten ones are missing, and None is returned where it does not answer."""
+    """Query Slurm for the state of jobs; unknown jobs are missing, and None means that Slurm does not answer."""
     if not jobs:
         return {}
     ids = ",".join(dict.fromkeys(job.partition("_")[0] for job in jobs))
@@ -124,7 +124,7 @@ def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
 
 
 def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
-    """Ask Slurm for the exit code of a job; None if it has forgotten it or does not answer."""
+    """Query Slurm for the exit code of a job; return None if it is unknown or Slurm does not answer."""
     try:
         command = ["scontrol", "--oneliner", "show", "job", job]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
@@ -135,27 +135,29 @@ def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
 
 
 def find_job_variables() -> list[str]:
-    """Return the variables of the Slurm job around this process, which a job submitted from here must not inherit.
+    """Return the variables of the enclosing Slurm job, which a job submitted from here must not inherit.
 
-    Those that users set (SBATCH_ACCOUNT) or that name the cluster (SLURM_CONF) are left out.
+    Variables set by users (SBATCH_ACCOUNT) or naming the cluster (SLURM_CONF) are left out.
     """
     return [name for name in os.environ if OF_JOB.match(name)] if "SLURM_JOB_ID" in os.environ else []
 
 
-def explain_refusal(said: str, keys: str) -> str:
-    """Return in a line why Slurm takes no job.
+def explain_refusal(output: str, keys: str) -> str:
+    """Return a one-line explanation of why Slurm rejects a job.
 
     Args:
-        said: the message of sbatch.
+        output: the message of sbatch.
         keys: the section of the configuration that may be wrong.
     """
-    told = [re.sub(r"^(sbatch: )?((error|fatal): )?", "", line.strip()) for line in said.splitlines() if line.strip()]
-    if OUT_OF_REACH.search(said):
+    reasons = [
+        re.sub(r"^(sbatch: )?((error|fatal): )?", "", line.strip()) for line in output.splitlines() if line.strip()
+    ]
+    if OUT_OF_REACH.search(output):
         remedy = "submit where sinfo answers, or set SLURM_CONF to the cluster's slurm.conf"
-        return f"Slurm is out of reach here ({told[-1]}); {remedy}"
-    if "Socket timed out" in said:
-        return f"Slurm may have the jobs, as it did not answer in time ({told[-1]}); see squeue before you submit again"
-    return f"Slurm refuses the jobs: {'; '.join(told) or 'sbatch does not say why'}; mend {keys}, or see sinfo"
+        return f"Slurm cannot be reached from here ({reasons[-1]}); {remedy}"
+    if "Socket timed out" in output:
+        return f"Slurm timed out and may have accepted the jobs ({reasons[-1]}); check squeue before submitting again"
+    return f"Slurm rejects the jobs: {'; '.join(reasons) or 'sbatch gives no reason'}; check {keys} and sinfo"
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:
@@ -173,7 +175,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         return
     for entry in inner:
         path = folder / entry.name
-        # A snapshot of the code lies beside the runs of a sweep.
+        # Code snapshots lie beside the runs of a sweep.
         if entry.name.startswith(".") or os.path.exists(path / SNAPSHOT):
             continue
         if not entry.is_symlink():
@@ -187,7 +189,7 @@ def _holds_run(folder: Path) -> bool:
 
 
 def _place(run: Path) -> tuple[bool, list[int | str]]:
-    """Return a key that sorts numbers by value, and links last."""
+    """Return a sort key that orders numbers by value, and links last."""
     return run.is_symlink(), [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
 
 
@@ -199,7 +201,7 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
             job_state, reason = "", ""
     ended = read_end(run)
     waits_or_runs = job_state in (*WAITING, *RUNNING)
-    # A job may belong to the end that is in the folder, or be about to resume a run that had ended before.
+    # The job may have written the done.json, or be about to resume a run that had ended earlier.
     resumes = waits_or_runs and submission and submission.ended == read_json(run / "done.json").get("time")
     if ended is not None and has_ended(run) and not (resumes if waits_or_runs else is_locked(run)):
         return "done", ended
@@ -211,18 +213,18 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     if ended is not None:
         return ("failed", ended.removeprefix("failed: ")) if ended.startswith("failed: ") else ("stopped", ended)
     if submission is None:
-        return "lost", "it was killed; the same command with run.dir= goes on"
+        return "lost", "killed; resume it with the same command and run.dir="
     if queue is None:
         return "unknown", "squeue does not answer here"
     how = {"": "", "COMPLETED": "", "FAILED": ""}.get(job_state, f"{job_state}: ")
-    said = [line.removeprefix("paddock: ") for line in log_tail(submission, 20) if not line.startswith(SKIPPED)]
-    if not (run / "config.yaml").exists() and said:
-        return "failed", how + said[-1]
-    return "lost", how + (said[-1] if said else "its job never started")
+    output = [line.removeprefix("paddock: ") for line in log_tail(submission, 20) if not line.startswith(SKIPPED)]
+    if not (run / "config.yaml").exists() and output:
+        return "failed", how + output[-1]
+    return "lost", how + (output[-1] if output else "its job never started")
 
 
 def is_locked(run: Path) -> bool:
-    """Return whether a process is at the run in a folder."""
+    """Return whether a process is running the run in a folder."""
     return is_held(run / "lock")
 
 
@@ -239,9 +241,9 @@ def is_held(path: Path) -> bool:
 
 
 def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
-    """Return the last value of each metric, and how many seconds ago the last row was written.
+    """Return the last value of each metric, and the seconds since the last row was written.
 
-    Only the end of the journals is read. A value that is no number becomes NaN.
+    Only the end of the journals is read. Values that are not numbers become NaN.
     """
     rows = [read_json(run / "done.json").get("metrics")]
     for journal in reversed(JOURNALS):  # metrics.jsonl is written first, and may be a row ahead
@@ -256,13 +258,13 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 
 
 def read_progress(run: Path) -> Progress:
-    """Return how far a run has come by its journals alone."""
+    """Return a run's progress according to its journals."""
     metrics, _ = last_metrics(run)
     return Progress(metrics.get("system/seconds", 0.0), metrics)
 
 
 def read_config_if_any(run: Path) -> dict[str, Any]:
-    """Read the configuration of a run; empty if it is missing or damaged."""
+    """Read the configuration of a run; return an empty one if it is missing or damaged."""
     try:
         return read_config(run)
     except FolderError:
@@ -274,6 +276,6 @@ def _progress(config: Mapping[str, Any], metrics: Mapping[str, float]) -> float 
         section = config["budget"]
         given = {"return_" if name == "return" else name: value for name, value in section.items()}
         budget = Budget(**dict.fromkeys(BOUNDS) | given)
-    except (PaddockError, AttributeError, KeyError, TypeError):  # of another program
+    except (PaddockError, AttributeError, KeyError, TypeError):  # written by another program
         return None
     return budget.share(metrics, metrics.get("system/seconds", 0))

@@ -1,4 +1,4 @@
-"""Runs of one sweep: whether a folder holds one, and what tells them apart."""
+"""Sweep membership of runs, and labels that distinguish the runs of a sweep."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,47 +9,47 @@ from .identity import algorithm_name, env_name, flatten, format_value, short_nam
 
 
 def sweep_name(run_dir: Path) -> str | None:
-    """The name of the sweep's folder that a run's folder is in; None for a run of its own."""
+    """Return the name of the sweep folder that contains a run; None outside a sweep."""
     folder = run_dir.absolute().parent
-    of_hydra = (folder / "multirun.yaml").exists()
+    grid = (folder / "multirun.yaml").exists()
     searched = (folder / "sweep.json").exists() and (run_dir / "trial.json").exists()
-    return folder.name if of_hydra or searched else None
+    return folder.name if grid or searched else None
 
 
 def label_runs(configs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
-    """What tells each run of a sweep from the others, in a few words; nothing of a run of its own.
+    """Return a short label for each run of a sweep, made of the values in which its runs differ.
 
     Args:
-        configs: of runs, by their folders; empty where there is none yet, or it is damaged.
+        configs: configurations by run folder; empty ones are skipped.
     """
     sweeps: dict[Path, list[Path]] = {}
     for run, config in configs.items():
-        if all(isinstance(config.get(part), Mapping) for part in ("algo", "env")) and sweep_name(run) is not None:
+        if all(isinstance(config.get(section), Mapping) for section in ("algo", "env")) and sweep_name(run) is not None:
             sweeps.setdefault(run.absolute().parent, []).append(run)
-    told = [zip(runs, _differences([configs[run] for run in runs]), strict=True) for runs in sweeps.values()]
-    return {run: words for of in told for run, words in of}
+    labels = [zip(runs, _label([configs[run] for run in runs]), strict=True) for runs in sweeps.values()]
+    return {run: label for pairs in labels for run, label in pairs}
 
 
-def _differences(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells runs of one sweep from each other, in words of the command line: `learning_rate=0.001 seed=1`.
+def _label(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the differences between runs of one sweep as overrides: `learning_rate=0.001 seed=1`.
 
-    Algorithm and environment, where not all have the same, and the keys in which runs on the same of both differ.
+    They are the algorithm and environment if these vary, and the keys that vary among runs with the same ones.
     """
     subjects = [{"algo": algorithm_name(config), "env": short_name(env_name(config))} for config in configs]
-    # Where a run's folder is differs by itself.
+    # The run section always differs.
     values = [flatten({name: section for name, section in config.items() if name != "run"}) for config in configs]
-    told = [
-        {part: name for part, name in subject.items() if any(other[part] != name for other in subjects)} | differing
+    labels = [
+        {key: name for key, name in subject.items() if any(other[key] != name for other in subjects)} | differing
         for subject, differing in zip(subjects, find_differences(subjects, values), strict=True)
     ]
-    return [" ".join(f"{key}={format_value(value)}" for key, value in of.items()) for of in told]
+    return [" ".join(f"{key}={format_value(value)}" for key, value in label.items()) for label in labels]
 
 
 def find_differences(subjects: Sequence[object], values: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Find the keys in which settings of one subject differ.
+    """Find the keys whose values differ among settings with the same subject.
 
     Returns:
-        For each, its values of these keys, by the last parts of the keys' names where that is enough.
+        The values of these keys for each setting, by the last component of the key if that is unambiguous.
     """
     found: list[dict[str, Any]] = [{} for _ in values]
     alike: dict[str, list[int]] = {}
@@ -60,9 +60,11 @@ def find_differences(subjects: Sequence[object], values: Sequence[Mapping[str, A
             if len({repr(values[k].get(key)) for k in same}) > 1:
                 for k in same:
                     value = values[k].get(key)
-                    # A class by its own name, for the section that names it.
+                    # Label a class by its name and the section.
                     target = str(value).rpartition(".")[2] if key.endswith("._target_") else value
                     found[k][key.removesuffix("._target_")] = target
-    lasts = {key: key.rpartition(".")[2] for of in found for key in of}
+    lasts = {key: key.rpartition(".")[2] for values in found for key in values}
     counts = Counter(lasts.values())
-    return [{lasts[key] if counts[lasts[key]] == 1 else key: value for key, value in of.items()} for of in found]
+    return [
+        {lasts[key] if counts[lasts[key]] == 1 else key: value for key, value in values.items()} for values in found
+    ]

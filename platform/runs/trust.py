@@ -1,4 +1,4 @@
-"""Whether a run folder may say what runs here: its configuration names classes and functions, which are code."""
+"""Trust in run folders: their configuration names classes and functions, which are code."""
 
 import os
 import pkgutil
@@ -10,26 +10,26 @@ from typing import Any
 
 from .folder import FolderError, read_config, read_json
 
-NAMED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+")  # what may be the dotted path of a class or function
-OURS = ("algo", "env", "vec")  # sections that are built of a run folder
-REMEDY = "if you trust who made it, add trust=true (paddock.load: trust=True)"
+NAMED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+")  # dotted path of a class or function
+SECTIONS = ("algo", "env", "vec")  # built from a run folder
+REMEDY = "if you trust its author, add trust=true (paddock.load: trust=True)"
 _trusted: set[Path] = set()
 
 
 class NotTrusted(FolderError):
-    """A run folder may run code that this user has not chosen."""
+    """A run folder names code that this user has not chosen."""
 
 
 def trust(run: Path) -> None:
-    """Let a run folder name any code, until this process ends."""
+    """Trust a run folder until this process ends."""
     _trusted.add(run.resolve())
 
 
 def add_start_folder_to_path(run: Path) -> None:
-    """Let modules be imported from the folder that a run was started in, after all others.
+    """Append the folder that a run was started in to `sys.path`.
 
     Raises:
-        NotTrusted: another user wrote the run, or it names code of Python's standard library.
+        NotTrusted: another user wrote the run, or it names code of the standard library.
     """
     if run.resolve() not in _trusted:
         _check(run)
@@ -40,24 +40,24 @@ def add_start_folder_to_path(run: Path) -> None:
 
 def _check(run: Path) -> None:
     if (run / "config.yaml").stat().st_uid != os.getuid():
-        raise NotTrusted(f"{run} was written by another user, and evaluating it runs code that it names; {REMEDY}")
+        raise NotTrusted(f"{run} was written by another user, and loading it runs code that it names; {REMEDY}")
     config = read_config(run)
-    for name in _strings({section: config.get(section) for section in OURS}):
+    for name in _strings({section: config.get(section) for section in SECTIONS}):
         if NAMED.fullmatch(name) and _is_of_python(name):
-            raise NotTrusted(f"{run} names {name}, which is no environment or algorithm; {REMEDY}")
+            raise NotTrusted(f"{run} names {name}, which is not an environment or algorithm; {REMEDY}")
 
 
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from (name for part in value.values() for name in _strings(part))
+        yield from (name for item in value.values() for name in _strings(item))
     elif isinstance(value, list | tuple):
-        yield from (name for part in value for name in _strings(part))
+        yield from (name for item in value for name in _strings(item))
 
 
 def _is_of_python(name: str) -> bool:
-    """Return whether a name leads to the standard library, itself or by a module that imports from it."""
+    """Return whether a name refers to the standard library, directly or through an import."""
     if re.split("[.:]", name)[0] in sys.stdlib_module_names:
         return True
     try:

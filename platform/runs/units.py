@@ -1,10 +1,10 @@
-"""Numbers and times as people read them."""
+"""Short formats of numbers and durations."""
 
 import math
 
 
 def short(value: float) -> str:
-    """A number for people: 1234567 -> 1.2M, 213.42 -> 213.4, 0.01234 -> 0.01234."""
+    """Format a number: 1234567 -> 1.2M, 213.42 -> 213.4, 0.01234 -> 0.01234."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.1f}{unit}"
@@ -12,7 +12,7 @@ def short(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people: 7384 -> 2h03m, 250 -> 4m10s, 12 -> 12s, unknown -> -."""
+    """Format a duration: 7384 -> 2h03m, 250 -> 4m10s, 12 -> 12s, unknown -> -."""
     if not math.isfinite(seconds):
         return "-"
     minutes, rest = divmod(max(0, round(seconds)), 60)

@@ -1,4 +1,4 @@
-"""What runs inside a Slurm job: the run as a child process, which saves in time and resumes after a requeue."""
+"""Slurm job: the run as a child process, which saves before the time limit and resumes after a requeue."""
 
 import os
 import signal
@@ -16,58 +16,58 @@ from paddock.envs.errors import IN_USE
 from paddock.envs.process import name_signal
 
 POLL_S = 0.1
-PATIENCE_S = 600.0  # wait for Slurm to end the job of a run that has stopped
-MARGIN_S = 15.0  # of the time before the limit, for putting the job back into the queue
-OTHER_S = 600.0  # wait for another process at the run, as on a node that Slurm has lost sight of
-AGAIN_S = 15.0  # between two looks whether that has gone
-STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
+END_WAIT_S = 600.0  # for Slurm to end the job of a stopped run
+REQUEUE_S = 15.0  # reserved before the time limit for requeueing the job
+IN_USE_WAIT_S = 600.0  # for another process that uses the run, for example on an unreachable node
+RETRY_S = 15.0  # between attempts while the run is in use
+STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after and before the first iteration
 
 
 class SlurmJob:
-    """A command as submitit calls it; the job ends with the exit code of the command."""
+    """Callable for submitit that runs a command and ends the job with its exit code."""
 
     def __init__(self, command: Sequence[str], signal_delay_s: float, endless: bool = False) -> None:
-        """Keep the arguments; this is pickled, and called on another machine.
+        """Store the arguments; the object is pickled and called on another machine.
 
         Args:
-            command: resumes its run if there is one.
-            signal_delay_s: how long before the time limit Slurm signals.
-            endless: a command that ends with 0 after SIGTERM is started again, too.
+            command: starts or resumes the run.
+            signal_delay_s: time between Slurm's signal and the time limit.
+            endless: restart the command even if it exits with 0 after SIGTERM.
         """
         self.command = command
         self.signal_delay_s = signal_delay_s
         self.endless = endless
         self._child: subprocess.Popen[bytes] | None = None
-        self._told: threading.Event | None = None  # SIGTERM came
+        self._terminated: threading.Event | None = None  # set by SIGTERM
 
     def __call__(self) -> None:
-        """Run the command; SIGTERM, which precedes preemption and scancel, is passed on so that the run saves."""
-        self._told = threading.Event()
+        """Run the command; forward SIGTERM, which precedes preemption and scancel, so that the run saves."""
+        self._terminated = threading.Event()
         signal.signal(signal.SIGTERM, self._terminate)
-        deadline = time.monotonic() + OTHER_S
-        while (code := self._run()) == IN_USE and time.monotonic() < deadline and not self._told.wait(AGAIN_S):
+        deadline = time.monotonic() + IN_USE_WAIT_S
+        while (code := self._run()) == IN_USE and time.monotonic() < deadline and not self._terminated.wait(RETRY_S):
             pass
-        if self._told.is_set():
+        if self._terminated.is_set():
             code = STOPPED[0] if code == IN_USE else code
             if code in STOPPED or (self.endless and code == 0):
-                # A preempted job is requeued if Slurm ends it; were it to end by itself, it would have failed.
-                time.sleep(PATIENCE_S)
+                # Slurm requeues a preempted job only if Slurm itself ends it.
+                time.sleep(END_WAIT_S)
         if code != 0:
             _leave(code)
 
     def checkpoint(self) -> DelayedSubmission:
-        """Have the run saved before the time limit; submitit then puts the job back into the queue.
+        """Save the run before the time limit, so that submitit can requeue the job.
 
-        It is called in the handler of a signal that interrupts `__call__`.
+        Submitit calls this in a signal handler that interrupts `__call__`.
         """
         code = 0 if self._child is None else self._stop(self._child)
-        # A run that has just reached its budget ends again as soon as it is resumed.
+        # A run that has just reached its budget ends immediately when resumed.
         if code not in (0, IN_USE, -signal.SIGKILL, *STOPPED):
             _leave(code)
         return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s, self.endless))
 
     def _run(self) -> int:
-        # Submitit's signal goes to all processes of the job, and is not for the child and its children.
+        # Submitit's signal reaches all processes of the job, but is meant for this one only.
         self._child = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -78,10 +78,10 @@ class SlurmJob:
         return code
 
     def _stop(self, child: subprocess.Popen[bytes]) -> int:
-        """Let the child finish its iteration; kill it if that takes too long."""
+        """Stop the child after its iteration; kill it if that takes too long."""
         if _exit_code(child) is None:
             os.kill(child.pid, signal.SIGTERM)
-        deadline = time.monotonic() + max(self.signal_delay_s - MARGIN_S, self.signal_delay_s / 2)
+        deadline = time.monotonic() + max(self.signal_delay_s - REQUEUE_S, self.signal_delay_s / 2)
         while (code := _exit_code(child)) is None:
             if time.monotonic() > deadline:
                 os.kill(child.pid, signal.SIGKILL)
@@ -89,16 +89,16 @@ class SlurmJob:
         return code
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """Pass SIGTERM on; a run that Slurm has sent it to takes both for one."""
-        assert self._told is not None
-        if not self._told.is_set():
-            self._told.set()
+        """Forward SIGTERM; a run that also got it from Slurm treats both as one."""
+        assert self._terminated is not None
+        if not self._terminated.is_set():
+            self._terminated.set()
             if self._child is not None and _exit_code(self._child) is None:
                 os.kill(self._child.pid, signal.SIGTERM)
 
 
 def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
-    """Return what `Popen.poll` does, without its lock, which a signal's handler may find taken."""
+    """Return the exit code like `Popen.poll`, but without its lock, which a signal handler may find taken."""
     ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None
@@ -106,7 +106,7 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the job as failed, with a child's exit code."""
+    """End the job with a child's exit code."""
     if code < 0:
         print(f"paddock: the run was ended by {name_signal(-code)}", file=sys.stderr)
     sys.exit(code if code > 0 else 128 - code)

@@ -1,4 +1,4 @@
-"""The keys of Slurm jobs: of runs and servers, and of a pool's workers."""
+"""Keys of Slurm jobs for runs, servers and pool workers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ from paddock.envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveFloat, Posi
 from ..compute.dask.autoscale import Bounds
 from ..compute.keys import Count, Retries, Timeout, read_bounds
 
-OURS = {  # parameters of sbatch that Paddock sets, or that would lose sight of the jobs
+RESERVED = {  # sbatch parameters that Paddock sets, or that break tracking of jobs
     *("cluster", "clusters", "no-requeue", "parsable", "quiet", "test-only", "wait", "wrap"),
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
-    *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
+    *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # set by their own keys
 }
-EARLY_S = 60  # Slurm may signal so much earlier than asked; see sbatch(1)
+EARLY_S = 60  # Slurm may signal this much earlier than requested (sbatch(1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobKeys:
-    """The keys that all jobs have."""
+    """Keys of all jobs."""
 
     partition: str | None
     account: str | None
@@ -36,10 +36,12 @@ class JobKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources(JobKeys):
-    """The keys of hydra.launcher; conf/hydra/launcher/slurm.yaml explains them."""
+    """Keys of conf/hydra/launcher/slurm.yaml, which documents them."""
 
-    memory_gb: Annotated[float | None, Range("must be at least 0.001, or null", low=0.001)]  # 0 MB is the whole node
-    signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; 120 suits most", low=10, high=3600)]
+    memory_gb: Annotated[
+        float | None, Range("must be at least 0.001, or null", low=0.001)
+    ]  # 0 MB would mean the whole node
+    signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; the default is 120", low=10, high=3600)]
     max_requeues: Annotated[int, AT_LEAST_ZERO]
     max_parallel: Annotated[int | None, AT_LEAST_ONE]
     wait: bool
@@ -49,17 +51,15 @@ class Resources(JobKeys):
         least = math.ceil((self.signal_delay_s + EARLY_S) / 60)
         require(
             self.time_min >= least,
-            f"signal_delay_s={self.signal_delay_s} is too long for time_min={self.time_min}, as Slurm may signal up to "
-            f"{EARLY_S} s earlier; raise time_min to {least}",
+            f"signal_delay_s={self.signal_delay_s} is too long for time_min={self.time_min}, since Slurm may signal "
+            f"{EARLY_S} s early; increase time_min to {least}",
         )
         for key in self.additional:
-            taken = str(key).replace("_", "-") in OURS
-            require(
-                not taken, f"additional: {key} is Paddock's own to set; see the keys in conf/hydra/launcher/slurm.yaml"
-            )
+            taken = str(key).replace("_", "-") in RESERVED
+            require(not taken, f"additional: Paddock sets {key}; see the keys in conf/hydra/launcher/slurm.yaml")
 
     def parameters(self, name: str, jobs: int, environment: Sequence[str]) -> dict[str, Any]:
-        """These resources as submitit's SlurmExecutor names them."""
+        """Return the parameters of submitit's SlurmExecutor."""
         chosen = {
             "partition": self.partition,
             "account": self.account,
@@ -78,7 +78,7 @@ class Resources(JobKeys):
             "setup": [*self.setup, *environment],
             "stderr_to_stdout": True,
             "additional_parameters": {"requeue": True, **self.additional},
-            # A step has neither the CPUs of its job nor the script's environment unless it asks, and truncates its log.
+            # By default a step gets neither the job's CPUs nor its environment, and truncates the log.
             "srun_args": [f"--cpus-per-task={self.cpus}", "--export=ALL", "--open-mode=append"],
             "wckey": None,
         }
@@ -86,7 +86,7 @@ class Resources(JobKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerKeys(JobKeys):
-    """The keys of workers that are Slurm jobs; conf/compute/slurm.yaml explains them."""
+    """Keys of conf/compute/slurm.yaml, which documents them."""
 
     workers: Count
     memory_gb: PositiveFloat
@@ -103,9 +103,9 @@ class WorkerKeys(JobKeys):
 
     @property
     def bounds(self) -> Bounds:
-        """Return the fewest and most jobs."""
+        """Minimum and maximum number of jobs."""
         return read_bounds(self.workers, 1)
 
     def describe(self) -> str:
-        """Describe in one line the workers there would be."""
+        """Describe the workers in one line."""
         return f"{self.bounds} Slurm jobs of {self.cpus} worker{'s' if self.cpus > 1 else ''} each"

@@ -1,4 +1,4 @@
-"""Commands in Slurm's queue, as jobs that are put back there when they meet their time limit."""
+"""Submission of commands to Slurm, as jobs that are requeued at their time limit."""
 
 import contextlib
 import io
@@ -26,13 +26,15 @@ def submit_commands(
     """Submit commands as one array of jobs; return submitit's jobs.
 
     Args:
-        folder: where submitit keeps its files, on a disk that the nodes see.
-        parameters: of submitit's SlurmExecutor.
-        keys: the section of the configuration that Slurm may refuse.
-        endless: see `SlurmJob`.
+        folder: for submitit's files, on a disk that the nodes share.
+        commands: one per job.
+        parameters: parameters of submitit's SlurmExecutor.
+        max_requeues: maximum number of requeues at the time limit.
+        keys: the configuration section that an error message names.
+        endless: restart commands even if they exit with 0 after SIGTERM.
 
     Raises:
-        ConfigError: Slurm refuses them.
+        ConfigError: Slurm rejects them.
     """
     # Slow to import.
     import submitit
@@ -40,26 +42,26 @@ def submit_commands(
 
     from .job import SlurmJob
 
-    own = folder / secrets.token_hex(4)  # other commands may have jobs in this folder
-    executor = submitit.SlurmExecutor(own, max_num_timeout=max_requeues)
+    batch = folder / secrets.token_hex(4)  # other commands may have jobs in this folder
+    executor = submitit.SlurmExecutor(batch, max_num_timeout=max_requeues)
     executor.update_parameters(**parameters)
     delay_s = parameters["signal_delay_s"]
     try:
-        with _outside_jobs(), contextlib.redirect_stderr(io.StringIO()):  # submitit repeats the error there
+        with _outside_jobs(), contextlib.redirect_stderr(io.StringIO()):  # submitit prints the error too
             jobs: list[Any] = executor.submit_array([SlurmJob(command, delay_s, endless) for command in commands])
     except (FailedJobError, FailedSubmissionError) as error:
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(batch, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty
             folder.rmdir()
         failed = error.__cause__
-        said = str(error) or (failed.output if isinstance(failed, subprocess.CalledProcessError) else "")
-        raise ConfigError(explain_refusal(said, keys)) from error
+        output = str(error) or (failed.output if isinstance(failed, subprocess.CalledProcessError) else "")
+        raise ConfigError(explain_refusal(output, keys)) from error
     return jobs
 
 
 @contextlib.contextmanager
 def _outside_jobs() -> Iterator[None]:
-    """Hide the Slurm job around this process from what it starts."""
+    """Hide the variables of the enclosing Slurm job from child processes."""
     hidden = {name: os.environ.pop(name) for name in find_job_variables()}
     try:
         yield

@@ -1,4 +1,4 @@
-"""A copy of the code, so that a job which starts tomorrow runs what was submitted today."""
+"""Snapshot of the code, so that a job runs the version that was submitted."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from paddock.envs.errors import ConfigError, require
 
 from ..runs.provenance import GIT_S, SNAPSHOT, find_source, leave_out_runs
 
-MAX_MB = 200  # of code; more is data that git was not told to ignore
+MAX_MB = 200  # of code; more is probably data missing from .gitignore
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A git work tree, and the files of it that are code."""
+    """Git work tree and its code files."""
 
     top: Path
-    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored; and the compiled libraries
+    files: Sequence[PurePath]  # relative to top: tracked or not ignored, and compiled libraries
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file, or a folder with some of them, is copied."""
+        """Return whether a file, or a file in a folder, is copied."""
         return PurePath(os.path.relpath(path, self.top)) in self._held
 
     @cached_property
@@ -33,7 +33,7 @@ class Tree:
         return frozenset(path for file in self.files for path in (file, *file.parents))
 
     def copy(self, target: Path) -> None:
-        """Copy the files and note their commit; links that lead out of the tree stay links."""
+        """Copy the files and record their commit; links out of the tree stay links."""
         for file in self.files:
             source = self.top / file
             (target / file.parent).mkdir(parents=True, exist_ok=True)
@@ -41,19 +41,19 @@ class Tree:
                 there = Path(os.path.realpath(source))
                 inside = there.is_relative_to(self.top) and self.holds(there)
                 (target / file).symlink_to(os.path.relpath(there, source.parent) if inside else there)
-            elif source.exists():  # an editor's file may have gone
+            elif source.exists():  # an editor's temporary file may have disappeared
                 shutil.copy2(source, target / file)
         commit, diff = find_source(self.top)
         (target / SNAPSHOT).write_text(json.dumps({"folder": str(self.top), "commit": commit, "diff": diff}, indent=2))
 
 
 def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
-    """Find the git work tree that holds `member`, a path in folder; None where git does not know or ignores it.
+    """Find the git work tree that contains `member`, a path in folder; None if git does not track it.
 
-    Run folders that git was not told to ignore are left out, and so is the folder `leave_out`.
+    Run folders and the folder `leave_out` are left out.
 
     Raises:
-        ConfigError: the code is too large to be copied, or git fails.
+        ConfigError: the code is too large, or git fails.
     """
     top_line = _ask_git(folder, "rev-parse", "--show-toplevel")
     if not top_line or not _ask_git(folder, "ls-files", "-co", "--exclude-standard", "--", member):
@@ -63,10 +63,10 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
         [name for name in (_ask_git(top, "ls-files", "-z", *which) or "").split("\0") if name]
         for which in (("--cached", "--recurse-submodules"), ("--others", "--exclude-standard"))
     )
-    aside = PurePath(leave_out.relative_to(top)) if leave_out.is_relative_to(top) else None
+    excluded = PurePath(leave_out.relative_to(top)) if leave_out.is_relative_to(top) else None
     code = [PurePath(name) for name in (*tracked, *leave_out_runs(new))]
-    code = [file for file in code if aside not in file.parents]
-    # Git ignores compiled libraries, which no job builds. The modules are slow to import.
+    code = [file for file in code if excluded not in file.parents]
+    # Git ignores compiled libraries, but jobs do not build them. The modules are slow to import.
     from paddock.algos.learning.replay import library as batches
     from paddock.algos.networks.dense import library as dense
     from paddock.envs.native.library import built, find_built
@@ -76,25 +76,25 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
     sizes = {file: size for file in code if (size := _size(top / file)) is not None}
     total_mb = sum(sizes.values()) / 1e6
-    remedy = f"put what is not code into .gitignore, such as {max(sizes, key=lambda file: sizes[file], default=None)}"
-    require(total_mb <= MAX_MB, f"the code in {top} is {total_mb:.0f} MB and at most {MAX_MB} are copied; {remedy}")
+    remedy = f"add data to .gitignore, such as {max(sizes, key=lambda file: sizes[file], default=None)}"
+    require(total_mb <= MAX_MB, f"the code in {top} has {total_mb:.0f} MB, more than {MAX_MB}; {remedy}")
     return Tree(top, list(sizes))
 
 
 def _size(path: Path) -> int | None:
-    """Return the bytes that a copy takes; None for files that have gone, and for folders."""
+    """Return a file's size in bytes; None for missing files and folders."""
     try:
-        told = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return told.st_size if stat.S_ISREG(told.st_mode) or stat.S_ISLNK(told.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode) else None
 
 
 def _ask_git(folder: Path, *words: str) -> str | None:
-    """Return what git prints; None if there is no git, or the folder is in no work tree.
+    """Return git's output; None if git is missing or the folder is not in a work tree.
 
     Raises:
-        ConfigError: it fails otherwise.
+        ConfigError: git fails otherwise.
     """
     try:
         answer = subprocess.run(
@@ -103,10 +103,10 @@ def _ask_git(folder: Path, *words: str) -> str | None:
     except OSError:
         return None
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"git {words[0]} in {folder} does not answer within {GIT_S:g} s; submit again") from error
-    said = " ".join(answer.stderr.decode(errors="replace").split())
+        raise ConfigError(f"git {words[0]} in {folder} took more than {GIT_S:g} s; submit again") from error
+    message = " ".join(answer.stderr.decode(errors="replace").split())
     if answer.returncode == 0:
         return os.fsdecode(answer.stdout)
-    if "not a git repository" in said or "must be run in a work tree" in said:
+    if "not a git repository" in message or "must be run in a work tree" in message:
         return None
-    raise ConfigError(f"the code in {folder} cannot be copied, as git {words[0]} says: {said}")
+    raise ConfigError(f"cannot copy the code in {folder}: git {words[0]}: {message}")

@@ -1,6 +1,6 @@
 """Submit the runs of a sweep to Slurm: `--multirun ... hydra/launcher=slurm`.
 
-Hydra's own submitit launcher waits for its jobs, and starts one that met its time limit from scratch.
+Unlike Hydra's submitit launcher, it does not wait for the jobs, and a job that reaches its time limit is resumed.
 """
 
 import dataclasses
@@ -32,31 +32,29 @@ from ..sweep.placement import Plan
 from .options import Resources
 from .queue import submit_commands
 from .snapshot import find_tree
-from .submitted import LOOK_S, SILENT, Queued, find_active_job, read_states_after_delay
+from .submitted import NO_ANSWER, POLL_S, Queued, find_active_job, read_states_after_delay
 
-PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
+PARALLEL = 16  # default number of runs of a sweep in the queue
 
 
 class SlurmLauncher(SweepLauncher):
-    """Hydra's launcher of that name: an array of Slurm jobs, each one run that resumes when it is requeued."""
+    """Hydra launcher of Slurm job arrays; each job is one run, which resumes when requeued."""
 
     keys, verb = Resources, "submit"
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Check what can be checked before anything is written.
+        """Check the keys and Slurm before anything is written.
 
         Raises:
-            ConfigError: a key is wrong, Slurm is missing, or the code is too large to be copied.
+            ConfigError: a key is invalid, Slurm is missing, or the code is too large to be copied.
         """
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
-        remedy = "submit where Slurm is installed, or leave it out to run here"
+        remedy = "submit where Slurm is installed, or remove it to run here"
         require(not missing or config.dry_run, f"hydra/launcher=slurm needs {', '.join(missing)} on the PATH; {remedy}")
-        require(
-            config.resume is None, "resume=last is for a run that is started here; name the sweep: hydra.sweep.dir="
-        )
+        require(config.resume is None, "resume=last is for local runs; set hydra.sweep.dir= to resume a sweep")
         code, n = self._sweep / "code", 2
-        while code.exists():  # of an earlier submission, whose jobs may run
+        while code.exists():  # used by jobs of an earlier submission
             code, n = self._sweep / f"code-{n}", n + 1
         trees = [find_tree(ROOT, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
         tops = {tree.top: tree for tree in trees if tree is not None}
@@ -67,36 +65,34 @@ class SlurmLauncher(SweepLauncher):
         """Submit a batch of jobs; with `wait`, wait until all have ended.
 
         Raises:
-            ConfigError: Slurm refuses them, or the sweep's folder cannot be written.
+            ConfigError: Slurm rejects them, or the sweep's folder cannot be written.
         """
         _check_unclaimed(plans)
         try:
             submissions = self.submit(plans)
         except OSError as error:
-            remedy = "mend that, or choose another folder with hydra.sweep.dir="
+            remedy = "choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{display_path(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
         for plan, submission in zip(plans, submissions, strict=True):
             print(f"job {submission.job}: {display_path(plan.run)}")
         kept = (
-            f"as it is now, in {display_path(self._code)}"
-            if self._copies
-            else "as it will be: it is in no git work tree"
+            f"a snapshot of the code, {display_path(self._code)}" if self._copies else "the code in place (not in git)"
         )
-        print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
+        print(f"{len(submissions)} submitted, running {kept}; you may close this terminal")
         print(f"  python -m paddock.status {shlex.quote(display_path(self._sweep))}")
         print(f"  scancel {submissions[0].array}")
         if self._keys.wait:
             self._wait([plan.run for plan in plans])
 
     def open(self) -> "SlurmTarget":
-        """Return the queue as a launch target, for runs that come one by one."""
+        """Return Slurm's queue as a launch target, for sweeps that choose runs one at a time."""
         return SlurmTarget(self, self._keys.max_parallel or PARALLEL)
 
     def submit(self, plans: Sequence[Plan]) -> Sequence[Submission]:
         """Submit jobs as one array.
 
         Raises:
-            ConfigError: Slurm refuses them.
+            ConfigError: Slurm rejects them.
             OSError: the sweep's folder cannot be written.
         """
         name = f"paddock-{self._sweep.name}"
@@ -111,7 +107,7 @@ class SlurmLauncher(SweepLauncher):
                 self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
             )
         except BaseException:
-            if self._copies and not self._copied:  # else earlier jobs run that copy
+            if self._copies and not self._copied:  # otherwise earlier jobs use the copy
                 shutil.rmtree(self._code, ignore_errors=True)
             raise
         self._copied = True
@@ -124,53 +120,53 @@ class SlurmLauncher(SweepLauncher):
         try:
             for plan, submission in zip(plans, submissions, strict=True):
                 _note(plan.run, submission)
-        except BaseException:  # nobody would know of them
+        except BaseException:  # without a note the jobs could not be found
             subprocess.run(["scancel", submissions[0].array], capture_output=True)
             raise
         return submissions
 
     def copy_of(self, path: Path) -> Path | None:
-        """Return where a path lies in the copy of the code; None if it is not copied."""
+        """Return a path in the code snapshot; None if it is not copied."""
         copies = (copy / path.relative_to(tree.top) for copy, tree in self._copies.items() if tree.holds(path))
         return next(copies, None)
 
     def _environment(self) -> list[str]:
-        """Return lines of shell that have Python import code from the copy."""
+        """Return shell lines that make Python import code from the snapshot."""
         entries = []
         for entry in (ROOT, *(Path(entry).absolute() for entry in sys.path)):
             copy = self.copy_of(entry)
             if copy is not None or entry == Path.cwd():
                 entries.append(str(copy or entry))
         path = shlex.quote(":".join(dict.fromkeys(entries)))
-        # Safe path, or else the folder it was submitted in would come first.
+        # Without the safe path, the working directory would come first.
         return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
 
     def _wait(self, runs: Sequence[Path]) -> None:
         """Wait for the jobs.
 
         Raises:
-            RunFailed: one of them ended short of its budget.
+            RunFailed: a run ended before its budget.
         """
-        pause_s = LOOK_S[0]
+        pause_s = POLL_S[0]
         try:
-            print("waiting for them; Ctrl-C leaves them running", flush=True)
+            print("waiting for the jobs; Ctrl-C keeps them running", flush=True)
             lost = dict[Path, float]()
             run_states = read_states_after_delay(runs, lost)
             while any(run_state.state in ALIVE for run_state in run_states):
                 time.sleep(pause_s)
                 run_states = read_states_after_delay(runs, lost)
-                pause_s = min(1.2 * pause_s, LOOK_S[1])
+                pause_s = min(1.2 * pause_s, POLL_S[1])
         except KeyboardInterrupt:
-            print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
+            print("\nno longer waiting; the jobs keep running until scancel", file=sys.stderr)
             raise
         print_table(self._sweep, run_states, 10)
         wrong = sum(run_state.state in WRONG for run_state in run_states)
         if wrong:
-            raise RunFailed(f"{wrong} of {len(runs)} runs did not get to their end; see above")
+            raise RunFailed(f"{wrong} of {len(runs)} runs did not finish; see above")
 
 
 class SlurmTarget:
-    """The queue as a `placement.LaunchTarget`."""
+    """Launch target that is Slurm's queue."""
 
     stays = True
 
@@ -179,14 +175,14 @@ class SlurmTarget:
         self.slots = slots
 
     def start(self, plan: Plan) -> "Queued | None":
-        """Submit a run unless it has a job in the queue; None where Slurm does not answer."""
+        """Submit a run unless it has a job in the queue; return None if Slurm does not answer."""
         alive = find_active_job(plan.run)
         if alive is None:
             self._launcher.submit([plan])
-        return None if alive is not None and alive[1] == SILENT else Queued(plan.run)
+        return None if alive is not None and alive[1] == NO_ANSWER else Queued(plan.run)
 
     def close(self) -> None:
-        """Jobs stay in the queue."""
+        """Keep the jobs in the queue."""
 
 
 def _check_unclaimed(plans: Sequence[Plan]) -> None:
@@ -194,11 +190,11 @@ def _check_unclaimed(plans: Sequence[Plan]) -> None:
         alive = find_active_job(plan.run)
         if alive is not None:
             remedy = f"wait for it, or scancel {alive[0]}"
-            raise ConfigError(f"{plan.run} has been submitted as job {alive[0]}, which is {alive[1]}; {remedy}")
+            raise ConfigError(f"{plan.run} is already submitted as job {alive[0]} ({alive[1]}); {remedy}")
 
 
 def _note(run: Path, submission: Submission) -> None:
-    """Write into a run's folder how it was submitted, and link the output of its job."""
+    """Write submission.json into a run's folder, and link its job's output."""
     run.mkdir(parents=True, exist_ok=True)
     write_atomically(run / "submission.json", json.dumps(dataclasses.asdict(submission), indent=2).encode())
     log = run / "slurm.log"

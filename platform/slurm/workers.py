@@ -1,4 +1,4 @@
-"""Opens a pool of workers that are Slurm jobs: dask-jobqueue submits them, a fleet replaces and multiplies them."""
+"""Pool of workers in Slurm jobs, submitted by dask-jobqueue and scaled by a worker fleet."""
 
 import asyncio
 import contextlib
@@ -26,30 +26,30 @@ from ..compute.keys import read_security
 from ..runs.state import JOB_ID, RUNNING, WAITING, ask_queue, explain_refusal, find_job_variables
 from .options import WorkerKeys
 
-_heard = signal.getsignal(signal.SIGINT)
+_handler = signal.getsignal(signal.SIGINT)
 from dask_jobqueue import SLURMCluster  # noqa: E402
 from dask_jobqueue.slurm import SLURMJob  # noqa: E402
 
-signal.signal(signal.SIGINT, _heard)  # which dask-jobqueue, imported, replaces by an exit with code 0
+signal.signal(signal.SIGINT, _handler)  # importing dask-jobqueue replaces it by an exit with code 0
 
 log = logging.getLogger(__name__)
 
-ORPHAN_S = 60  # a worker that has found no scheduler by then ends its job
+ORPHAN_S = 60  # after which a worker without a scheduler ends its job
 ACTIVE = (*WAITING, *RUNNING)
-ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
+ANSWER_S = 10.0  # timeout of squeue
 
 
 def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) -> DaskPool:
     """Start a scheduler here and workers as jobs; logs of the jobs go to folder/workers.
 
     Raises:
-        PoolError: Slurm is not here, refuses, or starts no worker in time; or one does not match this process.
+        PoolError: Slurm is missing, rejects the jobs or starts no worker in time, or a worker does not match this process.
     """
     if shutil.which("sbatch") is None:
-        raise PoolError("compute=slurm needs Slurm's sbatch, which is not on PATH; run it on a login node")
+        raise PoolError("compute=slurm needs sbatch on the PATH; run it on a login node")
     configure_dask()
     with contextlib.ExitStack() as undo:
-        undo.callback(_tidy, folder)
+        undo.callback(_remove_empty, folder)
         logs = Path.cwd() if folder is None else folder.absolute() / "workers"
         logs.mkdir(parents=True, exist_ok=True)
         cluster = _cluster(recipe, None if folder is None else logs, read_security(recipe.tls) or Security.temporary())
@@ -74,7 +74,7 @@ def submit(recipe: WorkerKeys, imports: Collection[str], folder: Path | None) ->
 
 
 class SlurmWorkerJob(SLURMJob):
-    """Job whose id is read from sbatch alone, not from a site's banner, and which inherits nothing of a job around it."""
+    """Worker job that takes its id from sbatch's own line, and inherits nothing from an enclosing job."""
 
     job_id_regexp = JOB_ID
 
@@ -85,31 +85,31 @@ class SlurmWorkerJob(SLURMJob):
 
 
 class Jobs(SLURMCluster):
-    """A cluster whose size is its number of jobs, however many workers each brings."""
+    """Cluster sized by jobs instead of workers."""
 
     job_cls = SlurmWorkerJob
 
     def _get_worker_security(self, security: Security) -> Security:
-        """Return the paths that Dask writes on the jobs' command line, which it does not quote."""
+        """Return the TLS settings with quoted paths, since Dask does not quote them in the job script."""
         quoted = copy.copy(super()._get_worker_security(security))
         for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
             setattr(quoted, name, shlex.quote(getattr(quoted, name)))
         return quoted
 
     def scale(self, n: int | None = None, jobs: int = 0, **limits: Any) -> Any:  # type: ignore[override]
-        """Have n jobs."""
+        """Scale to n jobs."""
         return super().scale(jobs=jobs if n is None else n)
 
     async def ended(self, names: Collection[Any]) -> list[Any]:
-        """Those of these jobs that Slurm has no more, or never took; none where it does not answer."""
+        """Return the jobs that are no longer, or never were, in the queue; none if Slurm does not answer."""
         ids = {name: str(self.workers[name].job_id or "") for name in names}
         queue = await asyncio.to_thread(ask_queue, list(filter(None, ids.values())), ANSWER_S)
         return [] if queue is None else [name for name in names if queue.get(ids[name], ("",))[0] not in ACTIVE]
 
 
 def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
-    # A worker retires while there is time to finish what it runs, and not all of them in the same minute. Its lifetime
-    # begins when it has imported what it needs, which takes ten seconds of a job on a busy machine.
+    # Workers retire at staggered times, early enough to finish their tasks. A lifetime starts after the imports, which
+    # take ten seconds on a busy machine.
     limit_s = 60 * recipe.time_min
     margin_s = max(10, min(limit_s // 10, 600))
     extra = ["--lifetime", f"{limit_s - 2 * margin_s}s", "--lifetime-stagger", f"{margin_s // 2}s", "--no-dashboard"]
@@ -121,7 +121,7 @@ def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
         option = f"--{name.replace('_', '-')}"
         directives.append(option if value is True else f"{option}={value}")
     if logs is not None:
-        # Dask's own setting for it does not quote.
+        # Dask's own setting does not quote the path.
         directives += [f"--{name}={shlex.quote(f'{logs}/paddock-%j.{name[:3]}')}" for name in ("error", "output")]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return Jobs(
@@ -132,7 +132,7 @@ def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
         processes=recipe.cpus,
         memory=f"{recipe.memory_gb}GB",
         job_extra_directives=directives,
-        # The jobs import what this process does, wherever they start.
+        # Jobs import the same code as this process.
         job_script_prologue=[
             f"export PYTHONPATH={shlex.quote(path)}",
             f"export PADDOCK_DRAIN_S={0.8 * margin_s:g}",
@@ -143,7 +143,7 @@ def _cluster(recipe: WorkerKeys, logs: Path | None, security: Security) -> Jobs:
         death_timeout=ORPHAN_S,
         job_name="paddock",
         security=security,
-        shared_temp_directory=str(logs or Path.cwd()),  # where it writes certificates that were made here
+        shared_temp_directory=str(logs or Path.cwd()),  # for temporary certificates
         protocol="tls://",
         scheduler_options={"host": recipe.host, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
         silence_logs="critical",
@@ -154,7 +154,7 @@ def _start(cluster: Any, recipe: WorkerKeys) -> None:
     """Submit the first jobs.
 
     Raises:
-        PoolError: Slurm refuses them.
+        PoolError: Slurm rejects them.
     """
 
     async def started() -> None:
@@ -165,23 +165,23 @@ def _start(cluster: Any, recipe: WorkerKeys) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             cluster.sync(started)
-    except (RuntimeError, ValueError) as error:  # the second where sbatch names no job
+    except (RuntimeError, ValueError) as error:  # ValueError: sbatch printed no job id
         reasons = [line for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
         raise PoolError(explain_refusal("\n".join(reasons) or str(error), "compute")) from error
 
 
 def _close(cluster: Jobs) -> None:
-    # Dask asserts that every worker of its making knows that it has ended, which a job does not.
+    # Dask asserts that its workers report their end, which jobs do not.
     cluster._created.clear()
     with contextlib.suppress(AssertionError):
         cluster.close()
-    for name in ("ca_file", "cert", "key"):  # that it made, if any
+    for name in ("ca_file", "cert", "key"):  # temporary files, if any
         if (file := vars(cluster).get(f"_job_{name}")) is not None:
             file.close()
 
 
-def _tidy(folder: Path | None) -> None:
-    """Remove the folder of logs if no job came to write one."""
+def _remove_empty(folder: Path | None) -> None:
+    """Remove the log folder if no job wrote a log."""
     if folder is not None:
         for empty in (folder / "workers", folder):
             with contextlib.suppress(OSError):
@@ -193,7 +193,7 @@ def _ids(cluster: Jobs) -> list[str]:
 
 
 def _state(ids: list[str]) -> str:
-    """Return the state of jobs, as squeue reports it."""
+    """Return the state of jobs according to squeue."""
     queue = ask_queue(ids, ANSWER_S)
     if queue is None:
         return "squeue does not answer"

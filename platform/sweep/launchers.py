@@ -1,4 +1,4 @@
-"""Hydra's launchers that run the jobs of a sweep side by side: on this machine, and on the workers of Dask."""
+"""Hydra launchers that run the jobs of a sweep in parallel, on this machine or on Dask workers."""
 
 import contextlib
 import itertools
@@ -33,7 +33,7 @@ from .placement import DaskTarget, End, LaunchTarget, LocalTarget, Plan, Running
 
 @dataclass(frozen=True, kw_only=True)
 class LocalKeys:
-    """The keys of conf/hydra/launcher/local.yaml, which explains them."""
+    """Keys of conf/hydra/launcher/local.yaml, which documents them."""
 
     jobs: Annotated[int | None, Range("must be at least 1, or null", low=1)]
     cpus: PositiveInt
@@ -42,17 +42,17 @@ class LocalKeys:
     def __post_init__(self) -> None:
         check_fields(self)
         known = all(gpu != "" if isinstance(gpu, str) else gpu >= 0 for gpu in self.gpus)
-        require(known, f"gpus={list(self.gpus)} must be numbers from 0 on, or names of GPUs; [] shares out none")
+        require(known, f"gpus={list(self.gpus)} must be GPU numbers (from 0) or names; [] assigns no GPUs")
 
     def open(self) -> LocalTarget:
         """Return the launch target."""
-        room = len(self.gpus) or max(1, usable_cores() // self.cpus)
-        return LocalTarget(self.jobs or room, self.cpus, self.gpus)
+        slots = len(self.gpus) or max(1, usable_cores() // self.cpus)
+        return LocalTarget(self.jobs or slots, self.cpus, self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DaskKeys:
-    """The keys of conf/hydra/launcher/dask.yaml, which explains them."""
+    """Keys of conf/hydra/launcher/dask.yaml, which documents them."""
 
     address: str | None
     scheduler_file: str | None
@@ -71,12 +71,12 @@ class DaskKeys:
         """Connect to the workers.
 
         Raises:
-            PoolError: they are out of reach, or do not match this process.
+            PoolError: they cannot be reached, or do not match this process.
         """
         needs = Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
         try:
             pool = self._recipe().open({"paddock"})
-        except PoolError as error:  # it names the keys of a run's pool
+        except PoolError as error:  # its message names keys of `compute`
             raise PoolError(re.sub(r"(?<![\w=/.-])compute\.", "hydra.launcher.", str(error))) from error
         return DaskTarget(pool, needs)
 
@@ -92,10 +92,10 @@ class DaskKeys:
 
 
 class SweepLauncher(Launcher):
-    """Abstract launcher of Hydra's whose jobs are runs in processes of their own."""
+    """Abstract Hydra launcher whose jobs run in separate processes."""
 
-    keys: Any  # the class of the keys
-    verb: str  # what is done with a job
+    keys: Any  # class of the keys
+    verb: str  # for messages of a dry run
 
     def __init__(self, **_: Any) -> None:
         """Ignore the keys, which `setup` reads from the configuration."""
@@ -104,7 +104,7 @@ class SweepLauncher(Launcher):
         """Check the keys.
 
         Raises:
-            ConfigError: one is wrong.
+            ConfigError: a key is invalid.
         """
         self._loader, self._config = hydra_context.config_loader, config
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
@@ -113,14 +113,14 @@ class SweepLauncher(Launcher):
         self._sweep = Path(config.hydra.sweep.dir).absolute()
 
     def open(self) -> LaunchTarget:
-        """Return the launch target for the runs of a sweep that chooses them one by one."""
+        """Return the launch target for sweeps that choose runs one at a time."""
         return self._keys.open()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run jobs, or submit them.
+        """Run or submit jobs.
 
         Raises:
-            RunFailed: one ended short of its budget.
+            RunFailed: a run ended before its budget.
         """
         plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
         if self._config.dry_run:
@@ -130,17 +130,17 @@ class SweepLauncher(Launcher):
         return [JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED) for plan in plans]
 
     def copy_of(self, path: Path) -> Path | None:
-        """Return where a path of this machine lies for the runs; None for the path itself."""
+        """Return the runs' copy of a local path; None if they use the path itself."""
         return None
 
     def _plan(self, overrides: list[str], number: int) -> Plan:
         return plan_job(self._loader, self._config, overrides, number, copy_of=self.copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> None:
-        """Run jobs, as many at once as there are slots, and print a table.
+        """Run jobs in parallel and print a table.
 
         Raises:
-            RunFailed: one ended short of its budget, or the sweep's folder cannot be written.
+            RunFailed: a run ended before its budget, or the sweep's folder cannot be written.
         """
         sweep = Path(self._config.hydra.sweep.dir)
         try:
@@ -148,18 +148,18 @@ class SweepLauncher(Launcher):
         except BrokenPipeError:
             raise
         except OSError as error:
-            remedy = f"mend that, and the same command with hydra.sweep.dir={display_path(sweep)} goes on"
-            raise RunFailed(f"the grid in {display_path(sweep)} is stopped ({error.strerror}); {remedy}") from error
+            remedy = f"fix this, then resume with the same command and hydra.sweep.dir={display_path(sweep)}"
+            raise RunFailed(f"the grid in {display_path(sweep)} stopped ({error.strerror}); {remedy}") from error
 
 
 class LocalLauncher(SweepLauncher):
-    """Processes of this machine: `hydra/launcher=local`."""
+    """Launcher of processes on this machine: `hydra/launcher=local`."""
 
     keys, verb = LocalKeys, "run"
 
 
 class DaskLauncher(SweepLauncher):
-    """Processes beside the workers of a Dask scheduler: `hydra/launcher=dask`."""
+    """Launcher of processes next to Dask workers: `hydra/launcher=dask`."""
 
     keys, verb = DaskKeys, "run"
 
@@ -179,7 +179,7 @@ def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
             print(f"started {display_path(plan.run)}: {' '.join(plan.overrides)}", flush=True)
 
     def conclude(path: Path, end: End, stopping: bool) -> None:
-        _tell(path, end, f"{next(ended)} of {len(plans)}")
+        _print_end(path, end, f"{next(ended)} of {len(plans)}")
 
     with contextlib.closing(target):
         caught = supervise("runs", target, running, fill, conclude, lambda: not waiting)
@@ -189,12 +189,12 @@ def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
         raise SystemExit(128 + caught)
     wrong = sum(run_state.state in WRONG for run_state in run_states)
     if wrong:
-        raise RunFailed(f"{wrong} of {len(plans)} runs did not get to their end; see above")
+        raise RunFailed(f"{wrong} of {len(plans)} runs did not finish; see above")
 
 
-def _tell(run: Path, end: End, count: str) -> None:
+def _print_end(run: Path, end: End, count: str) -> None:
     if end.code:
-        lines = "".join(f"\n    | {line}" for line in end.said)
+        lines = "".join(f"\n    | {line}" for line in end.output)
         print(f"{display_path(run)} ended with exit code {end.code}  ({count}){lines}", file=sys.stderr, flush=True)
         return
     metrics = last_metrics(run)[0]

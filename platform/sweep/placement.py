@@ -1,6 +1,6 @@
-"""Launch targets of a sweep's runs: processes on this machine or beside Dask's workers; and the loop over the runs.
+"""Launch targets of a sweep's runs (local processes and Dask workers), and the loop that supervises the runs.
 
-The third target, Slurm's queue, is in `platform/slurm/submit.py`.
+Slurm's queue is a target too, in `platform/slurm/submit.py`.
 """
 
 import itertools
@@ -31,7 +31,7 @@ POLL_S = 0.2
 OUTPUT = "output.log"  # in a run's folder
 STOP = ".stop"
 SHOWN = 12  # lines of a failed run's output
-LEFT_OUT = ("run.dir=", "dry_run=", SWEEP_FILE)  # arguments of the sweep that are not passed on
+NOT_PASSED = ("run.dir=", "dry_run=", SWEEP_FILE)  # arguments of the sweep that its runs do not get
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -40,7 +40,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Plan:
-    """A job of a sweep, and how its process is started."""
+    """Command and run folder of one job of a sweep."""
 
     overrides: Sequence[str]
     run: Path  # absolute
@@ -58,44 +58,45 @@ def plan_job(
     """Return the plan of one job.
 
     Args:
-        loader: Hydra's, of the sweep.
-        sweep: the configuration, Hydra's part included.
-        overrides: of the job.
-        run: the folder of the run; None for the one in the configuration.
-        copy_of: where a path of this machine lies for the job; None for the path itself.
+        loader: Hydra's config loader of the sweep.
+        sweep: the configuration with the `hydra` section.
+        overrides: overrides of the job.
+        number: index of the job.
+        run: the run folder; None for the one in the configuration.
+        copy_of: maps a local path to the job's copy of it; None if the job uses the path itself.
     """
     config = sweep
     if run is None or sweep.hydra.job.env_set:
         config = load_job(loader, sweep, overrides, number)
         HydraConfig.instance().set_config(config)
     run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
-    kept = [item for item in overrides if not item.startswith(LEFT_OUT)]
+    kept = [item for item in overrides if not item.startswith(NOT_PASSED)]
     command = [sys.executable, "-u", "-m", "paddock", *format_source_arguments(config.hydra, copy_of)]
     return Plan(overrides, run, [*command, *kept, format_run_dir(run)])
 
 
 @dataclass(frozen=True)
 class End:
-    """How a run's process ended."""
+    """Exit code and last output of a run's process."""
 
     code: int  # exit code; -n after signal n, or if its machine was lost
-    said: Sequence[str]  # the last lines it printed
+    output: Sequence[str]  # the last lines
 
 
 class Running(Protocol):
-    """A run that has been started."""
+    """Started run."""
 
     def ended(self) -> End | None:
-        """Return how it ended; None while it runs."""
+        """Return the end of the run; None while it is running."""
         ...
 
     def stop(self) -> None:
-        """Ask it to finish its iteration, save and end."""
+        """Request that it finishes its iteration, saves and exits."""
         ...
 
 
 class LaunchTarget(Protocol):
-    """A place where runs can be started.
+    """Place where runs are started.
 
     Attributes:
         stays: whether runs outlive this process.
@@ -105,20 +106,20 @@ class LaunchTarget(Protocol):
 
     @property
     def slots(self) -> int:
-        """Number of runs at once."""
+        """Number of parallel runs."""
         ...
 
     def start(self, plan: Plan) -> Running | None:
-        """Start or resume a run; None while another process is at it."""
+        """Start or resume a run; return None while another process is running it."""
         ...
 
     def close(self) -> None:
-        """Leave the target."""
+        """Release the target."""
         ...
 
 
 class LocalTarget:
-    """Processes on this machine, each with some cores and, in turn, a GPU."""
+    """Launch target of processes on this machine, each with some cores and optionally a GPU."""
 
     stays = False
 
@@ -126,10 +127,10 @@ class LocalTarget:
         self.slots = slots
         self._cpus = cpus
         self._gpus = gpus
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # of each slot, the last
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # last process of each slot
 
     def start(self, plan: Plan) -> "_Process | None":
-        """See `LaunchTarget`."""
+        """Start a run in a process."""
         if is_locked(plan.run):
             return None
         taken = {slot for slot, process in self._processes.items() if process.poll() is None}
@@ -139,7 +140,7 @@ class LocalTarget:
         return _Process(self._processes[slot], command.log)
 
     def close(self) -> None:
-        """See `LaunchTarget`; the kernel ends processes that are left with this one."""
+        """Do nothing: the kernel ends remaining processes with this one."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,10 @@ class _Process:
 
 
 class DaskTarget:
-    """Processes beside the workers of a Dask scheduler, each a task that occupies what it needs.
+    """Launch target of processes next to Dask workers, each a task with the resources it needs.
 
-    The run folders are on a file system that the workers share. A run whose worker dies resumes from its checkpoint on
-    another one; runs save and end with this process.
+    The run folders must be on a file system that the workers share. If a worker dies, its run resumes from the
+    checkpoint on another worker. Runs save and exit with this process.
     """
 
     stays = False
@@ -172,26 +173,26 @@ class DaskTarget:
 
     @property
     def slots(self) -> int:
-        """See `LaunchTarget`.
+        """Number of workers.
 
         Raises:
-            PoolError: no worker will come, as the pool has failed.
+            PoolError: the pool has failed.
         """
         size = self._pool.size
         if not size:
-            self._open().cancel()  # refused by a pool that has failed
+            self._open().cancel()  # raises if the pool has failed
         return size
 
     def start(self, plan: Plan) -> "_Task | None":
-        """See `LaunchTarget`."""
+        """Start a run in a task."""
         if is_locked(plan.run):
             return None
         command = _command(plan, self._needs.cpu, None)
-        command.stop.unlink(missing_ok=True)  # of an earlier start
+        command.stop.unlink(missing_ok=True)  # left by an earlier start
         return _Task(self._done, self._batch.put(command), command)
 
     def close(self) -> None:
-        """See `LaunchTarget`."""
+        """Cancel the tasks and close the pool."""
         self._batch.cancel()
         self._pool.close()
 
@@ -204,7 +205,7 @@ class DaskTarget:
 
 @dataclass(frozen=True)
 class _Task:
-    done: dict[int, Done]  # of all tasks; another thread adds to it
+    done: dict[int, Done]  # results of all tasks, added by another thread
     index: int
     command: PythonCommand
 
@@ -212,10 +213,10 @@ class _Task:
         done = self.done.pop(self.index, None)
         if done is None:
             return None
-        if isinstance(done.error, PoolError):  # the pool has failed, and not this run
+        if isinstance(done.error, PoolError):  # the pool failed, not this run
             raise done.error
-        said = tail(self.command.log)[-SHOWN:]
-        return End(done.value, said) if done.error is None else End(-1, [*said, str(done.error)])
+        output = tail(self.command.log)[-SHOWN:]
+        return End(done.value, output) if done.error is None else End(-1, [*output, str(done.error)])
 
     def stop(self) -> None:
         self.command.stop.touch()
@@ -237,21 +238,23 @@ def supervise(
     is_over: Callable[[], bool],
     failed: Callable[[], bool] = lambda: False,
 ) -> int | None:
-    """Start runs and handle their ends until there are no more; return the signal that ended this, if any.
+    """Start runs and handle their ends until all have ended; return the signal that stopped this, if any.
 
     Args:
         what: `runs` or `trials`, for messages.
-        running: runs under way; `fill` adds to it while there is room.
+        target: where the runs are started.
+        running: active runs; `fill` adds to it while slots are free.
+        fill: starts runs.
         conclude: called with the end of a run, and whether the others are being stopped.
-        is_over: returns whether no run will follow; called when none is under way.
+        is_over: returns whether no run will follow; called when none is active.
         failed: returns whether to stop.
     """
 
-    def tell(number: int) -> None:
+    def announce(number: int) -> None:
         # A signal handler must not call print, which it may have interrupted.
-        os.write(1, f"stopping: the {what} finish their iterations and save; Ctrl-C again leaves at once\n".encode())
+        os.write(1, f"stopping: the {what} finish their iterations and save; Ctrl-C again quits now\n".encode())
 
-    with Signals(tell) as signals:
+    with Signals(announce) as signals:
         stopping = False
         while True:
             for key, end in [(key, run.ended()) for key, run in running.items()]:

@@ -1,4 +1,4 @@
-"""Optuna's samplers and pruners by their names in conf/hydra/sweeper/optuna.yaml."""
+"""Optuna samplers and pruners, by their names in conf/hydra/sweeper/optuna.yaml."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ PRUNERS = {
 
 
 def make_sampler(name: str, options: Mapping[str, Any], seed: int, number: int) -> optuna.samplers.BaseSampler:
-    """Make the sampler of a trial, with a seed of its own: a resumed sweep draws no value twice.
+    """Make the sampler of a trial, with a seed per trial so that a resumed sweep repeats no sample.
 
-    A quasi-random sequence has one seed for all points; another sampler draws parameters that are not yet part of it.
+    A quasi-random sequence has one seed for all points; a random sampler draws the parameters outside of it.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
     """
     require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
-    own = (seed * 1_000_003 + number) % 2**32
-    ours: dict[str, Any] = {"seed": own}
+    trial_seed = (seed * 1_000_003 + number) % 2**32
+    fixed: dict[str, Any] = {"seed": trial_seed}
     if name == "qmc":
-        ours = {"seed": seed, "independent_sampler": optuna.samplers.RandomSampler(own)}
-    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), ours)
+        fixed = {"seed": seed, "independent_sampler": optuna.samplers.RandomSampler(trial_seed)}
+    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), fixed)
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
@@ -53,11 +53,11 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
     return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
 
 
-def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
-    taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
+def _make(name: str, target: Any, options: dict[str, Any], fixed: Mapping[str, Any]) -> Any:
+    taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *fixed)]
     for key in options:
-        require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
+        require(key in taken, f"options.{name}.{key} is not an option of Optuna's {name}; {nearest(key, taken)}")
     try:
-        return target(**options, **ours)
+        return target(**options, **fixed)
     except (TypeError, ValueError, ImportError) as error:
         raise ConfigError(f"options.{name}: {one_line(error)}; see Optuna's documentation") from error

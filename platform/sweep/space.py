@@ -1,11 +1,11 @@
-"""The search space of a sweep, in Hydra's own syntax.
+"""Search space of a sweep, in Hydra's override syntax.
 
-algo.learning_rate=tag(log, interval(1e-5, 1e-2))   a float, by its logarithm
-algo.epochs=int(interval(1, 20))                    a whole number, both bounds included
+algo.learning_rate=tag(log, interval(1e-5, 1e-2))   float, log scale
+algo.epochs=int(interval(1, 20))                    integer, bounds included
 algo.num_steps=range(32, 257, 32)                       32, 64, ... 256
-algo.hidden_sizes=[32],[64,64]                            one of these; choice([32],[64,64]) is the same
-algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn where that parameter has this value
-algo.gae_lambda=tag("when:algo.advantage=gae", log, interval(0.5, 0.99))   both in one tag
+algo.hidden_sizes=[32],[64,64]                            one of these, like choice([32],[64,64])
+algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   sampled if that parameter has this value
+algo.gae_lambda=tag("when:algo.advantage=gae", log, interval(0.5, 0.99))   both tags at once
 """
 
 import graphlib
@@ -30,32 +30,32 @@ from ..config.hydra_private import write_element
 
 LOG, WHEN = "log", "when:"
 QUOTED, TAG = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1"""), re.compile(r"\btag\s*\(")
-BETWEEN = 0.6180339887  # in an interval: not an integer if both bounds are
+BETWEEN = 0.6180339887  # point of an interval; not an integer if both bounds are
 Choice = None | bool | int | float | str
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One key that varies."""
+    """Key that varies, and its distribution."""
 
-    key: str  # as overridden, with the + of a key that is added
+    key: str  # as overridden, with the + of an added key
     distribution: BaseDistribution
-    texts: Mapping[Choice, str]  # of a categorical one, how each choice is written
-    when: tuple[str, str] | None  # the parameter it depends on, and the text of the value
+    texts: Mapping[Choice, str]  # for categorical parameters, the text of each choice
+    when: tuple[str, str] | None  # name and required value of the parameter it depends on
 
     @property
     def name(self) -> str:
-        """What the study calls it."""
+        """Name in the study."""
         return self.key.lstrip("+")
 
 
 def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter]]:
     """Split overrides into fixed ones, as written, and parameters, each after the one it depends on.
 
-    The last override of a key counts.
+    The last override of a key wins.
 
     Raises:
-        ConfigError: a parameter cannot be searched as it is written.
+        ConfigError: a parameter is invalid.
     """
     last = {override.get_key_element().lstrip("+"): override for override in overrides}
     fixed = [str(override.input_line) for override in last.values() if not override.is_sweep_override()]
@@ -64,27 +64,27 @@ def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter
 
 
 def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
-    """Draw a value for every parameter whose condition holds; return overrides."""
+    """Sample a value for every parameter whose condition holds; return overrides."""
     chosen: dict[str, str] = {}
     for parameter in parameters:
         if parameter.when is None or chosen.get(parameter.when[0]) == parameter.when[1]:
-            chosen[parameter.name] = _draw(trial, parameter)
+            chosen[parameter.name] = _sample(trial, parameter)
     keys = {parameter.name: parameter.key for parameter in parameters}
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
 
 def format_parameters(parameters: Sequence[Parameter]) -> list[str]:
-    """Return what all trials of a study share: its parameters, their kinds, choices and conditions, without bounds."""
+    """Describe the parameters of a study: names, kinds, choices and conditions, without bounds."""
     return sorted(
-        f"{one.name}={_spell(one.distribution)}" + (f" when {one.when[0]}={one.when[1]}" if one.when else "")
+        f"{one.name}={_format(one.distribution)}" + (f" when {one.when[0]}={one.when[1]}" if one.when else "")
         for one in parameters
     )
 
 
 def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
-    """Return a few points of the space that meet every bound and every choice, to check them before any trial.
+    """Return a few points that cover every bound and every choice, to be checked before any trial.
 
-    The last one lies between bounds: a key of integers refuses the values of an interval whose bounds are integers.
+    The last one lies between the bounds, since an integer key may accept the bounds of an interval only.
     """
     most = max([2, *(len(parameter.texts) for parameter in parameters)])
     points: list[list[str]] = []
@@ -107,10 +107,10 @@ def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
 def _read(override: Override) -> Parameter:
     key, value, line = override.get_key_element(), override.value(), override.input_line
     tags = sorted(getattr(value, "tags", None) or ())
-    # Hydra keeps the outermost of several tags, and none inside an int() of a range or of choices.
+    # Hydra keeps only the outermost tag, and drops tags inside int() of a range or of choices.
     kept = len(TAG.findall(QUOTED.sub("", line or ""))) <= bool(tags)
-    one = 'write a single one around all else, as tag("when:KEY=VALUE", log, interval(low, high))'
-    require(kept, f"{line}: a tag in another function is lost; {one}")
+    remedy = 'write a single outermost tag, such as tag("when:KEY=VALUE", log, interval(low, high))'
+    require(kept, f"{line}: Hydra ignores nested tags; {remedy}")
     whens = [tag.removeprefix(WHEN).strip().partition("=") for tag in tags if tag.startswith(WHEN)]
     known = all(tag == LOG or tag.startswith(WHEN) for tag in tags) and len(whens) <= 1 and all(all(w) for w in whens)
     require(known, f"{line}: tags are log and a single 'when:KEY=VALUE'; got {', '.join(tags)}")
@@ -122,12 +122,12 @@ def _read(override: Override) -> Parameter:
         except (ValueError, ZeroDivisionError, OverflowError) as error:
             raise ConfigError(f"{line}: {one_line(error)}") from error
         return Parameter(key, distribution, {}, when)
-    require(not log, f"{line}: choices have no logarithm; use interval or range")
+    require(not log, f"{line}: log does not apply to choices; use interval or range")
     items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())
     texts: dict[Choice, str] = {}
     for item in items:
         same = texts.setdefault(_as_choice(item), write_element(item))  # 1, 1.0 and true are equal
-        require(same == write_element(item), f"{line}: {same} and {write_element(item)} are the same choice; leave one")
+        require(same == write_element(item), f"{line}: {same} and {write_element(item)} are equal; remove one")
     return Parameter(key, CategoricalDistribution(list(texts)), texts, when)
 
 
@@ -135,7 +135,7 @@ def _interval(value: IntervalSweep, log: bool) -> BaseDistribution:
     low, high = value.start, value.end
     assert low is not None and high is not None
     if low >= high or math.isinf(high - low):
-        raise ValueError(f"{low} to {high} is no interval; write interval(low, high)")
+        raise ValueError(f"{low} to {high} is not an interval; write interval(low, high)")
     whole = isinstance(low, int) and isinstance(high, int)
     return IntDistribution(int(low), int(high), log) if whole else FloatDistribution(low, high, log)
 
@@ -152,7 +152,7 @@ def _range(value: RangeSweep, log: bool) -> BaseDistribution:
     return FloatDistribution(start, high, log, step)
 
 
-def _spell(distribution: BaseDistribution) -> str:
+def _format(distribution: BaseDistribution) -> str:
     if isinstance(distribution, CategoricalDistribution):
         return ",".join(map(str, distribution.choices))
     kind = "int" if isinstance(distribution, IntDistribution) else "float"
@@ -160,7 +160,7 @@ def _spell(distribution: BaseDistribution) -> str:
 
 
 def _as_choice(item: Any) -> Choice:
-    """Return a choice as Optuna takes it: lists and the like as text."""
+    """Convert a choice for Optuna: lists and mappings become text."""
     return item if item is None or isinstance(item, bool | int | float | str) else write_element(item)
 
 
@@ -171,19 +171,20 @@ def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
         if one.when is not None:
             other, text = one.when
             names = [name for name in by_name if name != one.name]
-            remedy = f"when:{other} needs a parameter that does not depend on it; {nearest(other, names)}"
-            require(other in names, f"{one.name}: {remedy}")
+            what = f"{one.name}: when:{other} does not name another parameter of the sweep"
+            require(other in names, f"{what}; {nearest(other, names)}")
             texts = list(by_name[other].texts.values())
-            remedy = nearest(text, texts) if texts else f"give {other} choices"
-            require(text in texts, f"{one.name}: when:{other}={text} never holds; {remedy}")
+            remedy = nearest(text, texts) if texts else f"list choices for {other}"
+            require(text in texts, f"{one.name}: when:{other}={text} is never true; {remedy}")
     try:
         order = graphlib.TopologicalSorter({one.name: [one.when[0]] if one.when else [] for one in parameters})
         return [by_name[name] for name in order.static_order()]
     except graphlib.CycleError as error:
-        raise ConfigError(f"{error.args[1][0]}: when: needs a parameter that does not depend on it") from error
+        cycle = " and ".join(dict.fromkeys(error.args[1]))
+        raise ConfigError(f"circular when: dependency between {cycle}; remove one of them") from error
 
 
-def _draw(trial: BaseTrial, parameter: Parameter) -> str:
+def _sample(trial: BaseTrial, parameter: Parameter) -> str:
     distribution = parameter.distribution
     if isinstance(distribution, FloatDistribution):
         low, high, step, log = distribution.low, distribution.high, distribution.step, distribution.log

@@ -1,7 +1,7 @@
-"""The Optuna study of a sweep: its settings and its storage.
+"""Optuna study of a sweep: settings and storage.
 
-The sweep's folder holds the settings, `sweep.json`, and the study, `study.journal`, unless a URL was given.
-Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
+The sweep's folder holds the settings, `sweep.json`, and the study, `study.journal`, unless a storage URL is set.
+Optuna's tools read the study: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 SETTINGS, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 DIRECTIONS = ("maximize", "minimize")
-PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL, with what is before it
+PASSWORD = re.compile(r"(://[^/:@\s]*):[^@\s]*@")  # in a URL
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """An upper or lower bound on a metric of a trial."""
+    """Upper or lower bound on a metric of a trial."""
 
     metric: str
-    sign: int  # 1: not above the bound; -1: not below
+    sign: int  # 1: upper bound; -1: lower bound
     bound: float
 
     @classmethod
     def parse(cls, text: str) -> Constraint:
-        """Read `group/name <= number`, or with >=.
+        """Parse `group/name <= number` or `group/name >= number`.
 
         Raises:
-            ConfigError: it is something else.
+            ConfigError: the text has another form.
         """
         match = COMPARISON.fullmatch(str(text))
-        remedy = "write a metric, <= or >=, and a number, such as 'system/seconds <= 600'"
-        require(match is not None, f"constraints: '{text}' cannot be read; {remedy}")
+        remedy = "write METRIC <= NUMBER or METRIC >= NUMBER, such as 'system/seconds <= 600'"
+        require(match is not None, f"constraints: '{text}' is invalid; {remedy}")
         assert match is not None
         try:
             bound = float(match[3])
@@ -61,31 +61,31 @@ class Constraint:
         return cls(match[1], 1 if match[2] == "<=" else -1, bound)
 
     def excess(self, value: float) -> float:
-        """Return how far a value is beyond the bound; 0 or less is within."""
+        """Return the violation of the bound; 0 or less means satisfied."""
         return self.sign * (value - self.bound)
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
-    """Read `maximize group/name` and `minimize group/name`: metric -> direction.
+    """Parse `maximize group/name` and `minimize group/name` into a mapping of metric to direction.
 
     Raises:
-        ConfigError: one of them is something else, there is none, or two are of one metric.
+        ConfigError: an objective is invalid or repeated, or there is none.
     """
-    require(len(texts) > 0, "objectives is empty; name a metric: ['maximize eval/return_mean']")
+    require(len(texts) > 0, "objectives is empty; set ['maximize eval/return_mean']")
     found: dict[str, str] = {}
     for text in texts:
         direction, _, metric = str(text).partition(" ")
         known = direction in DIRECTIONS and bool(metric.strip())
-        remedy = "write maximize or minimize and a metric, such as 'maximize eval/return_mean'"
-        require(known, f"objectives: '{text}' cannot be read; {remedy}")
-        require(metric.strip() not in found, f"objectives: {metric.strip()} is named twice; name each metric once")
+        remedy = "write maximize METRIC or minimize METRIC, such as 'maximize eval/return_mean'"
+        require(known, f"objectives: '{text}' is invalid; {remedy}")
+        require(metric.strip() not in found, f"objectives: {metric.strip()} is listed twice; list each metric once")
         found[metric.strip()] = direction
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
-    """The keys of hydra.sweeper; conf/hydra/sweeper/optuna.yaml explains them."""
+    """Keys of conf/hydra/sweeper/optuna.yaml, which documents them."""
 
     study: str | None
     storage: str | None
@@ -124,7 +124,7 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """The content of `sweep.json`."""
+    """Content of `sweep.json`."""
 
     study: str  # its name in the storage
     storage: str | None  # Optuna's URL; None for the journal in the folder
@@ -132,10 +132,10 @@ class StudySettings:
     constraints: Sequence[str]
     pruner: str
     pruner_options: Mapping[str, Any]
-    fixed: Sequence[str]  # the arguments of all trials
+    fixed: Sequence[str]  # arguments of all trials
     command: str
-    sources: Sequence[str]  # arguments that say where groups are found
-    num_envs: int | None  # environments of each trial; None if that changes no number, or is drawn
+    sources: Sequence[str]  # arguments that set config sources
+    num_envs: int | None  # environments of each trial; None if results do not depend on it, or it is a parameter
     parameters: Sequence[str]  # see `space.format_parameters`
 
     @classmethod
@@ -143,18 +143,18 @@ class StudySettings:
         """Read the settings of the study in a sweep's folder.
 
         Raises:
-            ConfigError: there is none, or it is damaged.
+            ConfigError: the file is missing or damaged.
         """
         path = folder / SETTINGS
         try:
             return cls(**json.loads(path.read_text()))
         except OSError as error:
-            raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error
+            raise ConfigError(f"{folder} is not a sweep folder: it has no {SETTINGS}") from error
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); name another folder") from error
+            raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); use another folder") from error
 
     def write(self, folder: Path) -> None:
-        """Write them into a folder."""
+        """Write the settings into a sweep's folder."""
         write_atomically(folder / SETTINGS, json.dumps(asdict(self), indent=2).encode())
 
 
@@ -162,11 +162,11 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     """Open the storage of a sweep: the journal in its folder, or a URL.
 
     Raises:
-        ConfigError: it cannot be opened.
+        ConfigError: opening fails.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
-        # A link as the lock is atomic on shared file systems; that of a killed process expires.
+        # A symlink lock is atomic on shared file systems, and expires if its process is killed.
         lock: Any = _JournalLock(folder / JOURNAL)
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
     try:
@@ -174,18 +174,18 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     except Exception as error:  # of any database, or its missing module
         safe = hide_passwords(url)
         why = one_line(error).replace(url, safe)
-        raise ConfigError(f"storage={safe} cannot be opened ({why}); check the URL, or leave it out") from error
+        raise ConfigError(f"cannot open hydra.sweeper.storage={safe} ({why}): check the URL") from error
 
 
 def hide_passwords(text: str) -> str:
-    """Return a text without the passwords of URLs in it."""
+    """Mask the passwords of URLs in a text."""
     return PASSWORD.sub(r"\1:...@", text)
 
 
 class _JournalLock:
-    """Optuna's lock of a journal, which removes a last line that a full disk or a kill cut off.
+    """Optuna's journal lock, which removes an incomplete last line left by a full disk or a kill.
 
-    Appended to, it would be a damaged line in the middle, and the study unreadable.
+    Appending to such a line would make the study unreadable.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -193,6 +193,7 @@ class _JournalLock:
         self._lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
 
     def acquire(self) -> bool:
+        """Lock the journal and repair its end."""
         self._lock.acquire()
         try:
             with open(self._journal, "r+b") as file:
@@ -207,6 +208,7 @@ class _JournalLock:
         return True
 
     def release(self) -> None:
+        """Unlock the journal."""
         self._lock.release()
 
 
@@ -214,13 +216,13 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
     """Open the study of a sweep's folder with its pruner.
 
     Raises:
-        ConfigError: the folder is not a sweep's.
+        ConfigError: the folder does not hold a sweep.
         FolderError: the study does not exist yet, or cannot be read.
     """
     about, journal = StudySettings.read(folder), folder / JOURNAL
     pruner = make_pruner(about.pruner, about.pruner_options)
     if about.storage is None and not journal.is_file():
-        raise FolderError(f"there is no {journal} yet; wait for the first trial")
+        raise FolderError(f"{journal} does not exist yet; wait for the first trial")
     try:
         storage = open_storage(folder, about.storage)
         return optuna.load_study(study_name=about.study, storage=storage, sampler=sampler, pruner=pruner)
@@ -230,16 +232,16 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
 
 
 def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
-    """Read a row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
+    """Read one row per trial of a sweep: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
 
     Returns:
-        A single objective is called `value`; several have the names of their metrics. A pruned trial has the value it
-        reported last. Parameters have their keys (`algo.learning_rate`), `steps` counts environment steps, `run` is a
-        path.
+        A single objective is named `value`; several are named by their metrics. A pruned trial has its last reported
+        value. Parameters are named by their keys (`algo.learning_rate`), `steps` counts environment steps, and `run` is
+        a path.
 
     Raises:
-        ConfigError: the folder is no sweep's.
-        FolderError: its study cannot be read.
+        ConfigError: the folder does not hold a sweep.
+        FolderError: the study cannot be read.
     """
     import polars as pl
 
@@ -269,5 +271,5 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
 
 
 def open_trial(study: optuna.Study, known: optuna.trial.FrozenTrial) -> optuna.Trial:
-    """Return a trial that runs, to report to; Optuna's public functions only make new ones."""
+    """Return a running trial to report to; Optuna's public functions only create new ones."""
     return optuna.trial.Trial(study, known._trial_id)

@@ -2,9 +2,9 @@
 
 python -m platform -m hydra/sweeper=optuna algo=ppo env=cartpole 'algo.learning_rate=tag(log, interval(1e-5, 1e-2))'
 
-Each trial is a run in `sweeps/<study>/<number>`, in a process of its own, which reports its evaluations to the study
-itself (`trial.py`). Several such commands may work on one study. Trials that a killed command leaves unfinished are
-resumed from their checkpoints by the next command, or by one that still runs.
+Each trial is a run in `sweeps/<study>/<number>`, in a separate process that reports its evaluations to the study
+(`trial.py`). Several commands may work on one study. Unfinished trials of a killed command are resumed from their
+checkpoints by the next command, or by another one that is still running.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import format_command
 from .launchers import LocalKeys, SweepLauncher
-from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
+from .placement import NOT_PASSED, LaunchTarget, Plan, plan_job
 from .space import corners, format_parameters, read_space, suggest
 from .study import (
     SETTINGS,
@@ -48,49 +48,49 @@ from .study import (
 from .summary import print_summary
 from .trials import SweepSession, locked
 
-SWEEPS = "sweeps"  # the folder of sweeps without hydra.sweep.dir=
-# Sections that do not decide the numbers of trials.
-ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
+SWEEPS = "sweeps"  # default parent folder of sweeps
+# Sections that do not affect the results of trials.
+IGNORED = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
 
 
-def decisive(arguments: Sequence[str]) -> list[str]:
-    """Return those of a sweep's fixed arguments that decide its trials' numbers, sorted."""
-    return sorted(item for item in arguments if item.lstrip("+~").split("=")[0].split(".")[0] not in ASIDE)
+def select_relevant(arguments: Sequence[str]) -> list[str]:
+    """Return the fixed arguments that affect the results of trials, sorted."""
+    return sorted(item for item in arguments if item.lstrip("+~").split("=")[0].split(".")[0] not in IGNORED)
 
 
 def check_same(before: StudySettings, about: StudySettings, where: str) -> None:
-    """Raise ConfigError unless the sweep in a folder is the one that a command describes."""
+    """Raise ConfigError unless a command describes the sweep that its folder holds."""
 
-    def parts(one: StudySettings) -> dict[str, Any]:
+    def identity(one: StudySettings) -> dict[str, Any]:
         return {
             "study": one.study,
             "objectives": [f"{direction} {metric}" for metric, direction in one.objectives.items()],
             "constraints": one.constraints,
             "storage": one.storage and hide_passwords(one.storage),
-            "arguments": decisive(one.fixed),
+            "arguments": select_relevant(one.fixed),
             NUM_ENVS: one.num_envs,
             "parameters": one.parameters,
         }
 
-    was, now = parts(before), parts(about)
+    was, now = identity(before), identity(about)
     for key in was:
-        what = f"{where} holds a sweep with {key} {was[key]}, and this command has {now[key]}"
-        require(was[key] == now[key], f"{what}; use its own, or another hydra.sweep.dir= or hydra.sweeper.study=")
+        what = f"{where} holds a sweep with {key} {was[key]}, but this command has {now[key]}"
+        require(was[key] == now[key], f"{what}; use the same, or another hydra.sweep.dir= or hydra.sweeper.study=")
 
 
 class OptunaSweeper(Sweeper):
-    """Hydra's sweeper of that name."""
+    """Hydra sweeper that searches with Optuna: `hydra/sweeper=optuna`."""
 
-    check: Callable[[DictConfig], Any]  # raises what is wrong with a job, before any is started
+    check: Callable[[DictConfig], Any]  # raises the errors of a job before any job starts
 
     def __init__(self, **_: Any) -> None:
-        """Let Hydra hand over the keys, which `setup` reads and checks."""
+        """Ignore the keys, which `setup` reads from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Check the keys; find the sweep's folder.
+        """Check the keys and determine the sweep's folder.
 
         Raises:
-            ConfigError: a key is wrong.
+            ConfigError: a key is invalid.
         """
         keys: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
         del keys["_target_"]
@@ -99,8 +99,8 @@ class OptunaSweeper(Sweeper):
         params = [f"{key}={text}" for key, text in self._settings.params.items()]
         arguments = [*params, *config.hydra.overrides.task]
         self._fixed, self._parameters = read_space(parser.parse_overrides(arguments))
-        remedy = "give it a space, such as sweep=ppo or 'KEY=interval(0, 1)'"
-        require(len(self._parameters) > 0, f"the sweep has nothing to choose; {remedy}")
+        remedy = "add sweep=ppo or 'algo.learning_rate=interval(1e-5,1e-3)'"
+        require(len(self._parameters) > 0, f"no search space given; {remedy}")
         self._name = self._settings.study or self._make_name(config)
         with open_dict(config):
             if not any(item.startswith("hydra.sweep.dir=") for item in hydra_overrides(config.hydra)):
@@ -112,15 +112,15 @@ class OptunaSweeper(Sweeper):
         )
         self._open: Callable[[], LaunchTarget] = LocalKeys(jobs=None, cpus=1, gpus=()).open
         self._copy_of: Callable[[Path], Path | None] = lambda path: None
-        if isinstance(launcher, SweepLauncher):  # and not Hydra's own
+        if isinstance(launcher, SweepLauncher):  # rather than one of Hydra's
             self._open, self._copy_of = launcher.open, launcher.copy_of
 
     def sweep(self, arguments: list[str]) -> None:
-        """Bring the study to its number of trials.
+        """Run trials until the study has `n_trials`.
 
         Raises:
-            ConfigError: a job of the space cannot be built, or the folder holds another sweep.
-            RunFailed: all trials failed, or one did and `on_failure` is stop.
+            ConfigError: a point of the search space is invalid, or the folder holds another sweep.
+            RunFailed: all trials failed, or one failed and `on_failure` is stop.
         """
         settings, points = self._settings, corners(self._parameters)
         check_sweep_file(self._loader, self._config, [*self._fixed, *points[0]])
@@ -137,30 +137,30 @@ class OptunaSweeper(Sweeper):
             caught = self._run(session)
         print_summary(study, self._folder)
         if caught is not None:
-            print("the same command goes on", flush=True)
+            print("run the same command to resume the sweep", flush=True)
             raise SystemExit(128 + caught)
         if session.ended_by is not None:
             raise RunFailed(session.ended_by)
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
-            remedy = "mend that, and raise hydra.sweeper.n_trials, or name another hydra.sweeper.study="
-            raise RunFailed(f"all trials failed; see above; {remedy}")
+            remedy = "fix the errors above and increase hydra.sweeper.n_trials, or set another hydra.sweeper.study="
+            raise RunFailed(f"all trials failed; {remedy}")
 
     def _run(self, session: SweepSession) -> int | None:
-        """Run this process's part; raise RunFailed if the folder or the storage cannot be written."""
+        """Run this process's trials; raise RunFailed if the folder or the storage cannot be written."""
         try:
             return session.run()
         except BrokenPipeError:
             raise
         except (OSError, optuna.exceptions.StorageInternalError) as error:
             why = getattr(error, "strerror", None) or type(error).__name__
-            remedy = "mend that, and the same command goes on"
-            raise RunFailed(f"the sweep in {display_path(self._folder)} is stopped ({why}); {remedy}") from error
+            remedy = "fix this, then run the same command to resume"
+            raise RunFailed(f"the sweep in {display_path(self._folder)} stopped ({why}); {remedy}") from error
 
     def _make_name(self, config: DictConfig) -> str:
-        """Return the same name for the same sweep, wherever and for however many trials it runs."""
+        """Return a name that identifies the sweep, independent of its folder and number of trials."""
         settings = self._settings
         identity = [
-            decisive(self._fixed),
+            select_relevant(self._fixed),
             sorted(f"{parameter}" for parameter in self._parameters),
             [list(settings.objectives), list(settings.constraints)],
             [settings.sampler, settings.seed, settings.pruner, dict(settings.options)],
@@ -172,13 +172,13 @@ class OptunaSweeper(Sweeper):
 
     def _check(self, overrides: Sequence[str], number: int) -> None:
         config = load_job(self._loader, self._config, overrides, number)
-        with open_dict(config):  # the folder of no trial
+        with open_dict(config):  # not the folder of a trial
             config.hydra.runtime.output_dir = str(self._folder / "new")
         job = job_config(config)
         bounds = [job.budget.get(name) for name in ("iterations", "steps", "minutes")]
-        remedy = "give one: budget.steps=, budget.iterations= or budget.minutes="
-        require(any(bound is not None for bound in bounds), f"a trial without a budget never ends; {remedy}")
-        require(job.resume is None, f"resume={job.resume} is for a single run; the same command goes on with a sweep")
+        remedy = "set budget.steps, budget.iterations or budget.minutes"
+        require(any(bound is not None for bound in bounds), f"every trial needs a budget; {remedy}")
+        require(job.resume is None, f"resume={job.resume} is for single runs; repeat the command to resume a sweep")
         require(job.run.dir is None, f"run.dir={job.run.dir} would be shared by all trials; use hydra.sweep.dir=")
         type(self).check(job)
 
@@ -191,7 +191,7 @@ class OptunaSweeper(Sweeper):
             print(f"{parameter.name}  {parameter.distribution}{when}")
 
     def _create(self) -> None:
-        """Make the folder and the study if they do not exist."""
+        """Create the folder and the study if they do not exist."""
         settings = self._settings
         about = StudySettings(
             study=self._name,
@@ -200,7 +200,7 @@ class OptunaSweeper(Sweeper):
             constraints=list(settings.constraints),
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
-            fixed=[item for item in self._fixed if not item.startswith(LEFT_OUT)],
+            fixed=[item for item in self._fixed if not item.startswith(NOT_PASSED)],
             command=hide_passwords(format_command(sys.orig_argv)),
             sources=format_source_arguments(self._config.hydra),
             num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
@@ -217,10 +217,10 @@ class OptunaSweeper(Sweeper):
                 names: Any = {"storage": storage, "study_name": self._name}
                 study = optuna.create_study(**names, directions=directions, load_if_exists=True)
                 count = len(study.get_trials(deepcopy=False))
-                # Owners of trials are known from the folder: without it, those of others would be taken over.
+                # The folder records who owns a trial; without it, running trials of other processes would be taken over.
                 elsewhere = settings.storage is not None and not known and count > 0
-                what = f"the study {self._name} has trials already, whose runs are not in {display_path(self._folder)}"
-                require(not elsewhere, f"{what}; name their folder by hydra.sweep.dir=, or another study=")
+                what = f"the runs of study {self._name} are not in {display_path(self._folder)}"
+                require(not elsewhere, f"{what}; set hydra.sweep.dir= to their folder, or another hydra.sweeper.study=")
                 runs = not known and any(self._folder.glob("[0-9]*/config.yaml"))
                 require(
                     not runs,
@@ -232,7 +232,7 @@ class OptunaSweeper(Sweeper):
             raise ConfigError(f"{display_path(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
-        """Draw what a trial lacks; return what is drawn, and how to start it."""
-        drawn = suggest(trial, self._parameters)
-        overrides = [*self._fixed, *drawn]
-        return drawn, plan_job(self._loader, self._config, overrides, trial.number, run, self._copy_of)
+        """Sample the missing parameters of a trial; return its overrides and the plan to start it."""
+        sampled = suggest(trial, self._parameters)
+        overrides = [*self._fixed, *sampled]
+        return sampled, plan_job(self._loader, self._config, overrides, trial.number, run, self._copy_of)

@@ -1,7 +1,7 @@
-"""A run as a trial of a sweep: it reports every evaluation to the study, and stops when it is pruned.
+"""Run as a trial of a sweep: it reports evaluations to the study, and stops when pruned.
 
-`trial.json` in the run's folder marks a trial. Evaluations are reported at every percent of the run's budget since the
-last one, so that trials are compared at equal shares of the budget whatever their rollouts.
+`trial.json` in the run's folder marks a trial. An evaluation is reported for every percent of the budget since the last
+one, so that trials are compared at equal shares of the budget.
 """
 
 import json
@@ -20,44 +20,44 @@ from ..runs.journal import EVALUATION, EVALUATION_OF
 log = logging.getLogger(__name__)
 
 NOTE = "trial.json"  # in the run's folder
-PRUNED = "pruned"  # prefix of the reason for which a trial ended early
-LACKS = {  # exit codes that all trials of the sweep would end with
+PRUNED = "pruned"  # prefix of the reason of a pruned trial's end
+SHARED_FAILURES = {  # exit codes that all trials of the sweep would end with
     DISK_FULL: "the disk of trial {} is full or gone",
-    NO_WORKERS: "the workers of trial {} are out of reach",
+    NO_WORKERS: "the workers of trial {} cannot be reached",
 }
 
 
 @dataclass(frozen=True)
 class Note:
-    """The content of `trial.json`."""
+    """Content of `trial.json`."""
 
     number: int  # of the trial in the study
     owner: str  # the sweeping process that supervises it
-    overrides: Sequence[str] = field(default_factory=list)  # drawn for it
+    overrides: Sequence[str] = field(default_factory=list)  # sampled for it
     starts: int = 0
-    losses: int = 0  # times its process was lost under supervision
+    losses: int = 0  # number of times its process was lost
 
     @classmethod
     def read(cls, run: Path) -> "Note | None":
-        """Read the note in a folder, if there is one."""
+        """Read the note in a run's folder; return None without one."""
         try:
             return cls(**json.loads((run / NOTE).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, run: Path) -> None:
-        """Write it into a run's folder."""
+        """Write the note into a run's folder."""
         run.mkdir(parents=True, exist_ok=True)
         write_atomically(run / NOTE, json.dumps(asdict(self), indent=2).encode())
 
 
 def is_trial(run: Path) -> bool:
-    """Return whether a run is one of a sweep's trials."""
+    """Return whether a run is a trial of a sweep."""
     return (run / NOTE).is_file()
 
 
 class Reporter:
-    """Reports to a study; if it cannot be reached, the run continues without pruning."""
+    """Reporter of evaluations to a study; if the study is unreachable, the run continues without pruning."""
 
     def __init__(self, run: Path, note: Note) -> None:
         # Optuna is slow to import.
@@ -72,10 +72,11 @@ class Reporter:
         self._off = self._frozen.state.is_finished() or len(self._metrics) > 1
 
     def report(self, row: Mapping[str, float], share: float | None) -> str | None:
-        """Report an evaluation if the row has one; return why the run should stop, or None.
+        """Report the evaluation in a row, if any; return a reason to stop the run, or None.
 
         Args:
-            share: of the budget that is spent; the policy evaluated may be of an earlier iteration.
+            row: metrics of an iteration.
+            share: spent share of the budget, 0 to 1; None without a budget.
         """
         metric = self._metrics[0]
         value = row.get(metric)
@@ -90,23 +91,23 @@ class Reporter:
             new, self._percent = percent > self._percent, max(percent, self._percent)
             if new and percent < 100 and self._trial.should_prune():
                 return f"{PRUNED} at {percent} % of the budget"
-        except Exception as error:  # whatever a file system or a database may raise
+        except Exception as error:  # any error of the file system or database
             self._off = True
-            log.warning("the sweep's study is out of reach (%s); the run goes on, and is not pruned", _in_a_line(error))
+            log.warning("cannot reach the sweep's study (%s); the run continues without pruning", _one_line(error))
         return None
 
 
 def find_reporter(run: Path) -> Reporter | None:
-    """Return the reporter of the run in a folder; None if it is no trial."""
+    """Return the reporter of a trial; None if the run is not a trial."""
     note = Note.read(run)
     if note is None:
         return None
     try:
         return Reporter(run, note)
     except Exception as error:  # as above
-        log.warning("%s is a trial, and its study cannot be read (%s); it goes on alone", run, _in_a_line(error))
+        log.warning("cannot read the study of trial %s (%s); the run continues without it", run, _one_line(error))
         return None
 
 
-def _in_a_line(error: BaseException) -> Any:
+def _one_line(error: BaseException) -> Any:
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,4 +1,4 @@
-"""Log messages on the console, and in a run's log once it has a folder."""
+"""Routing of log messages to the console, and to a run's log file once it has a folder."""
 
 import contextlib
 import io
@@ -11,21 +11,23 @@ from typing import Any
 
 from .console import Console
 
-NAME = "paddock"  # of the logger above all of ours
-EARLY = 1000  # messages that may wait for a run's folder
+NAME = "paddock"  # root of Paddock's loggers
+EARLY = 1000  # buffered messages before a run has a folder
 
 
 class LogFile(logging.FileHandler):
-    """A log file that drops messages on a full disk."""
+    """Log file that drops messages on a full disk."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # the file is made with its first message
+        """Write a record, or drop it."""
+        with contextlib.suppress(OSError):  # the first message creates the file
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        pass
+        """Ignore errors."""
 
     def close(self) -> None:
+        """Close the file."""
         with contextlib.suppress(OSError):
             super().close()
 
@@ -42,12 +44,12 @@ def early_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def messages(console: Console) -> Iterator[Any]:
-    """Send log messages to the console, and, once its path is known, to a log file, earlier ones included."""
+    """Send log messages to the console and, once its path is known, to a log file with the earlier ones."""
 
     class ToConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             show = console.warn if record.levelno >= logging.WARNING else console.message
-            show(self.format(record).partition("\n")[0])  # tracebacks are for the log
+            show(self.format(record).partition("\n")[0])  # tracebacks go to the log file only
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_attached(ToConsole(), logging.INFO))
@@ -68,17 +70,17 @@ def messages(console: Console) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _attached(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Give a handler our messages from a level on; then close it and restore the level."""
-    own = logging.getLogger(NAME)
-    before = own.level
-    for name, logger in list(logging.root.manager.loggerDict.items()):  # which other threads add to
+    """Attach a handler to Paddock's logger at a level; on exit, close it and restore the level."""
+    ours = logging.getLogger(NAME)
+    before = ours.level
+    for name, logger in list(logging.root.manager.loggerDict.items()):  # other threads may add loggers
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == NAME:
-            logger.disabled = False  # as logging.config leaves those that were there before it
-    own.addHandler(handler)
-    own.setLevel(level)  # Hydra's for all is ERROR
+            logger.disabled = False  # logging.config disables existing loggers
+    ours.addHandler(handler)
+    ours.setLevel(level)  # Hydra sets the root logger to ERROR
     try:
         yield
     finally:
-        own.removeHandler(handler)
-        own.setLevel(before)
+        ours.removeHandler(handler)
+        ours.setLevel(before)
         handler.close()

@@ -1,7 +1,7 @@
-"""What the mirrors of `conf/track` share; `tensorboard.py`, `wandb.py` and `mlflow.py` have one each.
+"""Base classes and helpers of the mirrors in `tensorboard.py`, `wandb.py` and `mlflow.py`.
 
-None imports TensorFlow or torch into the run. W&B and MLflow live in a process each (`child.py`), which can be killed
-when it hangs.
+No mirror imports TensorFlow or torch into the run. W&B and MLflow run in child processes (`child.py`), which can be
+killed when they hang.
 """
 
 import importlib.util
@@ -25,9 +25,9 @@ Seconds = Annotated[float, Range("must be positive, and at most 1e6; try 30", ab
 
 @dataclass(kw_only=True, eq=False)
 class RunMirror:
-    """Abstract mirror of the run in a folder."""
+    """Abstract mirror of a run."""
 
-    name: ClassVar[str]  # what messages call it
+    name: ClassVar[str]  # for messages
 
     queue_rows: PositiveInt
     close_timeout_s: Seconds
@@ -41,25 +41,28 @@ class RunMirror:
 
 @dataclass(kw_only=True, eq=False)
 class ProcessMirror(RunMirror):
-    """Abstract mirror in a process that `open` starts."""
+    """Abstract mirror in a child process, started by `open`."""
 
     init_timeout_s: Seconds
     _process: MirrorProcess | None = field(default=None, init=False)
 
     def log(self, metrics: Mapping[str, float]) -> None:
+        """Send a row to the process."""
         if self._process is not None:
             self._process.send(metrics)
 
     def close(self) -> None:
+        """Wait until the process has written all rows."""
         if self._process is not None:
             self._process.close()
 
     def abandon(self) -> None:
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
     def _describe(self) -> dict[str, Any]:
-        """Return the settings of the process, and the facts of the run."""
+        """Return the settings of the process, including facts about the run."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "run_dir": str(self.run_dir.absolute()),
             "commit": read_commit(self.run_dir),
@@ -70,7 +73,7 @@ class ProcessMirror(RunMirror):
 
 
 def read_commit(run_dir: Path) -> str | None:
-    """Return the commit of the code that a run was made with, if it is known."""
+    """Return the code commit of a run, if known."""
     return read_json(run_dir / "provenance.json").get("commit")
 
 
@@ -89,7 +92,7 @@ def require_package(name: str, remedy: str) -> None:
     """Check that a package is installed.
 
     Raises:
-        ConfigError: it is missing; says how to install it.
+        ConfigError: it is missing.
     """
     if importlib.util.find_spec(name) is None:
-        raise ConfigError(f"track needs the package {name}, which is not installed; try: {remedy}")
+        raise ConfigError(f"track needs the package {name}: {remedy}")

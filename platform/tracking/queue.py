@@ -1,7 +1,7 @@
-"""Calls made in order on a daemon thread, so that the caller never waits.
+"""Bounded queue of calls, executed in order on a daemon thread.
 
-It isolates the run from a mirror that is slow, fails or hangs: the queue is bounded, a call that finds it full is
-dropped and counted, the first exception ends the thread, and a daemon thread delays no exit.
+It isolates the run from a mirror that is slow, fails or hangs: calls beyond the limit are dropped and counted, the
+first exception ends the thread, and a daemon thread does not delay the exit.
 """
 
 import queue
@@ -12,12 +12,12 @@ Call = Callable[[], object]
 
 
 class WriteQueue:
-    """One thread, one bounded queue of calls.
+    """Queue of calls with one thread.
 
     Args:
-        name: of the thread, for debuggers.
-        limit: calls that may wait; further ones are dropped.
-        on_error: called on the thread with the first exception; no call is made after it.
+        name: name of the thread.
+        limit: maximum number of waiting calls; further ones are dropped.
+        on_error: called on the thread with the first exception, which ends it.
     """
 
     def __init__(self, name: str, limit: int, on_error: Callable[[Exception], None]) -> None:
@@ -38,16 +38,16 @@ class WriteQueue:
             self._calls.put(call)
 
     def close(self, last: Call) -> None:
-        """Let the thread end after what is queued and then `last`, which is never dropped; does not wait."""
+        """Queue the last call, which is never dropped, and let the thread end after it; does not wait."""
         self._calls.put(last)
         self._calls.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the thread's end; False if it is still busy after `timeout_s`."""
+        """Wait for the thread's end; return False after `timeout_s`."""
         return self._stopped.wait(max(0.0, timeout_s))
 
     def silence(self) -> None:
-        """Report no further error."""
+        """Ignore further errors."""
         self._on_error = lambda error: None
 
     def _run(self) -> None:

@@ -1,11 +1,10 @@
-"""Where metrics go: two journals on disk, which are the truth, then the console and the mirrors.
+"""Metrics tracking: two journals on disk, then the console and the mirrors.
 
-`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck: a run that was killed
-and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/` (seconds,
-steps/s, shares of the time; see `algos/common/timing.py`) go to `system.jsonl`. In both, one row is one line of strict
-JSON: `iteration` and `step` first, then the keys in the order given; NaN and infinity are null. The end of a run may add
-rows of evaluations alone, which repeat iteration and step of its last row; they are dropped when it resumes. Events of an
-algorithm (POET's births and transfers) go to `events.jsonl`, any number per iteration.
+`metrics.jsonl` holds the algorithm's metrics, which do not depend on timing or the backend: a run that was killed and
+resumed ends with the same bytes as an uninterrupted one. Metrics of the group `system/` (seconds, steps/s) go to
+`system.jsonl`. In both, a row is one line of strict JSON: `iteration`, `step`, then the metrics; NaN and infinity are
+null. The end of a run may add evaluation rows, which repeat the iteration and step of its last row and are dropped on
+resume. Events of an algorithm (POET's births and transfers) go to `events.jsonl`.
 """
 
 import contextlib
@@ -32,45 +31,47 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class Mirror(Protocol):
-    """A copy of the metrics elsewhere. All but `abandon` runs on a thread of its own and may be slow."""
+    """Copy of the metrics elsewhere. All methods except `abandon` run on a separate thread and may be slow."""
 
-    name: str  # what messages call it
-    queue_rows: int  # rows that may wait for the mirror; further ones are dropped and counted
-    close_timeout_s: float  # how long the end of a run waits for it
+    name: str  # for messages
+    queue_rows: int  # limit of waiting rows; further ones are dropped and counted
+    close_timeout_s: float  # that a run waits for it at the end
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
-        """Start; rows of steps from `first_step` on will follow, and `say` shows a line on the console."""
+        """Start before the rows from `first_step` on; `say` shows a line on the console."""
 
-    def log(self, metrics: Metrics) -> None: ...
+    def log(self, metrics: Metrics) -> None:
+        """Record a row."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write all rows and close."""
 
     def abandon(self) -> None:
-        """Called from any thread once the mirror failed or is overdue; must not block."""
+        """Give up after a failure or timeout; called from any thread, must not block."""
 
 
 @runtime_checkable
 class HasCommands(Protocol):
-    """A mirror that commands can show or upload."""
+    """Mirror with commands to show or upload it."""
 
     def commands(self) -> list[str]:
-        """Return the commands, which are shown at the end of a run."""
+        """Return the commands, printed at the end of a run."""
         ...
 
 
 class Journal:
-    """An append-only file of rows, one line of JSON each, written whole and at once.
+    """Append-only file of rows, one line of JSON each.
 
-    Opening cuts it back to `start_iteration`: rows written after the checkpoint that the run resumes from, and what a
-    crash spoiled behind the last row kept, are dropped. A damaged line before it stays as it is.
+    Opening truncates it to `start_iteration`: rows after the restored checkpoint and an incomplete last line are
+    dropped. Earlier damaged lines are kept.
 
     Attributes:
-        last: iteration and step of the last row kept; None: there is none.
+        last: iteration and step of the last row kept, or None.
 
     Args:
         path: the file; created if missing.
         start_iteration: the restored iteration; 0 for a fresh run.
-        single: an iteration has one row; further ones are of the run's end, and are dropped too.
+        single: keep one row per iteration; further ones were added at the run's end.
     """
 
     def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
@@ -78,7 +79,7 @@ class Journal:
         self.last: tuple[int, int] | None = None
         self.path = path
         with storing(path):
-            # Unbuffered: a row is in the kernel's hands once it is written.
+            # Unbuffered, so that written rows survive a kill.
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
             self._file.truncate(self._end_of(start_iteration))
 
@@ -86,7 +87,7 @@ class Journal:
         """Append one row.
 
         Raises:
-            StorageError: the disk is full or gone; a run without its truth must stop.
+            StorageError: writing fails.
         """
         line = memoryview(_ENCODER.encode(row).encode() + b"\n")
         with storing(self.path):
@@ -94,11 +95,12 @@ class Journal:
                 line = line[self._file.write(line) :]
 
     def sync(self) -> None:
-        """Return once all rows are on the disk itself."""
+        """Flush all rows to the disk."""
         with storing(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Flush and close the file."""
         if not self._file.closed:
             try:
                 self.sync()
@@ -108,8 +110,7 @@ class Journal:
 
     def _end_of(self, iteration: int) -> int:
         end, at = 0, 0
-        # Rows are in order of iteration, so all that follows the first one to drop goes with it; damaged lines between
-        # rows stay.
+        # Rows are ordered by iteration, so everything after the first row to drop is dropped.
         with open(self.path, "rb") as lines:
             for line in lines:
                 row = parse_row(line)
@@ -125,13 +126,13 @@ class Journal:
 
 
 class Tracker:
-    """Writes each row to the journals, then hands it to the console and the mirrors without waiting for them.
+    """Tracker that writes each row to the journals, then passes it to the console and the mirrors without waiting.
 
     Args:
         run_dir: the run's folder; it exists.
         mirrors: each gets a thread and a bounded queue.
         start_iteration: the restored iteration, 0 for a fresh run; rows after it are dropped from the journals.
-        console: shows the rows and what the mirrors have to say; closed with the tracker.
+        console: shows the rows and messages of the mirrors; closed with the tracker.
     """
 
     def __init__(self, run_dir: Path, mirrors: Sequence[Mirror], start_iteration: int, console: Console) -> None:
@@ -139,8 +140,8 @@ class Tracker:
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
         with storing(run_dir):
             sync(run_dir)
-        self._told = run_dir / "events.jsonl"
-        self._events = Journal(self._told, start_iteration, single=False) if self._told.exists() else None
+        self._events_path = run_dir / "events.jsonl"
+        self._events = Journal(self._events_path, start_iteration, single=False) if self._events_path.exists() else None
         last = self._metrics.last
         self._iteration, self._step = start_iteration, last[1] if last else 0
         self._console = console
@@ -156,21 +157,21 @@ class Tracker:
             events: plain data, each with `iteration` and `step`.
 
         Raises:
-            ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.
+            ValueError: `iteration` is not above the last one.
             TypeError: a value is not a number.
-            StorageError: the disk is full or gone.
+            StorageError: writing fails.
         """
         head = {key: _whole(key, metrics[key]) for key in ("iteration", "step")}
         if head["iteration"] <= self._iteration:
-            raise ValueError(f"metrics of iteration {head['iteration']} came after those of {self._iteration}")
+            raise ValueError(f"metrics of iteration {head['iteration']} follow those of {self._iteration}")
         self._iteration, self._step = head["iteration"], head["step"]
         row = head | {key: _number(key, value) for key, value in metrics.items() if key not in head}
 
         for event in events:
             if self._events is None:
-                self._events = Journal(self._told, self._iteration - 1, single=False)
-                with storing(self._told):
-                    sync(self._told.parent)
+                self._events = Journal(self._events_path, self._iteration - 1, single=False)
+                with storing(self._events_path):
+                    sync(self._events_path.parent)
             self._events.write(finite(event))
         plain = finite(row)
         system = {key: value for key, value in plain.items() if key.startswith("system/")}
@@ -181,10 +182,10 @@ class Tracker:
         self._show(row)
 
     def log_end(self, metrics: Metrics) -> None:
-        """Record an evaluation of a run that has reached its end: a further row of its last iteration.
+        """Record an evaluation after the last iteration, as a further row of it.
 
         Args:
-            metrics: without `iteration` and `step`, which are those of the last row.
+            metrics: without `iteration` and `step`.
         """
         head = {"iteration": self._iteration, "step": self._step}
         row = head | {key: _number(key, value) for key, value in metrics.items()}
@@ -197,16 +198,16 @@ class Tracker:
             queue.offer(partial(mirror.log, row))
 
     def sync(self) -> None:
-        """Put all rows on the disk itself; call it before a checkpoint is saved, which must never be ahead of them."""
+        """Flush all rows to the disk; call it before saving a checkpoint, which must never be ahead of them."""
         for journal in self._journals():
             journal.sync()
 
     def close(self) -> None:
-        """Close the journals, then the mirrors, together and within their `close_timeout_s`, then the console."""
+        """Close the journals, then all mirrors within their `close_timeout_s`, then the console."""
         if self._closed:
             return
         self._closed = True
-        with contextlib.ExitStack() as closing:  # from the last to the first, whatever fails on the way
+        with contextlib.ExitStack() as closing:  # in reverse order, even after errors
             closing.callback(self._console.close)
             closing.callback(self._close_mirrors)
             for journal in self._journals():
@@ -227,7 +228,7 @@ class Tracker:
                 queue.silence()
                 mirror.abandon()
                 self._console.warn(
-                    f"{name} did not close within {mirror.close_timeout_s:g} s and was left behind; "
+                    f"{name} did not close within {mirror.close_timeout_s:g} s and was abandoned; "
                     "metrics.jsonl has every row"
                 )
             if queue.dropped:
@@ -237,7 +238,7 @@ class Tracker:
         def switch_off(error: Exception) -> None:
             mirror.abandon()
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            self._console.warn(f"{mirror.name} failed and is off ({what}); metrics.jsonl goes on")
+            self._console.warn(f"{mirror.name} failed and is off ({what}); metrics.jsonl still gets every row")
 
         queue = WriteQueue(mirror.name, mirror.queue_rows, switch_off)
         queue.offer(partial(mirror.open, first_step, self._console.message))
@@ -247,7 +248,7 @@ class Tracker:
 def _whole(key: str, value: Any) -> int:
     number = _number(key, value)
     if number != int(number):
-        raise TypeError(f"metric {key!r} is {number}, not a whole number")
+        raise TypeError(f"metric {key!r} is {number}, not an integer")
     return int(number)
 
 

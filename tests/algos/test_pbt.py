@@ -488,7 +488,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_member_a_round(
     refuse_write(monkeypatch, 14)
     assert call_main(*words, f"run.dir={run}") == DISK_FULL
     err = capfd.readouterr().err
-    assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
+    assert err.count("\n") == 1 and "cannot be written (No space left on device); free disk space" in err
     assert 0 < len(rows(run)) < 3
     assert call_main(*words, f"run.dir={run}") == 0
     assert_same_run(run, whole)

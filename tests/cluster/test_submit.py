@@ -241,7 +241,7 @@ def test_wait_can_be_interrupted_and_reports_failures(clustered: Desk, slurm: Sl
     assert out.endswith("1 done\n")
     code, out, err = clustered.call("paddock", *arguments, "env.id=mine:Broken-v0", "hydra.sweep.dir=other")
     assert code == 1
-    assert "1 of 1 runs did not get to their end" in err
+    assert "1 of 1 runs did not finish" in err
 
 
 def log(run: Path) -> str:
@@ -309,7 +309,7 @@ def test_unreachable_cluster_is_one_line(
     stand_in_for_slurm(tmp_path_factory.mktemp("slurm") / "bin", script, monkeypatch)
     code, out, err = call("--multirun", "hydra/launcher=slurm", "seed=1,2")
     assert (code, out) == (2, "")
-    why = "Slurm is out of reach here (Could not establish a configuration source)"
+    why = "Slurm cannot be reached from here (Could not establish a configuration source)"
     assert err == f"paddock: {why}; submit where sinfo answers, or set SLURM_CONF to the cluster's slurm.conf\n"
     assert not any(Path.cwd().iterdir())
 
@@ -320,11 +320,11 @@ BANNER = "Welcome to the Stampede3 Supercomputer\nNo job 12 of project 99 is cha
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("echo no such project; exit 1", "Slurm refuses the jobs: no such project; mend slurm, or see sinfo"),
+        ("echo no such project; exit 1", "Slurm rejects the jobs: no such project; check slurm and sinfo"),
         (
             "echo sbatch: error: Batch job submission failed: Socket timed out on send/recv operation >&2; exit 1",
-            "Slurm may have the jobs, as it did not answer in time (Batch job submission failed: Socket timed out on "
-            "send/recv operation); see squeue before you submit again",
+            "Slurm timed out and may have accepted the jobs (Batch job submission failed: Socket timed out on "
+            "send/recv operation); check squeue before submitting again",
         ),
     ],
     ids=["on its output", "in time"],

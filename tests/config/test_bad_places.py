@@ -34,7 +34,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
     line = refused(*RUN, "algo.sigma=0.3", "seed=4", "budget.iterations=5")
-    assert "run holds a run of another configuration" in line
+    assert "run holds a run with another configuration" in line
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
     assert "use the run's own values, or another run.dir=" in line
@@ -55,7 +55,7 @@ def test_without_a_whole_checkpoint_a_run_does_not_go_on(run: Path, refused: Ref
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-100])
     line = refused(*RUN, "budget.iterations=5")
-    assert "none of 3 is whole" in line and "to start again" in line
+    assert "all 3 checkpoints are damaged" in line and "to start again" in line
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     assert call_main(*RUN, "budget.iterations=4") == 0
     out, err = capfd.readouterr()
     assert f"run/checkpoints/{newest.name} is damaged" in err
-    assert f"run/checkpoints/{before.name}" in err.partition("going on from")[2]
+    assert f"run/checkpoints/{before.name}" in err.partition("resuming from")[2]
     assert "after 4 iterations" in out
 
 

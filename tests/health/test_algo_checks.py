@@ -104,7 +104,7 @@ FAULTS = {  # a fault: the line that fails, and a part of its message
     "a set": ("plan", "state_dict(): 'algorithm.seen' holds a set"),
     "text": ("metrics", "TypeError: metric 'drift/mood' is a str, not a number"),
     "no group": ("metrics", "iteration 1: 'total' has no group; name it group/name, such as train/total"),
-    "from 0": ("metrics", "ValueError: metrics of iteration 0 came after those of 0"),
+    "from 0": ("metrics", "ValueError: metrics of iteration 0 follow those of 0"),
     "no step": ("metrics", "KeyError: 'step'"),
     "step falls": ("metrics", "iteration 2: 'step' decreases from 50 to 40"),
     "global": ("repeated", "second run: iteration 1: train/return_mean was"),

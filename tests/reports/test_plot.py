@@ -152,7 +152,7 @@ def test_folders_of_runs_become_one_picture_beside_them(
     code, _, err = main(tmp_path / "here")
     assert (code, err) == (
         2,
-        f"paddock: there is no run in {tmp_path / 'here'}; a run's folder holds config.yaml and metrics.jsonl\n",
+        f"paddock: no run in {tmp_path / 'here'}; a run folder holds config.yaml and metrics.jsonl\n",
     )
 
 

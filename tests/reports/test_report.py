@@ -304,7 +304,7 @@ def test_page_is_written_beside_one_folder_or_here(main: Main, tmp_path: Path) -
             "score=eval/retrun_mean is not a metric of these runs; did you mean 'eval/return_mean'?",
         ),
         (["RUN", "videos_mb=-1"], "videos_mb=-1 must not be negative"),
-        (["."], "there is no run in ."),
+        (["."], "no run in ."),
     ],
 )
 def test_mistake_is_one_line(arguments: list[str], said: str, main: Main, tmp_path: Path) -> None:

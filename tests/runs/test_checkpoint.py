@@ -100,7 +100,7 @@ def test_other_format_version_is_refused_in_a_line(tmp_path: Path, monkeypatch: 
         patch.setattr("paddock.runs.checkpoint.FORMAT", FORMAT + 1)
         checkpoints.save(2, state(2))
     with pytest.raises(
-        FormatError, match=rf"has format version {FORMAT + 1}, and this Paddock reads version {FORMAT};"
+        FormatError, match=rf"has format version {FORMAT + 1}, but this Paddock reads version {FORMAT};"
     ):
         checkpoints.load()
 

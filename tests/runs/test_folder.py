@@ -20,7 +20,7 @@ from paddock.algos.pool.protocol import PoolError
 from paddock.evaluation.load import load
 from paddock.runs.checkpoint import FORMAT, FormatError
 from paddock.runs.folder import FolderError, RunFolder, read_config
-from paddock.runs.provenance import NEW_BYTES, find_source
+from paddock.runs.provenance import MAX_NEW_BYTES, find_source
 from paddock.runs.state import is_locked, last_metrics
 
 # Two at once
@@ -122,7 +122,7 @@ def test_run_of_another_format_is_refused_and_names_its_version(
     (run / "provenance.json").write_text(json.dumps(noted))
     capsys.readouterr()
     assert call_main(*arguments(run, 2)) == 2
-    said = f"has format version 0, and this Paddock reads version {FORMAT}; use Paddock 0.0.9 (commit {12 * 'a'})"
+    said = f"has format version 0, but this Paddock reads version {FORMAT}; use Paddock 0.0.9 (commit {12 * 'a'})"
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"paddock: {run} {said}"
     with pytest.raises(FormatError, match=r"use Paddock 0\.0\.9"):
@@ -143,7 +143,7 @@ def test_run_with_any_work_refuses_other_settings(
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert call_main(*arguments(run, 1), "algo.sigma=0.3") == 2
-    assert "holds a run of another configuration: algo.sigma was 0.1 and is now 0.3" in capsys.readouterr().err
+    assert "holds a run with another configuration: algo.sigma was 0.1 and is now 0.3" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -209,7 +209,7 @@ def test_code_diff_holds_edits_and_new_code_but_no_runs(tmp_path: Path) -> None:
     git("commit", "-qm", "all")
     code.write_bytes(b"new\ncaf\xe9\r\n")
     content = {name: b"1\n2\r\n\xe9" for name in names}
-    others = {"run/config.yaml": b"a: 1", "run/lock": b"", "data.csv": b"1", "huge.py": bytes(NEW_BYTES + 1)}
+    others = {"run/config.yaml": b"a: 1", "run/lock": b"", "data.csv": b"1", "huge.py": bytes(MAX_NEW_BYTES + 1)}
     for name, text in (content | others).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(text)
@@ -262,5 +262,5 @@ def test_unreadable_configuration_is_not_a_missing_run(tmp_path: Path) -> None:
 )
 def test_settings_of_another_program_are_no_run(settings: str, lacking: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(settings)
-    with pytest.raises(FolderError, match=f"config.yaml is of no run: it has no section {lacking}; name a run's"):
+    with pytest.raises(FolderError, match=f"config.yaml does not belong to a run: it has no section {lacking}"):
         read_config(tmp_path, ("algo", "env", "vec"))

@@ -177,7 +177,7 @@ def test_interrupt_finishes_the_iteration_saves_and_is_raised(tmp_path: Path, ca
         ended.set()
         thread.join()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert f"paddock.load('{tmp_path / 'run'}') has it" in capfd.readouterr().out
+    assert f"paddock.load('{tmp_path / 'run'}')" in capfd.readouterr().out
     come = len(paddock.load(tmp_path / "run").metrics())
     assert read_run_states([tmp_path / "run"])[0].why == "SIGINT"
     run = paddock.run(*line, f"budget.iterations={come + 1}", progress=False)
@@ -233,7 +233,7 @@ def test_bad_input_is_an_error_of_one_line(overrides: list[Any], said: str) -> N
 def test_dry_run_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = paddock.run(*HERE, "dry_run=true", f"run.dir={tmp_path / 'run'}")
     assert "paddock.algos.es.ES" in capsys.readouterr().out and not run.path.exists()
-    with pytest.raises(FolderError, match="is not a run folder"):
+    with pytest.raises(FolderError, match="no such run"):
         paddock.load(run.path)
 
 
@@ -422,7 +422,7 @@ def test_algorithm_built_by_hand_equals_its_run(make: Callable[[str], paddock.Ru
 @pytest.mark.parametrize(
     "choice, said",
     [
-        *((choice, "is not an option of") for choice in ("ppo", "algoo=ppo", "algo=pppo")),
+        *((choice, "is not (an option of|GROUP=OPTION)") for choice in ("ppo", "algoo=ppo", "algo=pppo")),
         ("budget=1", r"^budget=1 is not a mapping; set its keys: budget\.KEY="),
     ],
 )

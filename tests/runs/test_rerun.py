@@ -68,9 +68,9 @@ def test_a_damaged_line_is_named_and_no_difference(copy: Path, tmp_path: Path) -
     other = shutil.copytree(copy, tmp_path / "other")
     lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_bytes(b"".join([lines[0], b"\0" * 9 + b"\n", *lines[2:]]))
-    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; mend it"):
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged: restore"):
         compare(copy, other, 4)
-    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; mend it"):
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged: restore"):
         list(read_rows(copy / "metrics.jsonl", strict=True))
     assert [row["iteration"] for row in read_rows(copy / "metrics.jsonl")] == [1, 3, 4]
 
@@ -92,7 +92,7 @@ def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: P
         ([], "rerun repeats one RUN, and 0 are given"),
         (["{run}", "iterations=9"], "iterations=9 must be from 1 to 4, as far as "),
         (["{run}", "out={run}"], "is the run itself; choose another folder"),
-        (["nowhere"], "nowhere is not a run folder"),
+        (["nowhere"], "no such run: nowhere"),
         (["{run}", "outt=x"], "outt is not a key of rerun; did you mean 'out'?"),
     ],
 )

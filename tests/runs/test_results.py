@@ -125,8 +125,8 @@ def test_damaged_and_unfinished_runs_are_read_as_far_as_whole(tmp_path: Path, ca
     caplog.clear()
     assert read_columns(damaged)["a"].tolist() == [1, 3]
     said = [
-        f"{damaged}/metrics.jsonl: lines 1, 3, 4 and 1 more are damaged, and left out",
-        f"{damaged}/system.jsonl: line 1 is damaged, and left out",
+        f"{damaged}/metrics.jsonl: lines 1, 3, 4 and 1 more are damaged and skipped",
+        f"{damaged}/system.jsonl: line 1 is damaged and skipped",
     ]
     assert caplog.messages == said
     caplog.clear()
@@ -196,11 +196,11 @@ def test_slurm_is_not_asked_of_runs_that_are_done(tmp_path: Path, monkeypatch: p
 
 
 def test_wrong_folders_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no folder is given"):
+    with pytest.raises(ConfigError, match="no folder given"):
         read_runs()
     with pytest.raises(ConfigError, match="nowhere is not a folder"):
         read_runs(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="there is no run in"):
+    with pytest.raises(ConfigError, match="no run in"):
         read_metrics(tmp_path)
 
 
@@ -242,14 +242,14 @@ def test_several_objectives_bear_the_names_of_their_metrics(tmp_path: Path) -> N
 
 
 def test_damaged_sweeps_are_named_and_unchanged(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a sweep's folder"):
+    with pytest.raises(ConfigError, match="is not a sweep folder"):
         open_study(tmp_path)
     (tmp_path / "sweep.json").write_text('{"study": "s"}')
     with pytest.raises(ConfigError, match=r"sweep.json is damaged \(TypeError: "):
         read_trials(tmp_path)
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     os.remove(sweep / "study.journal")
-    with pytest.raises(FolderError, match=r"study\.journal yet; wait"):
+    with pytest.raises(FolderError, match=r"study\.journal does not exist yet; wait"):
         open_study(sweep)
     assert not (sweep / "study.journal").exists()
     (sweep / "study.journal").write_text("no\nno\n")

@@ -268,7 +268,7 @@ def test_full_disk_is_one_line_and_the_run_resumes_later(
         said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
         assert code == DISK_FULL and len(said) == 1, err
         assert said[0].startswith("paddock: ") and str(run) in said[0]
-        assert "cannot be written (No space left on device); make room" in said[0]
+        assert "cannot be written (No space left on device); free disk space" in said[0]
         ballast.unlink()
         assert Checkpoints(run / "checkpoints", keep=3).load() is not None
     assert call_main(*arguments(run, FEW)) == 0

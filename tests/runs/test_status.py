@@ -132,7 +132,7 @@ def test_command_that_resumes_a_grid_is_shown(status: Main, tmp_path: Path) -> N
     own = {"overrides": arguments, "job": {"config_name": "config"}, "runtime": {"config_sources": []}}
     make_run(tmp_path / "multirun/x/0", 2, done="budget.iterations=2")
     (tmp_path / "multirun/x/multirun.yaml").write_text(yaml.safe_dump({"hydra": own}))
-    assert "goes on" not in status("multirun")[1]
+    assert "resumes" not in status("multirun")[1]
     make_run(tmp_path / "multirun/x/1", 2)
     make_run(tmp_path / "multirun/x/2", 2, done="SIGINT")
     line = "  python -m paddock algo=es seed=1,2 --multirun hydra/launcher=local hydra.sweep.dir=multirun/x"
@@ -267,11 +267,11 @@ def test_run_with_a_live_job_is_not_submitted_again(queue: Callable[..., None], 
     plan: Any = SimpleNamespace(run=run)
     target = SlurmTarget(SimpleNamespace(submit=submitted_again.append), slots=1)  # type: ignore[arg-type]
     queue(code=1, error="slurm_load_jobs error: Unable to contact slurm controller")
-    with pytest.raises(ConfigError, match="as job 7_0, which is not known to have ended, as squeue does not answer"):
+    with pytest.raises(ConfigError, match=r"as job 7_0 \(in an unknown state: squeue does not answer"):
         _check_unclaimed([plan])
     assert target.start(plan) is None and not submitted_again
     queue("7_0|PENDING|Priority|paddock-sweep")
-    with pytest.raises(ConfigError, match="as job 7_0, which is PENDING; wait for it, or scancel 7_0"):
+    with pytest.raises(ConfigError, match=r"as job 7_0, which is PENDING; wait for it, or scancel 7_0"):
         _check_unclaimed([plan])
     assert isinstance(target.start(plan), Queued) and not submitted_again
     for line in ("7_0|PENDING|Priority|another", "7_0|FAILED|None|paddock-sweep"):
@@ -357,7 +357,7 @@ def test_closed_folder_hides_no_other_run(status: Main, tmp_path: Path, monkeypa
     code, out, err = status("runs")
     assert (code, err) == (0, "") and [line.split()[0] for line in out.splitlines()[1:]] == ["a", "1"]
     code, out, err = status("runs/theirs")
-    assert (code, out, err) == (2, "", "paddock: runs/theirs is closed to you; have it opened, or name another\n")
+    assert (code, out, err) == (2, "", "paddock: runs/theirs: permission denied\n")
     assert status("runs/theirs/run")[2].startswith("paddock: runs/theirs/run is not a folder")
 
 

@@ -104,7 +104,7 @@ def test_full_disk_ends_a_grid_in_a_line(tmp_path: Path) -> None:
     launcher = LocalLauncher()
     launcher._config = SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir=tmp_path)))  # type: ignore[assignment]
     launcher._keys = SimpleNamespace(open=Full)
-    with pytest.raises(RunFailed, match=r"is stopped \(No space left on device\); .*hydra.sweep.dir=\S+ goes on"):
+    with pytest.raises(RunFailed, match=r"stopped \(No space left on device\); .*hydra.sweep.dir=\S+"):
         launcher._run([Plan([], tmp_path / "0", [])])
 
 

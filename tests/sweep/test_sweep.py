@@ -60,7 +60,7 @@ def test_killed_sweep_resumes_and_loses_nothing(desk: Desk) -> None:
     ]
     assert len({trial.params["algo.learning_rate"] for trial in trials}) == 6  # none was drawn twice
     assert all(path.read_bytes() == content for path, content in kept.items())
-    assert cut and all(f"trial {n} goes on: " in out for n in cut)
+    assert cut and all(f"trial {n} resumed: " in out for n in cut)
     for number, content in cut.items():
         after = (desk.sweep / str(number) / "metrics.jsonl").read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -101,13 +101,13 @@ def test_ctrl_c_saves_the_trials_and_the_command_resumes_them(desk: Desk) -> Non
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
-    assert "2 trials: 2 unfinished" in out and "the same command goes on" in out
+    assert "2 trials: 2 unfinished" in out and "run the same command to resume" in out
     assert not any(member.is_running() for member in family)
     before = {n: (desk.sweep / n / "metrics.jsonl").read_bytes() for n in "01"}
     assert all(content.count(b"\n") < 6 for content in before.values())
     desk.slow.unlink()
     code, out, err = desk.call(*line)
-    assert (code, err) == (0, "") and out.count("goes on: ") == 2
+    assert (code, err) == (0, "") and out.count(" resumed: ") == 2
     assert all((desk.sweep / n / "metrics.jsonl").read_bytes().startswith(before[n]) for n in "01")
     assert desk.count(TrialState.COMPLETE) == 2
 

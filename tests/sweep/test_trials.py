@@ -83,7 +83,7 @@ def test_resumed_trials_have_all_their_retries(tmp_path: Path) -> None:
     trial = open_study(sweep).ask()
     assert make_session(sweep, Ending(-9, -9), lambda trial: ["k=1"], n_trials=3, retries=1).run() is None
     lost = open_study(sweep).get_trials()[2]
-    assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
+    assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9) 2 times"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_metric_that_no_trial_has_ends_the_sweep(
     assert session.run() is None
     why = f"its run in {sweep / '0'} ended without eval/retrun_mean"
     remedy = f"hydra.sweeper.{key}: did you mean 'eval/return_mean'?"
-    assert session.ended_by == f"trial 0 failed, as all would: {why}; {remedy}"
+    assert session.ended_by == f"trial 0 failed, as all trials would: {why}; {remedy}"
     assert [trial.state for trial in open_study(sweep).get_trials()] == [TrialState.FAIL]
     assert (sweep / "0/done.json").exists() and capsys.readouterr().err == ""
 
@@ -156,10 +156,10 @@ def test_trial_of_a_killed_sweep_is_drawn_by_its_sampler(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (DISK_FULL, "the disk of trial 1 is full or gone; the trial is kept; mend that, and the same command goes on"),
+        (DISK_FULL, "the disk of trial 1 is full or gone; fix this, then run the same command to resume the trial"),
         (
             NO_WORKERS,
-            "the workers of trial 1 are out of reach; the trial is kept; mend that, and the same command goes on",
+            "the workers of trial 1 cannot be reached; fix this, then run the same command to resume the trial",
         ),
     ],
 )
@@ -230,9 +230,7 @@ def test_full_disk_ends_a_sweep_in_a_line(tmp_path: Path) -> None:
 
     sweeper = OptunaSweeper()
     sweeper._folder = tmp_path
-    with pytest.raises(
-        RunFailed, match=r"is stopped \(No space left on device\); mend that, and the same command goes"
-    ):
+    with pytest.raises(RunFailed, match=r"stopped \(No space left on device\); fix this, then run the same"):
         sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
@@ -246,7 +244,7 @@ def test_unreachable_study_disables_pruning_only(tmp_path: Path, caplog: pytest.
     (sweep / "study.journal").mkdir()
     for percent in (10, 20):
         assert reporter.report({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
-    assert caplog.text.count("out of reach") == 1
+    assert caplog.text.count("cannot reach") == 1
 
 
 def test_evaluation_is_reported_at_the_share_of_its_policy(tmp_path: Path) -> None:

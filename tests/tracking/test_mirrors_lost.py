@@ -138,7 +138,7 @@ def test_hanging_service_neither_slows_nor_stops_a_run(
         tracker.log(row(i))
     tracker.close()
     lines = err.getvalue().splitlines()
-    assert "did not close within 0.2 s and was left behind; metrics.jsonl has every row" in lines[0]
+    assert "did not close within 0.2 s and was abandoned; metrics.jsonl has every row" in lines[0]
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 3000
     wait_until(lambda: not marked(mark))
 

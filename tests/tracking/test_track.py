@@ -89,8 +89,8 @@ def test_events_are_strict_json_and_cut_back_with_the_rows(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("metrics", "error", "says"),
     [
-        (row(2), ValueError, "iteration 2 came after those of 2"),
-        (row(3) | {"step": 0.5}, TypeError, "'step' is 0.5, not a whole number"),
+        (row(2), ValueError, "iteration 2 follow those of 2"),
+        (row(3) | {"step": 0.5}, TypeError, "'step' is 0.5, not an integer"),
         (row(3) | {"a/b": "high"}, TypeError, "'a/b' is a str, not a number"),
         (row(3) | {"a/b": np.zeros(2)}, TypeError, "'a/b' is a ndarray, not a number"),
     ],
@@ -172,7 +172,10 @@ def test_failing_mirror_is_off_after_one_warning(tmp_path: Path) -> None:
     for i in range(1, 6):
         tracker.log(row(i))
     tracker.close()
-    assert err.getvalue() == "warning: Failing failed and is off (OSError: disk quota); metrics.jsonl goes on\n"
+    assert (
+        err.getvalue()
+        == "warning: Failing failed and is off (OSError: disk quota); metrics.jsonl still gets every row\n"
+    )
     assert failing.calls == [("open", 0), "abandon"]
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 5
     assert other.calls[-1] == "close" and len(other.calls) == 7
@@ -190,7 +193,7 @@ def test_hanging_mirror_neither_slows_nor_stops_the_run(tmp_path: Path) -> None:
     tracker.close()  # returns although the mirror never does
     assert "abandon" in mirror.calls and "close" not in mirror.calls
     assert err.getvalue() == (
-        "warning: Hanging did not close within 0.05 s and was left behind; metrics.jsonl has every row\n"
+        "warning: Hanging did not close within 0.05 s and was abandoned; metrics.jsonl has every row\n"
         "warning: Hanging was too slow and missed 6 rows; metrics.jsonl has every row\n"
     )
     mirror.release.set()

@@ -203,7 +203,7 @@ def test_tracked_run_is_uploaded_with_its_settings(run: Path) -> None:
         ([], "paddock: name a "),
         (["RUN"], "RUN was tracked nowhere else; choose with track=wandb, mlflow or tensorboard"),
         (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
-        (["RUN/none", "track=wandb"], "RUN/none is not a run folder"),
+        (["RUN/none", "track=wandb"], "no such run: RUN/none"),
     ],
 )
 def test_mistake_is_one_line(

@@ -265,6 +265,6 @@ def test_a_run_on_a_full_disk_ends_and_resumes_once_there_is_space(
     # By this a sweep knows that it is no fault of the trial's.
     assert call_main(*command("dqn", run, "compute=serial")) == DISK_FULL
     err = capfd.readouterr().err
-    assert err.count("\n") == 1 and "cannot be written (No space left on device); make room" in err
+    assert err.count("\n") == 1 and "cannot be written (No space left on device); free disk space" in err
     assert call_main(*command("dqn", run, "compute=serial")) == 0
     assert_same_run(run, whole)
