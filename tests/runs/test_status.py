@@ -271,7 +271,7 @@ def test_run_with_a_live_job_is_not_submitted_again(queue: Callable[..., None], 
         _check_unclaimed([plan])
     assert target.start(plan) is None and not submitted_again
     queue("7_0|PENDING|Priority|paddock-sweep")
-    with pytest.raises(ConfigError, match=r"as job 7_0, which is PENDING; wait for it, or scancel 7_0"):
+    with pytest.raises(ConfigError, match=r"as job 7_0 \(PENDING\); wait for it, or scancel 7_0"):
         _check_unclaimed([plan])
     assert isinstance(target.start(plan), Queued) and not submitted_again
     for line in ("7_0|PENDING|Priority|another", "7_0|FAILED|None|paddock-sweep"):
